@@ -1,0 +1,80 @@
+"""pyworkers: a worker server for Python that speaks Sidekiq's Redis protocol and loses nothing.
+
+The public names. They are loaded at first use, so that ``pyworkers --help`` and the master need not import
+what only applications use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyworkers.version import __version__
+
+if TYPE_CHECKING:
+    from pyworkers.app import Job, Worker
+    from pyworkers.client import AsyncClient, Client
+    from pyworkers.errors import (
+        BadArgumentError,
+        Discard,
+        JobTimeout,
+        Kill,
+        PyworkersError,
+        RedisUnavailableError,
+        Retry,
+        Snooze,
+    )
+    from pyworkers.message import Message, current_message
+    from pyworkers.middleware import CallNext, Middleware
+    from pyworkers.outcome import Outcome
+
+_HOMES = {
+    "Worker": "app",
+    "Job": "app",
+    "Client": "client",
+    "AsyncClient": "client",
+    "Message": "message",
+    "current_message": "message",
+    "CallNext": "middleware",
+    "Middleware": "middleware",
+    "Outcome": "outcome",
+    "PyworkersError": "errors",
+    "BadArgumentError": "errors",
+    "RedisUnavailableError": "errors",
+    "Discard": "errors",
+    "Kill": "errors",
+    "Retry": "errors",
+    "Snooze": "errors",
+    "JobTimeout": "errors",
+}
+
+__all__ = [
+    "AsyncClient",
+    "BadArgumentError",
+    "CallNext",
+    "Client",
+    "Discard",
+    "Job",
+    "JobTimeout",
+    "Kill",
+    "Message",
+    "Middleware",
+    "Outcome",
+    "PyworkersError",
+    "RedisUnavailableError",
+    "Retry",
+    "Snooze",
+    "Worker",
+    "__version__",
+    "current_message",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

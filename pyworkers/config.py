@@ -1,0 +1,220 @@
+"""The configuration: built once from file, environment and command line, and shown as TOML.
+
+Run by the command line, before any other process exists. Reading the file is the only I/O; nothing here
+imports the application, connects to Redis, or looks at the process's own environment. What keys there are
+stands in ``config_fields``, where their values come from in ``config_sources``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pyworkers import config_sources as sources
+from pyworkers.config_fields import (
+    GROUPS,
+    Config,
+    CronConfig,
+    HttpConfig,
+    KeyPath,
+    LogConfig,
+    Option,
+    QueueConfig,
+    RedisConfig,
+    RetryConfig,
+    SchedulerConfig,
+    ServerConfig,
+    describe,
+    mask_url,
+)
+from pyworkers.errors import ConfigError
+
+__all__ = [
+    "Config",
+    "CronConfig",
+    "HttpConfig",
+    "LogConfig",
+    "Option",
+    "QueueConfig",
+    "RedisConfig",
+    "RetryConfig",
+    "SchedulerConfig",
+    "ServerConfig",
+    "describe",
+    "load",
+    "mask_url",
+    "render",
+]
+
+_NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (float, int),
+    "boolean": (bool,),
+    "array": (list,),
+    "table": (dict,),
+}
+_BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
+    ("false", "no", "off", "0"), False
+)
+
+_Groups = dict[KeyPath, dict[str, Any]]
+
+
+def load(
+    path: Path | None, *, env: Mapping[str, str], overrides: Mapping[str, object] = _NO_OVERRIDES
+) -> Config:
+    """Build the configuration: ``overrides`` before ``env`` before the file at ``path`` before the defaults.
+
+    ``overrides`` maps dotted keys to values, as the command line has them; None means not given. Of ``env``,
+    ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY`` count, and ``REDIS_URL`` where those say nothing else.
+    Raises ConfigError for the first thing that is wrong, the file's lines first.
+    """
+    options = {option.path: option for option in describe()}
+    document = sources.read(path)
+    given = {key: value for key, value in overrides.items() if value is not None}
+    groups: _Groups = {}
+    for setting in chain(
+        sources.from_file(document, options),
+        sources.from_redis_url(env, given),
+        sources.from_env(env, document.data.get("queues", ()), options),
+        sources.from_overrides(given, options),
+    ):
+        option = options[sources.pattern_of(setting.path)]
+        groups.setdefault(setting.path[:-1], {})[option.attribute] = _checked(setting, option)
+    return _build(document, groups)
+
+
+def render(config: Config, mask: bool = True) -> str:
+    """The configuration in effect as TOML. Unless ``mask`` is off, passwords are shown as ``***``."""
+    options = list(describe())
+    lines: list[str] = []
+    for header, group, part in _parts(config):
+        lines += ["", header] if header else []
+        for option in options:
+            value = getattr(part, option.attribute) if option.path[:-1] == group else None
+            if value is not None:
+                shown = option.mask(value) if mask and option.mask else value
+                lines.append(f"{option.path[-1]} = {_toml(shown)}")
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _checked(setting: sources.Setting, option: Option) -> object:
+    """The value in the option's type. Raises ConfigError for a value that the option does not take."""
+    try:
+        value = _parsed(str(setting.value), option) if setting.is_text else _typed(setting.value, option)
+        _check_range(value, option)
+        if option.check:
+            option.check(value)
+    except (ValueError, OverflowError) as exc:  # OverflowError: a number with hundreds of digits
+        raise ConfigError(f"{setting.label}: {exc}", location=setting.locate()) from exc
+    return value
+
+
+def _parsed(text: str, option: Option) -> object:
+    readers: Mapping[str, Callable[[str], object]] = {
+        "integer": int,
+        "number": float,
+        "boolean": lambda word: _BOOLEANS[word.lower()],
+    }
+    try:
+        return readers.get(option.type, str)(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"must be {_an(option.type)}, not {text!r}") from None
+
+
+def _typed(value: object, option: Option) -> object:
+    fits = isinstance(value, _PYTHON_TYPES[option.type])
+    if not fits or (isinstance(value, bool) and option.type != "boolean"):
+        raise ValueError(f"must be {_an(option.type)}, not {_type_name(value)}")
+    if isinstance(value, list):
+        return tuple(value)
+    return float(value) if isinstance(value, int) and option.type == "number" else value
+
+
+def _check_range(value: object, option: Option) -> None:
+    if isinstance(value, str):
+        value.encode()  # a variable may hold bytes that are no text; UnicodeEncodeError is a ValueError
+    if option.choices and value not in option.choices:
+        raise ValueError(f"must be one of {', '.join(option.choices)}, not {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"must be finite, not {value}")
+    if option.minimum is not None and isinstance(value, int | float) and value < option.minimum:
+        raise ValueError(f"must be at least {option.minimum}, not {value}")
+
+
+def _type_name(value: object) -> str:
+    names = (name for name, types in _PYTHON_TYPES.items() if type(value) in types)
+    return _an(next(names, "date or time"))
+
+
+def _an(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _build(document: sources.Document, groups: _Groups) -> Config:
+    entries = [groups.get(("cron", str(number)), {}) for number in range(len(document.data.get("cron", ())))]
+    _check_cron_entries(document, entries)
+    sections = {group[0]: cls(**groups.get(group, {})) for group, cls in GROUPS if len(group) == 1}
+    # A table without a key still names a queue, which the application must have.
+    queues = [*document.data.get("queues", ()), *(path[1] for path in groups if path[:1] == ("queues",))]
+    return Config(
+        **groups.get((), {}),
+        **sections,
+        queues={name: QueueConfig(**groups.get(("queues", name), {})) for name in queues},
+        cron=tuple(CronConfig(**entry) for entry in entries),
+        path=document.path,
+    )
+
+
+def _check_cron_entries(document: sources.Document, entries: list[dict[str, Any]]) -> None:
+    """What takes more than one value to see: a key that is missing, a name that occurs twice."""
+    required = [option for option in describe() if option.path[0] == "cron" and option.required]
+    names: set[str] = set()
+    for number, entry in enumerate(entries):
+        path = ("cron", str(number))
+        for option in required:
+            if option.attribute not in entry:
+                message = f"{document.label((*path, option.path[-1]))}: is missing"
+                raise ConfigError(message, location=document.location(path))
+        if entry["name"] in names:
+            message = f"{document.label((*path, 'name'))}: another cron entry has this name"
+            raise ConfigError(message, location=document.location((*path, "name")))
+        names.add(entry["name"])
+
+
+def _parts(config: Config) -> Iterator[tuple[str, KeyPath, object]]:
+    """The dataclasses in the configuration, each with its header in the file and its group of options."""
+    for group, _ in GROUPS:
+        if group == ("queues", "*"):
+            yield from ((f"[queues.{_toml_key(name)}]", group, part) for name, part in config.queues.items())
+        elif group == ("cron", "*"):
+            yield from (("[[cron]]", group, part) for part in config.cron)
+        elif group:
+            yield f"[{group[0]}]", group, getattr(config, group[0])
+        else:
+            yield "", group, config
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, except that TOML wants DEL escaped too.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml_key(key)} = {_toml(item)}' for key, item in value.items())}}}"
+    return repr(value)
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)

@@ -1,0 +1,309 @@
+"""The fields of the configuration: one table with every key, its default, its rule and its sentence.
+
+Read by the command line and the master, through ``config``. The frozen dataclasses are the table;
+``describe`` lists it. Nothing here reads a file or a variable.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, available_timezones
+
+from pyworkers.keys import check_queue_name
+
+_SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+# From the first colon behind the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may
+# have one per host. A URL with an @ further right loses its host in the display, but shows no secret.
+_USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://)?+([^:]*):.*@", re.DOTALL)
+_HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
+
+
+def mask_url(url: str) -> str:
+    """The URL with every password replaced by ``***``. For showing; the URL may be malformed."""
+    return _USERINFO.sub(r"\1\2:***@", _SECRET_PARAMETER.sub(r"\1***", url), count=1)
+
+
+def _mask_text(secret: str) -> str:
+    return "***" if secret else ""
+
+
+# Each check raises ValueError with the rule. None quotes a secret.
+
+
+def _check_app(app: str) -> None:
+    if not re.fullmatch(r"[\w.]+:[\w.]+", app):
+        raise ValueError(f"must be module:attribute, e.g. tasks:worker, not {app!r}")
+
+
+def _check_url(url: str) -> None:
+    scheme, _, rest = url.partition(":" if url.startswith("embedded:") else "://")
+    if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "embedded") or not rest:
+        schemes = "redis://, rediss://, unix://, redis+sentinel://, embedded:DIR"
+        raise ValueError(f"{mask_url(url)!r} is none of {schemes}")
+    if scheme in ("redis", "rediss") and not _has_valid_port(url):
+        raise ValueError(f"{mask_url(url)!r} has a bad port (in a password, write / ? # as %2F %3F %23)")
+
+
+def _has_valid_port(url: str) -> bool:
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:  # its text may quote a piece of the password
+        return False
+
+
+def _check_namespace(namespace: str) -> None:
+    if not re.fullmatch(r"(\S*:)?", namespace):
+        raise ValueError(f"must be empty or end with a colon, without white space, not {namespace!r}")
+
+
+def _check_bind(bind: str) -> None:
+    host, _, port = bind.rpartition(":")
+    valid_port = re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535
+    if bind and not (valid_port and _HOST.fullmatch(host)):
+        raise ValueError(f"must be empty or host:port with a port from 1 to 65535, not {bind!r}")
+
+
+def _check_label(text: str) -> None:
+    if not text or not text.isprintable():
+        raise ValueError(f"must be printable and not empty, not {text!r}")
+
+
+def _check_schedule(schedule: str) -> None:
+    from croniter import croniter  # few files have cron entries, and every command would pay for it
+
+    try:
+        # A line can be well-formed and never come, like February 30th; 1970 is as good a start as any.
+        croniter(schedule, start_time=0.0).get_next()
+    except ValueError as exc:
+        raise ValueError(f"{schedule!r} is not a cron line: {exc}") from exc
+
+
+def _check_timezone(name: str) -> None:
+    try:
+        ZoneInfo(name)
+    except (LookupError, ValueError, OSError) as exc:  # OSError: "Europe" is a folder
+        close = difflib.get_close_matches(name, available_timezones(), n=1)
+        near = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(f"{name!r} is not a time zone{near}") from exc
+
+
+def _check_args(args: tuple[object, ...]) -> None:
+    try:
+        json.dumps(args, allow_nan=False)
+    except TypeError as exc:  # a TOML date
+        raise ValueError(f"must be JSON values: {exc}") from exc
+
+
+def _option(
+    default: object,
+    doc: str,
+    *,
+    key: str = "",
+    minimum: float | None = None,
+    choices: tuple[str, ...] = (),
+    check: Callable[[Any], None] | None = None,
+    mask: Callable[[str], str] | None = None,
+) -> Any:
+    """A field that knows its rules. ``key`` is its name in TOML where Python reserves the word.
+
+    What is masked stays out of the repr too, so that no traceback and no log line shows it.
+    """
+    about = {"doc": doc, "key": key, "minimum": minimum, "choices": choices, "check": check, "mask": mask}
+    return field(default=default, repr=mask is None, metadata=about)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisConfig:
+    """``[redis]``."""
+
+    url: str = _option(
+        "redis://127.0.0.1:6379/0",
+        "Where the jobs are: redis:// rediss:// unix:// redis+sentinel:// embedded:DIR.",
+        check=_check_url,
+        mask=mask_url,
+    )
+    namespace: str = _option(
+        "", 'Prefix of every key, with its colon: "app:" or "{app}:".', check=_check_namespace
+    )
+    username: str = _option("", "User name, if the URL holds none.")
+    password: str = _option("", "Password, if the URL holds none.", mask=_mask_text)
+    ca_file: str = _option("", "rediss://: file with the certificates to trust; empty: the system's.")
+    cert_file: str = _option("", "rediss://: file with the client's certificate.")
+    key_file: str = _option("", "rediss://: file with the client's private key.")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """``[server]``."""
+
+    shutdown_timeout: float = _option(25.0, "Seconds that running jobs get to finish on shutdown.", minimum=0)
+    lease: float = _option(
+        30.0, "Seconds without a sign of life after which peers take the jobs over.", minimum=1
+    )
+    max_jobs_per_worker: int = _option(
+        0, "Jobs after which a worker process is replaced; 0: never.", minimum=0
+    )
+    max_memory_mb: int = _option(
+        0, "Private memory in MB above which a worker process is replaced; 0: no limit.", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """``[queues.NAME]``; None is what the decorator says."""
+
+    concurrency: int | None = _option(
+        None, "Worker processes of this queue, instead of the decorator's.", minimum=1
+    )
+    timeout: float | None = _option(
+        None, "Seconds that a job may run, instead of the decorator's; 0: no limit.", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RetryConfig:
+    """``[retry]``."""
+
+    max: int = _option(25, "Retries of a job whose envelope says retry = true.", minimum=0)
+    drain_goretry: bool = _option(False, "Also run the retries that go-workers left in its goretry set.")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """``[scheduler]``."""
+
+    poll_interval: float = _option(
+        1.0, "Seconds between two looks at the scheduled and retry sets.", minimum=0.01
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """``[log]``."""
+
+    level: str = _option(
+        "info",
+        "Least important events to log: debug, info, warning or error.",
+        choices=("debug", "info", "warning", "error"),
+    )
+    format: str = _option(
+        "auto",
+        "console, json, or auto: console on a terminal, json elsewhere.",
+        choices=("auto", "console", "json"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """``[http]``."""
+
+    bind: str = _option(
+        "",
+        'Address of /stats /livez /readyz /metrics, e.g. "127.0.0.1:7433"; empty: none.',
+        check=_check_bind,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CronConfig:
+    """One ``[[cron]]`` entry."""
+
+    name: str = _option(MISSING, "Name of the entry; each of its slots fires once.", check=_check_label)
+    schedule: str = _option(
+        MISSING, "When it fires: a cron line of five fields, or e.g. @daily.", check=_check_schedule
+    )
+    queue: str = _option("default", "Queue that the job goes to.", check=check_queue_name)
+    job_class: str = _option(MISSING, "Class of the job.", key="class", check=_check_label)
+    args: tuple[object, ...] = _option((), "Arguments of the job, JSON values.", check=_check_args)
+    timezone: str = _option(
+        "UTC", "Time zone of the schedule by its IANA name, e.g. Europe/Paris.", check=_check_timezone
+    )
+    misfire: str = _option(
+        "once",
+        "What happens to the slots missed while no server ran: skip, once (the last one) or all.",
+        choices=("skip", "once", "all"),
+    )
+    grace: float = _option(300.0, "Seconds for which a slot counts as late, not as missed.", minimum=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration, built once by ``config.load`` and passed down; ``path`` is its file."""
+
+    app: str | None = _option(
+        None, "module:attribute of the Worker that the jobs belong to.", check=_check_app
+    )
+    redis: RedisConfig = field(default_factory=RedisConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    queues: Mapping[str, QueueConfig] = field(default_factory=dict)
+    retry: RetryConfig = field(default_factory=RetryConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    cron: tuple[CronConfig, ...] = ()
+    path: Path | None = field(default=None, compare=False)
+
+
+KeyPath = tuple[str, ...]
+# Where each dataclass stands in the file; * is the name of a queue, or the number of a cron entry.
+GROUPS: tuple[tuple[KeyPath, type[Any]], ...] = (
+    ((), Config),
+    (("redis",), RedisConfig),
+    (("server",), ServerConfig),
+    (("queues", "*"), QueueConfig),
+    (("retry",), RetryConfig),
+    (("scheduler",), SchedulerConfig),
+    (("log",), LogConfig),
+    (("http",), HttpConfig),
+    (("cron", "*"), CronConfig),
+)
+_TYPE_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One key. ``type`` is TOML's word for it; ``default`` is None where there is none."""
+
+    path: KeyPath
+    attribute: str
+    type: str
+    default: object
+    required: bool
+    doc: str
+    minimum: float | None
+    choices: tuple[str, ...]
+    check: Callable[[Any], None] | None
+    mask: Callable[[str], str] | None
+
+    @property
+    def key(self) -> str:
+        """The dotted key, e.g. ``redis.url`` or ``queues.*.timeout``."""
+        return ".".join(self.path)
+
+
+Options = Mapping[KeyPath, Option]
+
+
+def describe() -> Iterator[Option]:
+    """Yield every key of the configuration, in the order of the sample file."""
+    for group, cls in GROUPS:
+        for item in fields(cls):
+            if item.metadata:
+                about = dict(item.metadata)
+                required = item.default is MISSING
+                yield Option(
+                    path=(*group, about.pop("key") or item.name),
+                    attribute=item.name,
+                    # Annotations are text here, thanks to the future import.
+                    type=_TYPE_NAMES.get(str(item.type).removesuffix(" | None"), "array"),
+                    default=None if required else item.default,
+                    required=required,
+                    **about,
+                )

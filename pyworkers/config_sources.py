@@ -1,0 +1,207 @@
+"""The sources of the configuration: file, environment and command line, each as a stream of settings.
+
+Run by the command line, through ``config``. Refuses keys that the table of fields lacks, and knows in which
+line of the file a key stands. Never judges a value: types and rules are ``config``'s.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyworkers.config_fields import KeyPath, Options
+from pyworkers.errors import ConfigError
+from pyworkers.keys import check_queue_name
+
+ENV_PREFIX = "PYWORKERS_"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value that somebody gave. ``locate`` says where; ``is_text``: it is from a place without types."""
+
+    path: KeyPath
+    label: str
+    value: object
+    locate: Callable[[], str]
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The file as text and as data. It can say in which line a key stands, which tomllib cannot."""
+
+    path: Path | None
+    text: str
+    data: dict[str, Any]
+
+    def label(self, path: KeyPath) -> str:
+        """The dotted key; a cron entry goes by its name, or by its number if it has none to print."""
+        if path[0] == "cron" and len(path) > 1:
+            entry = self.data["cron"][int(path[1])]
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if not (isinstance(name, str) and name and name.isprintable()):
+                name = f"#{int(path[1]) + 1}"
+            path = ("cron", name, *path[2:])
+        return ".".join(path)
+
+    def location(self, path: KeyPath) -> str:
+        """``file:line`` of a key that the file has: the line after the longest beginning that lacks it."""
+        lines = self.text.split("\n")
+
+        def holds(count: int) -> bool:
+            return _holds(_beginning(lines, count)[1], path)
+
+        # The smallest count that holds the key ends its value, which may span several lines.
+        end = bisect_left(range(len(lines)), True, key=holds)
+        return f"{self.path}:{_beginning(lines, end - 1)[0] + 1}"
+
+
+def _beginning(lines: list[str], count: int) -> tuple[int, object]:
+    """The longest TOML within the first ``count`` lines, which may end in a value: its length and data."""
+    while True:
+        try:
+            return count, tomllib.loads("\n".join(lines[:count]))
+        except tomllib.TOMLDecodeError:
+            count -= 1
+
+
+def _holds(data: Any, path: KeyPath) -> bool:
+    try:
+        for key in path:
+            data = data[int(key)] if isinstance(data, list) else data[key]
+    except (LookupError, TypeError):
+        return False
+    return True
+
+
+def read(path: Path | None) -> Document:
+    """The file, or an empty document for None. Raises ConfigError when it is no TOML or cannot be read."""
+    if path is None:
+        return Document(None, "", {})
+    try:
+        text = path.read_text(encoding="utf-8")
+        return Document(path, text, tomllib.loads(text))
+    except FileNotFoundError as exc:
+        raise ConfigError("there is no such file", location=str(path)) from exc
+    except OSError as exc:
+        raise ConfigError(f"cannot be read: {exc.strerror}", location=str(path)) from exc
+    except ValueError as exc:  # TOMLDecodeError, which names line and column, or UnicodeDecodeError
+        raise ConfigError(f"not valid TOML: {exc}", location=str(path)) from exc
+
+
+def from_file(document: Document, options: Options) -> Iterator[Setting]:
+    """Yield what the file sets, in its order."""
+    return _walk(document, (), document.data, options)
+
+
+def _walk(document: Document, path: KeyPath, value: object, options: Options) -> Iterator[Setting]:
+    """Go down the tables to the options. What is neither an option nor on the way to one is unknown."""
+    pattern = pattern_of(path)
+    if pattern in options:
+        yield Setting(path, document.label(path), value, partial(document.location, path))
+        return
+    if not any(option[: len(path)] == pattern for option in options):
+        raise _unknown(path, document.location(path), options, document.label)
+    for key, child in _children(document, path, value).items():
+        yield from _walk(document, (*path, key), child, options)
+
+
+def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any]:
+    if path == ("cron",) and isinstance(value, list):
+        return {str(number): entry for number, entry in enumerate(value)}
+    if not isinstance(value, dict) or path == ("cron",):
+        header = "[[cron]]" if path[0] == "cron" else f"[{document.label(path)}]"
+        hint = f"write {header} on a line of its own, and its keys below"
+        raise ConfigError(
+            f"{document.label(path)}: must be a table", hint=hint, location=document.location(path)
+        )
+    if path[:1] == ("queues",) and len(path) == 2:
+        _check_queue(path[1], document.location(path))
+    return value
+
+
+def from_redis_url(env: Mapping[str, str], overrides: Mapping[str, object]) -> Iterator[Setting]:
+    """``REDIS_URL`` is not ours: where we are told better, it may hold what it likes."""
+    told_better = variable(("redis", "url")) in env or "redis.url" in overrides
+    if env.get("REDIS_URL") and not told_better:
+        yield Setting(("redis", "url"), "redis.url", env["REDIS_URL"], lambda: "REDIS_URL")
+
+
+def from_env(env: Mapping[str, str], queues: Iterable[str], options: Options) -> Iterator[Setting]:
+    """Yield what ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY`` set; ``queues`` are the file's."""
+    sections = tuple(f"{ENV_PREFIX}{path[0].upper()}__" for path in options if len(path) > 1)
+    for name in sorted(env):
+        # PYWORKERS_LOG, say, is somebody else's; PYWORKERS_LOG__LEVL is a typing error.
+        if name == variable(("app",)) or name.startswith(sections):
+            path = _split(name.removeprefix(ENV_PREFIX).lower(), "__")
+            if path[0] == "queues":
+                path = ("queues", _queue_called(path[1], queues), path[2])
+            label = _known_label(path, name, options, variable)
+            yield Setting(path, label, env[name], partial(str, name), is_text=True)
+
+
+def from_overrides(overrides: Mapping[str, object], options: Options) -> Iterator[Setting]:
+    """Yield what the command line sets, by dotted keys."""
+    for key, value in overrides.items():
+        path = _split(key, ".")
+        yield Setting(
+            path, _known_label(path, "command line", options, ".".join), value, lambda: "command line"
+        )
+
+
+def _known_label(path: KeyPath, location: str, options: Options, spell: Callable[[KeyPath], str]) -> str:
+    """The dotted key, if there is such an option; ``spell`` writes a key as it is written at ``location``."""
+    if path[0] == "cron":
+        raise ConfigError("cron entries are read from the file only", location=location)
+    if pattern_of(path) not in options:
+        raise _unknown(path, location, options, spell)
+    if path[0] == "queues":
+        _check_queue(path[1], location)
+    return ".".join(path)
+
+
+def _split(text: str, separator: str) -> KeyPath:
+    """``queues.a.b.timeout`` is ("queues", "a.b", "timeout"): the name of a queue may hold the separator."""
+    section, _, rest = text.partition(separator)
+    if section == "queues":
+        queue, _, key = rest.rpartition(separator)
+        return section, queue, key
+    return (section, rest) if rest else (section,)
+
+
+def variable(path: KeyPath) -> str:
+    """The name of the environment variable for a key."""
+    return ENV_PREFIX + re.sub(r"[^A-Z0-9_]", "_", "__".join(path).upper())
+
+
+def _queue_called(name: str, queues: Iterable[str]) -> str:
+    """Variables have neither dash nor case: LOW_PRIORITY is the file's ``low-priority``, if it has one."""
+    return next((queue for queue in queues if variable((queue,)) == variable((name,))), name)
+
+
+def pattern_of(path: KeyPath) -> KeyPath:
+    """The path as the table of options has it: * for the name of a queue and the number of an entry."""
+    return (path[0], "*", *path[2:]) if path[:1] in (("queues",), ("cron",)) and len(path) > 1 else path
+
+
+def _unknown(path: KeyPath, location: str, options: Options, spell: Callable[[KeyPath], str]) -> ConfigError:
+    *parent, key = pattern_of(path)
+    siblings = sorted({option[len(parent)] for option in options if list(option[: len(parent)]) == parent})
+    close = difflib.get_close_matches(key, siblings, n=1)
+    near = f"did you mean {spell((*path[:-1], close[0]))}?" if close else f"known here: {', '.join(siblings)}"
+    return ConfigError(f"unknown key {spell(path)}", hint=near, location=location)
+
+
+def _check_queue(name: str, location: str) -> None:
+    try:
+        check_queue_name(name)
+    except ValueError as exc:
+        raise ConfigError(str(exc), location=location) from exc

@@ -1,0 +1,118 @@
+"""Control: the words between master and fork server.
+
+Pure; used by both sides. Each is a line of JSON on a Unix socket; the descriptors of a ``spawn`` travel
+beside its line, in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+import simplejson
+
+FDS_PER_SPAWN = 3
+"""Read end of the job pipe, write end of the outcome pipe, read end of the lifeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Import the application. ``path`` goes in front of ``sys.path``."""
+
+    app: str
+    path: list[str] = field(default_factory=list)
+    log_level: str = "info"
+    log_format: str = "json"
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The fields of ``Settings``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The application is imported: what it declares (``Worker.manifest``), and threads that it started."""
+
+    manifest: dict[str, Any]
+    threads: list[str]
+    import_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The application cannot be imported; ``kind`` is ``import`` or ``config``."""
+
+    kind: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Fork a worker for a queue; ``worker`` is the master's number for it."""
+
+    worker: int
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """The worker runs."""
+
+    worker: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The worker is gone and reaped; ``status`` is that of waitpid, ``rss_kb`` its peak memory."""
+
+    worker: int
+    pid: int
+    status: int
+    rss_kb: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunHooks:
+    """Run the application's hooks of one kind (``during_drain``) in a child of the fork server."""
+
+    kind: str
+
+
+Word = Load | Loaded | LoadFailed | Spawn | Spawned | Exited | RunHooks
+_WORDS: dict[str, type[Word]] = {
+    kind.__name__: kind for kind in (Load, Loaded, LoadFailed, Spawn, Spawned, Exited, RunHooks)
+}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a worker process needs of the configuration."""
+
+    max_retries: int = 25
+    max_jobs_per_worker: int = 0
+    max_memory_mb: int = 0
+    timeouts: dict[str, float] = field(default_factory=dict)
+    """Time limits by queue, in seconds, that override those of the decorators; 0 is none."""
+
+
+def dump(word: Word) -> bytes:
+    """The word as a line."""
+    return (simplejson.dumps([type(word).__name__, asdict(word)]) + "\n").encode()
+
+
+class LineReader:
+    """Cuts a byte stream into words; keeps what is incomplete until the rest comes."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> list[Word]:
+        """The words that are complete with ``data``."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return [_parse(line) for line in lines]
+
+
+def _parse(line: bytes) -> Word:
+    name, fields = simplejson.loads(line)
+    return _WORDS[name](**fields)

@@ -1,0 +1,148 @@
+"""The job envelope as text: build it, and change single fields of stored bytes without touching the others.
+
+Pure; used by producers, workers and the master. It never re-encodes what it was not asked to change: a
+number of 40 digits, ``1.50`` or a field of a later Sidekiq leaves as it came (protocol.md, 15.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import simplejson
+
+from pyworkers.errors import BadArgumentError, BadMessageError
+
+# Sidekiq's readers compare bytes that Ruby generates: compact, raw UTF-8 (protocol.md, 9).
+_ENCODER = simplejson.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, namedtuple_as_object=False, use_decimal=False
+)
+_DECODER = simplejson.JSONDecoder()
+_WHITESPACE = " \t\n\r"
+
+# Redis stores 512 MiB at most; a job of this size is a mistake long before.
+MAX_BYTES = 128 * 1024 * 1024
+MAX_DEPTH = 500
+
+
+class Rng(Protocol):
+    """What is needed of ``random.Random``."""
+
+    def randrange(self, stop: int, /) -> int:
+        """An integer from 0 to stop - 1."""
+        ...
+
+    def getrandbits(self, k: int, /) -> int:
+        """An integer of k random bits."""
+        ...
+
+
+def encode(value: Any) -> str:
+    """Compact JSON text; ValueError for NaN and infinity, TypeError for what JSON has no form for."""
+    return _ENCODER.encode(value)
+
+
+def decode(raw: bytes) -> dict[str, Any]:
+    """The envelope as plain Python values. Raises BadMessageError for anything but a JSON object."""
+    try:
+        data = _DECODER.decode(_text(raw))
+    except RecursionError as error:
+        raise BadMessageError("nested too deep") from error
+    except ValueError as error:
+        raise BadMessageError(f"not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise BadMessageError(f"not a JSON object but {type(data).__name__}")
+    return data
+
+
+def _text(raw: bytes) -> str:
+    if len(raw) > MAX_BYTES:
+        raise BadMessageError(f"{len(raw)} bytes are more than the limit of {MAX_BYTES}")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadMessageError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def splice(raw: bytes, changes: Mapping[str, Any], remove: Iterable[str] = ()) -> bytes:
+    """The stored object with fields set or removed; all other text stays as it was, byte for byte.
+
+    Changed fields keep their place, new ones go to the end. Raises BadMessageError if raw is no object.
+    """
+    members = _members(_text(raw))
+    for key in remove:
+        members.pop(key, None)
+    for key, value in changes.items():
+        members[key] = encode(value)
+    return ("{" + ",".join(f"{encode(key)}:{text}" for key, text in members.items()) + "}").encode()
+
+
+def _members(text: str) -> dict[str, str]:
+    """The top-level members of an object, each value as its source text; of equal keys the last one."""
+    members: dict[str, str] = {}
+    try:
+        position = _skip(text, _expect(text, _skip(text, 0), "{"))
+        while text[position] != "}":
+            _expect(text, position, '"')
+            key, position = _DECODER.raw_decode(text, position)
+            position = _skip(text, _expect(text, _skip(text, position), ":"))
+            _, end = _DECODER.raw_decode(text, position)
+            members[key] = text[position:end]
+            position = _skip(text, end)
+            if text[position] == ",":
+                position = _skip(text, position + 1)
+    except (ValueError, IndexError, RecursionError) as error:
+        raise BadMessageError(f"not a JSON object: {error}") from error
+    return members
+
+
+def _skip(text: str, position: int) -> int:
+    while text[position] in _WHITESPACE:
+        position += 1
+    return position
+
+
+def _expect(text: str, position: int, char: str) -> int:
+    if text[position] != char:
+        raise ValueError(f"{char!r} expected at character {position}")
+    return position + 1
+
+
+def new_jid(rng: Rng) -> str:
+    """Twelve random bytes as hex, as Sidekiq and go-workers make them."""
+    return f"{rng.getrandbits(96):024x}"
+
+
+def check_value(value: Any, path: str, depth: int = 0) -> None:
+    """Raise BadArgumentError, with the path of the bad value, for what JSON does not carry unchanged."""
+    if isinstance(value, str):
+        _check_text(value, path)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadArgumentError(f"{path} is {value!r}, which JSON has no number for")
+    elif isinstance(value, list | tuple):
+        _check_depth(depth, path)
+        for index, item in enumerate(value):
+            check_value(item, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, dict):
+        _check_depth(depth, path)
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise BadArgumentError(f"{path} has the key {key!r}; JSON keys are strings")
+            _check_text(key, f"{path} key {key!r}")
+            check_value(item, f"{path}[{key!r}]", depth + 1)
+    elif not (value is None or isinstance(value, bool | int)):
+        raise BadArgumentError(f"{path} is a {type(value).__name__}, which JSON does not carry")
+
+
+def _check_depth(depth: int, path: str) -> None:
+    if depth > MAX_DEPTH:
+        raise BadArgumentError(f"{path[:60]}… is nested deeper than {MAX_DEPTH} levels")
+
+
+def _check_text(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadArgumentError(f"{path} holds a lone surrogate at character {error.start}") from error

@@ -1,0 +1,101 @@
+"""The names of all Redis keys, and the rule for queue names.
+
+Pure; read by every process. The names are Sidekiq's and go-workers' (protocol.md, "Key inventory"); the few
+that pyworkers adds start with ``pyworkers:``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+INPROGRESS_SUFFIX = ":inprogress"
+QUEUE_NAME_RULE = (
+    "a queue name has 1 to 128 characters, no white space, control character or '|', does not start with "
+    "'queue:' or 'backup::', and does not end with ':inprogress'"
+)
+_QUEUE_NAME = re.compile(r"[^\s\x00-\x1f\x7f|]{1,128}\Z")
+# Behind "queue:" these collide with the in-progress lists of Exq (queue:backup::…) and our own.
+_RESERVED_PREFIXES = ("queue:", "backup::")
+
+
+def check_queue_name(name: str) -> None:
+    """Raise ValueError, with the rule, for a name that cannot be a queue."""
+    bad = (
+        not isinstance(name, str)
+        or not _QUEUE_NAME.match(name)
+        or name.startswith(_RESERVED_PREFIXES)
+        or name.endswith(INPROGRESS_SUFFIX)
+        or any(0xD800 <= ord(char) <= 0xDFFF for char in name)
+    )
+    if bad:
+        raise ValueError(f"{name!r} cannot be a queue: {QUEUE_NAME_RULE}")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Builds the keys under one namespace. ``namespace`` is a prefix with its colon, or empty."""
+
+    namespace: str = ""
+
+    def _key(self, name: str) -> str:
+        return f"{self.namespace}{name}"
+
+    @property
+    def queues(self) -> str:
+        """SET of the names of all queues ever pushed to."""
+        return self._key("queues")
+
+    @property
+    def schedule(self) -> str:
+        """ZSET of jobs for later; the score is the epoch time in seconds."""
+        return self._key("schedule")
+
+    @property
+    def retry(self) -> str:
+        """ZSET of failed jobs that wait for their next attempt."""
+        return self._key("retry")
+
+    @property
+    def dead(self) -> str:
+        """ZSET of jobs that are not tried again; the score is the time of death."""
+        return self._key("dead")
+
+    @property
+    def goretry(self) -> str:
+        """ZSET into which go-workers and go-workers2 put their own retries."""
+        return self._key("goretry")
+
+    @property
+    def paused(self) -> str:
+        """SET of the names of paused queues (Sidekiq Pro's)."""
+        return self._key("paused")
+
+    @property
+    def owners(self) -> str:
+        """HASH identity → JSON list of queues: the incarnations that may own in-progress lists."""
+        return self._key("pyworkers:owners")
+
+    def lease(self, identity: str) -> str:
+        """STRING that lives as long as its master renews it."""
+        return self._key(f"pyworkers:lease:{identity}")
+
+    def tombstone(self, identity: str) -> str:
+        """STRING with a TTL: the lists of this incarnation were recovered by somebody else."""
+        return self._key(f"pyworkers:recovered:{identity}")
+
+    def cron_slot(self, name: str, slot: int) -> str:
+        """STRING with a TTL: the cron entry has fired for the slot (epoch seconds)."""
+        return self._key(f"pyworkers:cron:{name}:{slot}")
+
+    def queue(self, name: str) -> str:
+        """LIST of waiting jobs; the left end is the newest."""
+        return self._key(f"queue:{name}")
+
+    def inprogress(self, name: str, identity: str) -> str:
+        """LIST of the jobs of one queue that one server incarnation has taken (go-workers' shape)."""
+        return self._key(f"queue:{name}:{identity}{INPROGRESS_SUFFIX}")
+
+    def stat(self, name: str, day: str = "") -> str:
+        """STRING counter, ``name`` is ``processed`` or ``failed``; ``day`` is ``YYYY-MM-DD`` in UTC."""
+        return self._key(f"stat:{name}:{day}" if day else f"stat:{name}")

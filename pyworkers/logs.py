@@ -1,0 +1,285 @@
+"""Logging: the only place where structlog is configured, and the bridge from the standard library to it.
+
+Every process calls ``configure`` once it knows how to log, a forked one again. A line goes out in one write,
+for many processes share one stderr; a destination that is closed, full or stuck costs lines, never an
+exception and never more than a moment. Nothing here chooses what is logged or hides a field.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import stat
+import sys
+from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+FORMATS = ("auto", "console", "json")
+
+# Longer than a living reader leaves a full pipe unread; short against what the master promises, 2 seconds.
+_PATIENCE_MS = 50
+_METHODS = ("debug", "info", "warning", "error", "critical", "exception")
+_OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+
+
+class Logger:
+    """A structlog logger that follows ``configure``, whenever it was made.
+
+    structlog's own lazy proxy takes a microsecond for each call, even if its level is filtered out; this one
+    carries the methods of the logger that was configured last. What ``bind`` returns does not follow.
+    """
+
+    _name: str | None = None
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+        self.follow()
+
+    def __getattr__(self, method: str) -> Any:
+        logger = structlog.get_logger()
+        return getattr(logger.bind(logger=self._name) if self._name else logger, method)
+
+    def follow(self) -> None:
+        """Take over the current configuration; without one, every call asks structlog for it."""
+        for method in _METHODS:
+            vars(self).pop(method, None)
+        if structlog.is_configured():
+            bound = self.bind()
+            vars(self).update({method: getattr(bound, method) for method in _METHODS})
+
+
+# Global, as structlog's configuration and the root logger are.
+_loggers: dict[str | None, Logger] = {}
+
+
+def get_logger(name: str | None = None) -> Logger:
+    """The logger of that name, which becomes the field ``logger``. Cheap to call; may be kept for ever."""
+    if name not in _loggers:
+        _loggers[name] = Logger(name)
+    return _loggers[name]
+
+
+def configure(level: str, format: str = "auto", stream: TextIO | None = None, **constant: object) -> None:
+    """Send events of ``level`` and above, structlog's and the standard library's, to ``stream`` (stderr).
+
+    ``format`` is one of ``FORMATS``; ``auto`` is ``console`` on a terminal and ``json`` elsewhere. The
+    ``constant`` fields, e.g. ``identity`` and ``pid``, go into every line. May be called again at any time.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format {format!r} is none of {', '.join(FORMATS)}")
+    sink = _Sink(sys.stderr if stream is None else stream)
+    console = format == "console" or (format == "auto" and sink.is_terminal)
+    processors = _processors(constant, console, sink.is_terminal)
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        context_class=dict,
+        logger_factory=lambda *_: sink,
+        cache_logger_on_first_use=False,  # the application's loggers must follow a `configure` after the fork
+    )
+    _bridge(level.upper(), _Bridge(processors, sink))
+
+
+def reset() -> None:
+    """Undo ``configure``, so that the next test begins as if there had been none."""
+    structlog.reset_defaults()
+    _bridge("WARNING")
+
+
+def bind_job(**fields: object) -> None:
+    """Put ``fields`` (jid, job_class, queue, attempt) into every line until ``unbind_job``."""
+    structlog.contextvars.bind_contextvars(**fields)
+
+
+def unbind_job() -> None:
+    """Forget what ``bind_job``, or the job itself, has bound."""
+    structlog.contextvars.clear_contextvars()
+
+
+class _Bridge(logging.Handler):
+    """Takes the standard library's records through the same processors to the same sink."""
+
+    def __init__(self, processors: list[Processor], sink: _Sink) -> None:
+        super().__init__()
+        self._processors = processors
+        self._sink = sink
+
+    def emit(self, record: logging.LogRecord) -> None:
+        extra = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+        fields: Any = {"logger": record.name, **extra, "event": _message(record)}
+        if record.exc_info:
+            fields["exc_info"] = record.exc_info
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        try:
+            for process in self._processors:
+                fields = process(None, record.levelname.lower(), fields)
+        except structlog.DropEvent:
+            return
+        self._sink.write(fields)
+
+    def close(self) -> None:
+        self._sink.close()
+        super().close()
+
+
+def _bridge(level: str, *handlers: _Bridge) -> None:
+    root = logging.getLogger()
+    for old in [handler for handler in root.handlers if isinstance(handler, _Bridge)]:
+        root.removeHandler(old)
+        old.close()
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level)
+    for logger in _loggers.values():
+        logger.follow()
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # a format that does not fit its arguments is no reason to lose either
+        return f"{record.msg!r} % {_safe_repr(record.args)}"
+
+
+def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> list[Processor]:
+    def head(_: object, method: str, fields: EventDict) -> EventDict:
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        first = {"timestamp": now, "level": method, "event": fields.get("event")}
+        return {**first, **constant, **fields, **first}
+
+    if not console:
+        return [structlog.contextvars.merge_contextvars, head, structlog.processors.format_exc_info, _json]
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=colors and not os.environ.get("NO_COLOR"),
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+
+    def render(logger: Any, method: str, fields: EventDict) -> str:
+        try:
+            return renderer(logger, method, dict(fields))
+        except Exception:  # a value with a broken __repr__
+            return _json(logger, method, fields)
+
+    return [structlog.contextvars.merge_contextvars, head, render]
+
+
+def _json(_: object, __: str, fields: MutableMapping[str, Any]) -> str:
+    try:
+        return _encode(fields)
+    except Exception:  # NaN, a key that is no string, a value that holds itself, …: save the other fields
+        return _encode({str(name): _encodable(value) for name, value in fields.items()})
+
+
+def _encodable(value: object) -> object:
+    try:
+        _encode(value)
+    except Exception:
+        return _safe_repr(value)
+    return value
+
+
+def _safe_repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return f"<unprintable {type(value).__name__}>"
+
+
+_encode = json.JSONEncoder(default=_safe_repr, allow_nan=False).encode
+
+
+class _Sink:
+    """Where lines go: each in one write, or nowhere.
+
+    Waiting is out of the question for the master, so pipes and terminals are opened anew without blocking:
+    setting O_NONBLOCK on the stderr that we were given would set it for every process that shares it.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._stream_fd = _fileno(stream)
+        self._own_fd = _open_again(self._stream_fd)
+        self._dropped = 0
+        self._torn = False
+        self.is_terminal = self._stream_fd is not None and os.isatty(self._stream_fd)
+
+    def write(self, line: str) -> None:
+        """Write ``line`` and its end, or count it as dropped; the next one that succeeds says how many."""
+        try:
+            complete = self._send(f"{line}\n")
+        except (OSError, ValueError):  # closed, reset, full; ValueError is what a closed Python stream raises
+            complete = False
+        if not complete:
+            self._dropped += 1
+        elif self._dropped:
+            count, self._dropped = self._dropped, 0
+            get_logger().warning("log.dropped", count=count)
+
+    debug = info = warning = error = critical = write
+
+    def close(self) -> None:
+        """Give back what was opened; a logger that is still bound to this sink goes on with the stream."""
+        own, self._own_fd = self._own_fd, None
+        if own is not None and _is_same_file(own, self._stream_fd):
+            os.close(own)
+
+    def _send(self, line: str) -> bool:
+        fd = self._stream_fd if self._own_fd is None else self._own_fd
+        if fd is None:
+            return self._send_without_fd(line)
+        # A line that went out in part is ended first.
+        data = ("\n" * self._torn + line).encode(errors="backslashreplace")
+        written = 0
+        try:
+            while written < len(data) and _is_writable(fd, 0 if self._dropped else _PATIENCE_MS):
+                written += os.write(fd, data[written:])
+        finally:
+            self._torn = written < len(data) if written else self._torn
+        return written == len(data)
+
+    def _send_without_fd(self, line: str) -> bool:
+        if self._stream is not None:  # None is Python's stderr in a process that was started without one
+            self._stream.write(line)
+            self._stream.flush()
+        return True
+
+
+def _fileno(stream: TextIO | None) -> int | None:
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):  # held in memory, or closed
+        return None
+
+
+def _open_again(fd: int | None) -> int | None:
+    """The pipe or terminal ``fd`` once more, non-blocking; None where that is not possible or not needed."""
+    try:
+        if fd is None:
+            return None
+        mode = os.fstat(fd).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+            return None
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:  # no /proc, or opened by another user: then `_is_writable` has to be enough
+        return None
+
+
+def _is_writable(fd: int, patience_ms: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(patience_ms))
+
+
+def _is_same_file(fd: int, other: int | None) -> bool:
+    """False also if a child closed all descriptors that it did not know, and the number is another file's."""
+    try:
+        return other is not None and os.path.sameopenfile(fd, other)
+    except OSError:
+        return False

@@ -1,0 +1,125 @@
+"""Message: one job as its handler sees it.
+
+Pure; made in the worker process (and in tests) from the bytes that Redis holds. It is never encoded again:
+what is written back is spliced from ``raw`` (see envelope.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyworkers import envelope, timestamps
+from pyworkers.errors import BadMessageError
+
+# Rails' names for the envelope around an ActiveJob: up to Sidekiq 7, and from 8.0 (protocol.md, 1.5).
+_ACTIVE_JOB_WRAPPERS = frozenset(
+    {"ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper", "Sidekiq::ActiveJob::Wrapper"}
+)
+# A count beyond this comes from a broken producer; its fourth power would not be a usable delay.
+_MAX_COUNT = 100_000
+
+_current: ContextVar[Message] = ContextVar("pyworkers_message")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A job that is about to run.
+
+    ``data`` is the whole envelope as plain Python values, ``raw`` the bytes that it came from, ``queue`` the
+    queue it was fetched from, ``args`` always a list.
+    """
+
+    jid: str
+    queue: str
+    job_class: str
+    args: list[Any]
+    data: dict[str, Any] = field(repr=False)
+    raw: bytes = field(repr=False)
+
+    @classmethod
+    def parse(cls, raw: bytes, queue: str, make_jid: Callable[[], str]) -> Message:
+        """Read stored bytes. ``make_jid`` is called for a job without an id.
+
+        Raises BadMessageError when the bytes are no job at all.
+        """
+        data = envelope.decode(raw)
+        job_class = _text(data, "class")
+        args = data.get("args")
+        if job_class in _ACTIVE_JOB_WRAPPERS:
+            job_class, args = _unwrap(data)
+        jid = _text(data, "jid") or make_jid()
+        return cls(jid, queue, job_class, _as_list(args), data, raw)
+
+    @property
+    def attempt(self) -> int:
+        """How many times the job has failed before: 0 at first."""
+        count = self.retry_count
+        return 0 if count is None else count + 1
+
+    @property
+    def retry_count(self) -> int | None:
+        """The field: absent before the first failure, 0 after it (Sidekiq's job_retry.rb)."""
+        return as_count(self.data.get("retry_count"))
+
+    @property
+    def crash_count(self) -> int:
+        """How many worker processes have died while they ran this job."""
+        return as_count(self.data.get("crash_count")) or 0
+
+    @property
+    def enqueued_at(self) -> float | None:
+        """When the job entered its queue, in epoch seconds; None if the producer did not say."""
+        return timestamps.read(self.data.get("enqueued_at"))
+
+    def replace(self, **changes: Any) -> Message:
+        """A copy with other ``args``, ``job_class`` …, for middleware. Retries keep what Redis holds."""
+        return replace(self, **changes)
+
+
+def current_message() -> Message:
+    """The message of the job that is running here. Raises LookupError outside a job."""
+    return _current.get()
+
+
+def set_current(message: Message) -> None:
+    """Make ``message`` what ``current_message`` returns in this context."""
+    _current.set(message)
+
+
+def as_count(value: object) -> int | None:
+    """A stored count as an int of at most 100,000; None for what is absent, negative, or no number."""
+    if isinstance(value, str) and value.isdecimal() and value.isascii():
+        value = int(value[:10])
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return None
+    return min(value, _MAX_COUNT)
+
+
+def _text(data: dict[str, Any], key: str) -> str:
+    value = data.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadMessageError(f"{key!r} is a {type(value).__name__}, not a string")
+    return value
+
+
+def _as_list(args: object) -> list[Any]:
+    """protocol.md, 15.2: null is no argument, anything but a list is one argument."""
+    if isinstance(args, list):
+        return args
+    return [] if args is None else [args]
+
+
+def _unwrap(data: dict[str, Any]) -> tuple[str, object]:
+    """Class and arguments of an ActiveJob."""
+    args = data.get("args")
+    inner = args[0] if isinstance(args, list) and args else None
+    if not isinstance(inner, dict):
+        raise BadMessageError("an ActiveJob wrapper without its job")
+    return _text(data, "wrapped") or _text(inner, "job_class"), inner.get("arguments")

@@ -1,0 +1,99 @@
+"""Outcome: what shall become of a job, as a value.
+
+Pure; made in the worker (or by the master for a lost worker), applied by the store. A worker can only *say*
+an outcome; the removal from the in-progress list and its consequence happen together, in the store's script.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+_REPORT = struct.Struct("!BBdI")
+_FAILED, _CRASHED, _RETIRING = 1, 2, 4
+_MAX_ELAPSED_MS = 0xFFFF_FFFF
+
+
+class Fate(IntEnum):
+    """Where the job goes. The numbers are those of the settle scripts."""
+
+    DONE = 0
+    RETRY = 1
+    """Into ``retry`` until ``at``."""
+    DEAD = 2
+    """Into ``dead``."""
+    DISCARD = 3
+    """Nowhere, though it failed."""
+    REQUEUE = 4
+    """Back to the end of the queue that is popped next, as if it had not been fetched."""
+    SNOOZE = 5
+    """Into ``schedule`` until ``at``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What shall become of one job. ``at`` is in epoch seconds; an empty ``payload`` means the raw bytes."""
+
+    fate: Fate
+    at: float = 0.0
+    payload: bytes = b""
+    failed: bool = False
+    crashed: bool = False
+    error_class: str = ""
+    error_message: str = ""
+
+    @property
+    def final(self) -> bool:
+        """True for a failed job that will not be tried again: the exhaustion hooks run."""
+        return self.failed and self.fate in (Fate.DEAD, Fate.DISCARD)
+
+
+DONE = Outcome(Fate.DONE)
+REQUEUE = Outcome(Fate.REQUEUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker writes about one job: the outcome, and facts about the run."""
+
+    outcome: Outcome
+    elapsed_ms: int = 0
+    retiring: bool = False
+    """The worker takes no further job."""
+
+    def pack(self) -> bytes:
+        """The report as the payload of an OUTCOME frame."""
+        outcome = self.outcome
+        flags = outcome.failed * _FAILED | outcome.crashed * _CRASHED | self.retiring * _RETIRING
+        elapsed_ms = min(self.elapsed_ms, _MAX_ELAPSED_MS)
+        return _REPORT.pack(outcome.fate, flags, outcome.at, elapsed_ms) + outcome.payload
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Report:
+        """The inverse of ``pack``; error class and message stay behind, they were logged by the worker."""
+        fate, flags, at, elapsed_ms = _REPORT.unpack_from(data)
+        if fate == Fate.DONE and not flags:
+            return cls(DONE, elapsed_ms)
+        payload = data[_REPORT.size :]
+        outcome = Outcome(Fate(fate), at, payload, bool(flags & _FAILED), bool(flags & _CRASHED))
+        return cls(outcome, elapsed_ms, bool(flags & _RETIRING))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A job that ended with its worker and will not be tried again: the payload of an EXHAUSTED frame."""
+
+    raw: bytes
+    error_class: str
+    error_message: str
+
+    def pack(self) -> bytes:
+        """Error class, error message and the job, separated by NUL; the first two cannot hold one."""
+        return b"\0".join((self.error_class.encode(), self.error_message.encode(), self.raw))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Loss:
+        """The inverse of ``pack``."""
+        error_class, error_message, raw = data.split(b"\0", 2)
+        return cls(raw, error_class.decode(), error_message.decode())

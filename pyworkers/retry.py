@@ -1,0 +1,159 @@
+"""What becomes of a job that failed: retried when, dead, or dropped.
+
+Pure: facts, the time and a source of randomness come in, an Outcome goes out. Used by the worker's retry
+link and, for jobs whose worker died, by the master. The rules are Sidekiq's (job_retry.rb; protocol.md, 4).
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyworkers import envelope, timestamps
+from pyworkers.envelope import Rng
+from pyworkers.message import Message, as_count
+from pyworkers.outcome import Fate, Outcome
+
+MAX_RETRIES = 25
+MAX_CRASHES = 3
+MAX_ERROR_MESSAGE = 10_000
+"""Characters of ``error_message`` that are kept (Sidekiq's job_retry.rb)."""
+_LONGEST_DELAY_S = 10 * 365 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the handler says about failures, for where the job itself is silent.
+
+    ``retry``: True for ``max_retries`` attempts, a number, or False to drop a failed job.
+    """
+
+    retry: bool | int = True
+    dead: bool = True
+    backtrace: bool | int = False
+    max_retries: int = MAX_RETRIES
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong. ``fate`` and ``delay_s`` are set where the job itself chose them."""
+
+    error_class: str
+    error_message: str
+    backtrace: Sequence[str] = ()
+    crashed: bool = False
+    fate: Fate | None = None
+    delay_s: float | None = None
+
+
+def decide(message: Message, failure: Failure, policy: Policy, now: float, rng: Rng) -> Outcome:
+    """The outcome of a failed job. ``now`` is in epoch seconds."""
+    count = message.attempt
+    if failure.crashed:
+        return _after_crash(message, failure, policy, now)
+    limit = _limit(message.data, policy)
+    fields = _error_fields(message, failure, policy, now) | {"retry_count": count}
+    if failure.fate is Fate.DISCARD or (limit is None and failure.fate is not Fate.DEAD):
+        return _outcome(Fate.DISCARD, message, failure, fields)
+    if failure.fate is Fate.DEAD or _exhausted(message.data, count, limit or 0, now):
+        return _bury(message, failure, fields, policy)
+    delay = failure.delay_s if _usable(failure.delay_s) else default_delay(count, rng)
+    return _outcome(Fate.RETRY, message, failure, fields, now + min(delay or 0.0, _LONGEST_DELAY_S))
+
+
+def default_delay(count: int, rng: Rng) -> float:
+    """Seconds until the next attempt after ``count`` earlier failures (Sidekiq 8's job_retry.rb)."""
+    return float(count**4 + 15 + rng.randrange(10 * (count + 1)))
+
+
+def error_name(error: BaseException) -> str:
+    """The ``error_class`` of an exception: its qualified name, without ``builtins``."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def compress_backtrace(lines: Sequence[str]) -> str:
+    """``error_backtrace`` as Sidekiq writes it since 6.0.1: base64 of the deflated JSON list, no newlines."""
+    return base64.b64encode(zlib.compress(envelope.encode(list(lines)).encode())).decode()
+
+
+def _after_crash(message: Message, failure: Failure, policy: Policy, now: float) -> Outcome:
+    """A crash says little about the job: soon again, apart from the retries, and dead at the third."""
+    crashes = message.crash_count + 1
+    fields = _error_fields(message, failure, policy, now) | {"crash_count": crashes}
+    if crashes >= MAX_CRASHES:
+        return _bury(message, failure, fields, policy)
+    return _outcome(Fate.RETRY, message, failure, fields, now + crashes)
+
+
+def _limit(data: dict[str, Any], policy: Policy) -> int | None:
+    """How many retries the job has; None where a failed job is dropped. protocol.md, 4.1 and 15.2."""
+    retry = data.get("retry")
+    if isinstance(retry, str):
+        retry = as_count(retry) if retry.strip().isdecimal() else {"false": False}.get(retry, True)
+    if retry is None:
+        retry = policy.retry
+    if isinstance(retry, bool):
+        retry_max = as_count(data.get("retry_max"))
+        unlimited = policy.max_retries if retry_max is None else retry_max
+        return unlimited if retry else None
+    if isinstance(retry, int | float):
+        return as_count(math.floor(retry)) or 0 if math.isfinite(retry) else policy.max_retries
+    return policy.max_retries
+
+
+def _exhausted(data: dict[str, Any], count: int, limit: int, now: float) -> bool:
+    """``retry_for`` replaces the count (Sidekiq 8.1's job_retry.rb)."""
+    retry_for = timestamps.seconds(data.get("retry_for"))
+    if retry_for is None:
+        return count >= limit
+    failed_at = timestamps.read(data.get("failed_at"))
+    return (now if failed_at is None else failed_at) + retry_for < now
+
+
+def _error_fields(message: Message, failure: Failure, policy: Policy, now: float) -> dict[str, Any]:
+    data = message.data
+    first = timestamps.read(data.get("failed_at")) is None
+    fields: dict[str, Any] = {
+        "jid": message.jid,
+        "queue": _retry_queue(message),
+        "error_message": _clean(failure.error_message)[:MAX_ERROR_MESSAGE],
+        "error_class": _clean(failure.error_class),
+        "failed_at" if first else "retried_at": now,
+    }
+    wanted = data.get("backtrace", policy.backtrace)
+    if wanted and failure.backtrace:
+        lines = [_clean(line) for line in failure.backtrace]
+        count = None if wanted is True else as_count(wanted)
+        fields["error_backtrace"] = compress_backtrace(lines[:count])
+    return fields
+
+
+def _retry_queue(message: Message) -> str:
+    retry_queue = message.data.get("retry_queue")
+    return retry_queue if isinstance(retry_queue, str) and retry_queue else message.queue
+
+
+def _clean(text: str) -> str:
+    """Text that UTF-8 can carry: lone surrogates become question marks."""
+    return text.encode(errors="replace").decode()
+
+
+def _usable(delay_s: float | None) -> bool:
+    return delay_s is not None and math.isfinite(delay_s) and delay_s >= 0
+
+
+def _bury(message: Message, failure: Failure, fields: dict[str, Any], policy: Policy) -> Outcome:
+    keep = message.data.get("dead", policy.dead) is not False
+    return _outcome(Fate.DEAD if keep else Fate.DISCARD, message, failure, fields)
+
+
+def _outcome(
+    fate: Fate, message: Message, failure: Failure, fields: dict[str, Any], at: float = 0.0
+) -> Outcome:
+    payload = b"" if fate is Fate.DISCARD else envelope.splice(message.raw, fields, remove=("at",))
+    return Outcome(fate, at, payload, True, failure.crashed, failure.error_class, failure.error_message)

@@ -1,0 +1,1 @@
+"""Everything that talks to Redis; the only package that imports redis-py."""

@@ -1,0 +1,159 @@
+"""Connections to Redis: the only place that makes them, and that turns redis-py's errors into ours.
+
+Used by producers, the command line and the master. Nothing connects before its first command, and nothing is
+ever sent twice: redis-py's own retries are off, because one lost reply would then run a command again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import redis
+import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from pyworkers.config import RedisConfig
+from pyworkers.embedded import socket_url
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+
+CONNECT_TIMEOUT_S = 5.0
+SOCKET_TIMEOUT_S = 10.0
+_SENTINEL_SCHEME = "redis+sentinel://"
+_SENTINEL_PORT = 26379
+
+
+def connect(config: RedisConfig, **options: Any) -> redis.Redis:
+    """A client for the server of ``config``; ``options`` are redis-py's and go before the defaults.
+
+    Raises ValueError for a URL that cannot be used.
+    """
+    url = socket_url(config.url)
+    options = {"retry": Retry(NoBackoff(), 0), **_options(config, url), **options}
+    if not url.startswith(_SENTINEL_SCHEME):
+        return redis.Redis.from_url(url, **options)
+    group = _Group.parse(url)
+    sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
+    single = options.pop("single_connection_client", False)
+    pool = redis.sentinel.SentinelConnectionPool(group.name, sentinel, **options, **group.options)
+    client = redis.Redis(connection_pool=pool, single_connection_client=single)
+    client.auto_close_connection_pool = True
+    return client
+
+
+def connect_async(config: RedisConfig, **options: Any) -> redis.asyncio.Redis:
+    """As ``connect``, for asyncio; the client belongs to the loop that uses it first."""
+    url = socket_url(config.url)
+    options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
+    if not url.startswith(_SENTINEL_SCHEME):
+        return redis.asyncio.Redis.from_url(url, **options)
+    group = _Group.parse(url)
+    sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
+    single = options.pop("single_connection_client", False)
+    pool = _SentinelPool(group.name, sentinel, **options, **group.options)
+    client = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single)
+    client.auto_close_connection_pool = True
+    return client
+
+
+def translate(error: Exception) -> PyworkersError:
+    """The error to raise ``from`` one of redis-py or of the system. The text names no password."""
+    if isinstance(error, PyworkersError):
+        return error
+    text = str(error) or type(error).__name__
+    if isinstance(error, redis.exceptions.AuthenticationError | redis.exceptions.AuthorizationError):
+        return RedisUnavailableError(f"Redis refused the login: {text}")
+    if isinstance(error, redis.BusyLoadingError):
+        return RedisUnavailableError(f"Redis is not ready: {text}")
+    if isinstance(error, redis.TimeoutError | TimeoutError):
+        return RedisUnavailableError(f"Redis did not answer in time: {text}")
+    if isinstance(error, redis.ConnectionError | OSError):
+        return RedisUnavailableError(f"Redis cannot be reached: {text}")
+    if isinstance(error, redis.exceptions.OutOfMemoryError):
+        return StoreError(f"the server's memory is full (maxmemory): {text}")
+    return StoreError(text)
+
+
+@contextmanager
+def errors_translated() -> Iterator[None]:
+    """Raise what redis-py and the system raise in this block as RedisUnavailableError or StoreError."""
+    try:
+        yield
+    except (redis.RedisError, OSError) as error:
+        raise translate(error) from error
+
+
+def _options(config: RedisConfig, url: str) -> dict[str, Any]:
+    """The defaults. What the URL itself says goes before all of them (redis-py's rule)."""
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "username": config.username or None,
+        "password": config.password or None,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_timeout": SOCKET_TIMEOUT_S,
+    }
+    if not url.startswith("unix:"):
+        options["socket_keepalive"] = True
+    if url.startswith("rediss:"):
+        files = {
+            "ssl_ca_certs": config.ca_file,
+            "ssl_certfile": config.cert_file,
+            "ssl_keyfile": config.key_file,
+        }
+        options |= {name: file for name, file in files.items() if file}
+    return options
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What a ``redis+sentinel://user:password@host:port,host:port/name/db`` URL says.
+
+    User and password are for Redis; those of the sentinels stand in the query, as ``sentinel_username`` and
+    ``sentinel_password``.
+    """
+
+    sentinels: list[tuple[str, int]]
+    name: str
+    options: dict[str, Any]
+    login: dict[str, str]
+
+    @classmethod
+    def parse(cls, url: str) -> _Group:
+        parts = urlsplit(url)
+        userinfo, _, hosts = parts.netloc.rpartition("@")
+        user, _, password = userinfo.partition(":")
+        name, _, db = parts.path.strip("/").partition("/")
+        if not name or not hosts or not (db or "0").isdecimal():
+            raise ValueError("a sentinel URL is redis+sentinel://host:port,host:port/NAME-OF-THE-MASTER/db")
+        login = {"username": unquote(user), "password": unquote(password)}
+        options = {"db": int(db or 0)} | {key: value for key, value in login.items() if value}
+        query = {key.removeprefix("sentinel_"): values[0] for key, values in parse_qs(parts.query).items()}
+        return cls([_address(host) for host in hosts.split(",")], unquote(name), options, query)
+
+    def for_sentinels(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options of the connections to the sentinels, where Redis' own login is not valid."""
+        kept = {key: value for key, value in options.items() if key.startswith("socket_") or key == "retry"}
+        return kept | self.login
+
+
+def _address(host: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{host}")
+    if not parts.hostname:
+        raise ValueError("a sentinel URL holds an empty host")
+    return parts.hostname, parts.port or _SENTINEL_PORT
+
+
+class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool):
+    """Closes the connections to the sentinels with its own; redis-py leaves them to the collector."""
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        for sentinel in self.sentinel_manager.sentinels:
+            await sentinel.aclose()

@@ -1,0 +1,35 @@
+"""The Lua scripts: one for each change of state. Loaded by the master; never run without their prelude."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script, called by its digest; a server that forgot it (restart, SCRIPT FLUSH) is told again."""
+
+    text: str
+    sha: str
+
+    async def __call__(self, redis: Redis, keys: list[str], args: list[Any]) -> Any:
+        """Run it. Raises redis-py's errors."""
+        try:
+            return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
+        except NoScriptError:
+            return await redis.execute_command("EVAL", self.text, len(keys), *keys, *args)
+
+
+@cache
+def load(name: str) -> Script:
+    """The script of that name, with the prelude in front."""
+    folder = files(__package__)
+    text = (folder / "prelude.lua").read_text() + (folder / f"{name}.lua").read_text()
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -1,0 +1,47 @@
+-- Settle outcomes and take more jobs, in one round trip.
+--
+-- KEYS 1 queue  2 in-progress list  3 retry  4 schedule  5 dead  6 tombstone of this incarnation
+-- ARGV 1 number of jobs wanted  2 now  3 oldest score kept in dead  4 members kept in dead
+--      then for each outcome: fate, raw, at, payload ('' is raw); the fates are those of outcome.py
+-- Returns { places of the outcomes whose job was not in the list, counted from 1,  jobs taken }
+--      or {} when the lists of this incarnation were recovered by somebody else: nothing was taken.
+
+local stale = {}
+local ordinal = 0
+for i = 5, #ARGV, 4 do
+  ordinal = ordinal + 1
+  local fate, raw, at, payload = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  -- The removal is the receipt: whatever follows happens once, however often the batch is sent.
+  if redis.call('LREM', KEYS[2], -1, raw) == 0 then
+    stale[#stale + 1] = ordinal
+  elseif fate ~= '0' and fate ~= '3' then
+    if payload == '' then
+      payload = raw
+    end
+    if fate == '1' then
+      keep(KEYS[3], at, payload)
+    elseif fate == '5' then
+      keep(KEYS[4], at, payload)
+    elseif fate == '4' then
+      redis.call('RPUSH', KEYS[1], payload)
+    else
+      bury(KEYS[5], ARGV[2], ARGV[3], ARGV[4], payload)
+    end
+  end
+end
+
+local jobs = {}
+local wanted = tonumber(ARGV[1])
+if wanted > 0 then
+  if redis.call('EXISTS', KEYS[6]) == 1 then
+    return {}
+  end
+  for n = 1, wanted do
+    local raw = redis.call('RPOPLPUSH', KEYS[1], KEYS[2])
+    if not raw then
+      break
+    end
+    jobs[n] = raw
+  end
+end
+return { stale, jobs }

@@ -1,0 +1,19 @@
+-- Return jobs from an in-progress list to the end of their queue that is popped next, oldest first in line.
+--
+-- KEYS 1 in-progress list  2 queue  3 queues
+-- ARGV 1 name of the queue  2 most to move
+-- Returns the number moved.
+
+local moved = 0
+while moved < tonumber(ARGV[2]) do
+  local raw = redis.call('LPOP', KEYS[1])
+  if not raw then
+    break
+  end
+  redis.call('RPUSH', KEYS[2], raw)
+  moved = moved + 1
+end
+if moved > 0 then
+  redis.call('SADD', KEYS[3], ARGV[1])
+end
+return moved

@@ -1,0 +1,16 @@
+-- Shared by the scripts below; the loader puts it in front of each.
+
+-- ZADD of bytes that are a member already would merge two jobs into one. JSON ignores trailing space, so a
+-- twin gets one.
+local function keep(zset, score, payload)
+  while redis.call('ZADD', zset, 'NX', score, payload) == 0 do
+    payload = payload .. ' '
+  end
+end
+
+-- Sidekiq trims `dead` by age and by size whenever it adds to it.
+local function bury(dead, now, oldest, most, payload)
+  keep(dead, now, payload)
+  redis.call('ZREMRANGEBYSCORE', dead, '-inf', '(' .. oldest)
+  redis.call('ZREMRANGEBYRANK', dead, 0, -most - 1)
+end

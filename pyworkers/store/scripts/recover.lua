@@ -1,0 +1,33 @@
+-- Take the jobs of an incarnation whose lease is gone, a bounded number a call. However many peers call it,
+-- each job is moved once, and the tombstone tells the owner, should it come back.
+--
+-- KEYS 1 lease  2 tombstone  3 owners  4 queues  then for each queue: in-progress list, queue
+-- ARGV 1 identity  2 life of the tombstone in s  3 most to move  then for each queue: its name
+-- Returns -1 while the lease lives, else the number moved; the owner is forgotten once that is below ARGV 3.
+
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return -1
+end
+redis.call('SET', KEYS[2], '1', 'EX', ARGV[2])
+local most = tonumber(ARGV[3])
+local moved = 0
+for q = 4, #ARGV do
+  local from, to = KEYS[2 * q - 3], KEYS[2 * q - 2]
+  local any = false
+  while moved < most do
+    local raw = redis.call('LPOP', from)
+    if not raw then
+      break
+    end
+    redis.call('RPUSH', to, raw)
+    moved = moved + 1
+    any = true
+  end
+  if any then
+    redis.call('SADD', KEYS[4], ARGV[q])
+  end
+end
+if moved < most then
+  redis.call('HDEL', KEYS[3], ARGV[1])
+end
+return moved

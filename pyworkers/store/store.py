@@ -1,0 +1,228 @@
+"""Store: every change of state that the server makes in Redis, each one script.
+
+Runs in the master's event loop. It moves opaque bytes: it never decodes a job, and never decides anything.
+Errors of redis-py leave as RedisUnavailableError or StoreError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import simplejson
+from redis.asyncio import Redis
+
+from pyworkers.keys import Keys
+from pyworkers.outcome import Outcome
+from pyworkers.store import scripts
+from pyworkers.store.connection import errors_translated
+
+# Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, 4.3).
+DEAD_MAX_AGE_S = 180 * 86_400
+DEAD_MAX_JOBS = 9_999
+STATS_TTL_S = 5 * 365 * 86_400
+# A tombstone must outlive any owner that may come back: a suspended laptop, a paused container.
+TOMBSTONE_TTL_S = 7 * 86_400
+
+Settlement = tuple[bytes, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The jobs taken, and which outcomes came too late (places in the batch, from 0)."""
+
+    jobs: list[bytes]
+    stale: list[int]
+
+
+class Lease(IntEnum):
+    """What a beat found."""
+
+    LOST = 0
+    HELD = 1
+    RESTORED = 2
+
+
+class LeaseLostError(Exception):
+    """The in-progress lists of this incarnation were recovered by a peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """One due member: where it goes, and as what. ``queue`` None buries the member as it is."""
+
+    member: bytes
+    payload: bytes = b""
+    queue: str | None = None
+
+
+class Store:
+    """The operations of one incarnation, over one connection pool."""
+
+    def __init__(self, redis: Redis, keys: Keys, identity: str) -> None:
+        self.redis = redis
+        self.keys = keys
+        self.identity = identity
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.redis.aclose()
+
+    async def ping(self) -> None:
+        """Raises RedisUnavailableError when Redis does not answer."""
+        with errors_translated():
+            await self.redis.execute_command("PING")
+
+    async def exchange(
+        self, queue: str, settlements: Sequence[Settlement], wanted: int, now: float
+    ) -> Exchange:
+        """Settle outcomes and take up to ``wanted`` jobs. Safe to send again after a lost reply.
+
+        Raises LeaseLostError when jobs were wanted and a peer has recovered our lists.
+        """
+        keys = self.keys
+        names = [
+            keys.queue(queue),
+            keys.inprogress(queue, self.identity),
+            keys.retry,
+            keys.schedule,
+            keys.dead,
+            keys.tombstone(self.identity),
+        ]
+        args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS]
+        for raw, outcome in settlements:
+            args += (int(outcome.fate), raw, repr(outcome.at), outcome.payload)
+        reply = await self._run("exchange", names, args)
+        if not reply:
+            raise LeaseLostError(self.identity)
+        stale, jobs = reply
+        return Exchange(jobs, [place - 1 for place in stale])
+
+    async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
+        """Renew the lease and say which queues this incarnation may hold jobs of."""
+        keys = self.keys
+        names = [keys.lease(self.identity), keys.tombstone(self.identity), keys.owners]
+        return Lease(await self._run("beat", names, [self.identity, int(lease_s * 1000), _dump(queues)]))
+
+    async def inprogress(self, queue: str) -> list[bytes]:
+        """The bytes of all jobs that Redis counts as ours, newest first."""
+        with errors_translated():
+            found: list[bytes] = await self.redis.execute_command(
+                "LRANGE", self.keys.inprogress(queue, self.identity), 0, -1
+            )
+        return found
+
+    async def give_back(self, queue: str, batch: int = 1000) -> int:
+        """Return all our jobs of a queue to the end that is popped next. How many there were."""
+        keys = self.keys
+        names = [keys.inprogress(queue, self.identity), keys.queue(queue), keys.queues]
+        total = 0
+        while moved := await self._run("give_back", names, [queue, batch]):
+            total += moved
+        return total
+
+    async def leave(self) -> None:
+        """Forget this incarnation after a clean stop; its lists are empty."""
+        keys = self.keys
+        with errors_translated():
+            async with self.redis.pipeline(transaction=True) as pipe:
+                pipe.hdel(keys.owners, self.identity)
+                pipe.delete(keys.lease(self.identity))
+                await pipe.execute()
+
+    async def crew(self) -> tuple[int, int]:
+        """The place of this incarnation among all that are registered, from 0, and their number."""
+        with errors_translated():
+            names = sorted(await self.redis.execute_command("HKEYS", self.keys.owners))
+        own = self.identity.encode()
+        return (names.index(own), len(names)) if own in names else (0, 1)
+
+    async def silent_owners(self) -> dict[str, list[str]]:
+        """The incarnations without a lease, other than this one, each with its queues."""
+        with errors_translated():
+            owners = await self.redis.execute_command("HGETALL", self.keys.owners)
+            found = {name.decode(): _load(queues) for name, queues in _pairs(owners)}
+            found.pop(self.identity, None)
+            if not found:
+                return {}
+            async with self.redis.pipeline(transaction=False) as pipe:
+                for identity in found:
+                    pipe.exists(self.keys.lease(identity))
+                alive = await pipe.execute()
+        return {name: queues for (name, queues), lives in zip(found.items(), alive, strict=True) if not lives}
+
+    async def recover(self, identity: str, queues: Sequence[str], most: int) -> int:
+        """Return up to ``most`` jobs of a dead incarnation to their queues; -1 if it lives.
+
+        It is forgotten with the call that returns less than ``most``.
+        """
+        keys = self.keys
+        names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues]
+        for queue in queues:
+            names += (keys.inprogress(queue, identity), keys.queue(queue))
+        return int(await self._run("recover", names, [identity, TOMBSTONE_TTL_S, most, *queues]))
+
+    async def due(self, zset: str, now: float, most: int) -> list[tuple[bytes, float]]:
+        """The earliest members of a sorted set whose score is not in the future, with their scores."""
+        with errors_translated():
+            flat = await self.redis.execute_command(
+                "ZRANGEBYSCORE", zset, "-inf", repr(now), "WITHSCORES", "LIMIT", 0, most
+            )
+        return [(member, float(score)) for member, score in _pairs(flat)]
+
+    async def next_due(self, zset: str) -> float | None:
+        """The lowest score of a sorted set, in epoch seconds."""
+        with errors_translated():
+            first = await self.redis.execute_command("ZRANGE", zset, 0, 0, "WITHSCORES")
+        return float(first[1]) if first else None
+
+    async def promote(self, zset: str, promotions: Sequence[Promotion], now: float) -> int:
+        """Move members of a sorted set into their queues. Returns how many this call moved."""
+        names = [zset, self.keys.dead, self.keys.queues]
+        places: dict[str, int] = {}
+        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS]
+        for promotion in promotions:
+            place = 0
+            if promotion.queue is not None:
+                place = places.setdefault(promotion.queue, len(names) + len(places) + 1)
+            args += (promotion.member, promotion.payload, place, promotion.queue or "")
+        names += (self.keys.queue(name) for name in places)
+        return int(await self._run("promote", names, args))
+
+    async def count(self, counters: Mapping[str, int], day: str) -> None:
+        """Add to ``stat:*``; ``day`` is ``YYYY-MM-DD`` in UTC."""
+        with errors_translated():
+            async with self.redis.pipeline(transaction=False) as pipe:
+                for name, increment in counters.items():
+                    daily = self.keys.stat(name, day)
+                    pipe.incrby(self.keys.stat(name), increment)
+                    pipe.incrby(daily, increment)
+                    pipe.expire(daily, STATS_TTL_S)
+                await pipe.execute()
+
+    async def _run(self, script: str, names: list[str], args: list[Any]) -> Any:
+        with errors_translated():
+            return await scripts.load(script)(self.redis, names, args)
+
+
+def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
+    """A reply of alternating names and values, or the dict that redis-py makes of some of them."""
+    if isinstance(flat, dict):
+        return list(flat.items())
+    if flat and isinstance(flat[0], list | tuple):
+        return [tuple(pair) for pair in flat]
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _dump(queues: Sequence[str]) -> str:
+    return str(simplejson.dumps(list(queues)))
+
+
+def _load(stored: bytes) -> list[str]:
+    try:
+        queues = simplejson.loads(stored)
+    except ValueError:
+        return []
+    return [name for name in queues if isinstance(name, str)] if isinstance(queues, list) else []

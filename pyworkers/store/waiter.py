@@ -1,0 +1,63 @@
+"""Waiter: the blocking move of one job from a queue into the in-progress list.
+
+Runs in the master's event loop, on a connection of its own, because the connection is busy while it waits.
+Nothing is ever sent twice: a repeated BRPOPLPUSH after a lost reply would take a second job.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from redis.asyncio import Redis
+
+from pyworkers.config import RedisConfig
+from pyworkers.errors import PyworkersError
+from pyworkers.keys import Keys
+from pyworkers.store.connection import connect_async, errors_translated
+
+# How long Redis blocks at a time: an idle queue costs 60 / 5 = 12 commands a minute.
+BLOCK_S = 5
+# A reply later than this after the block means that the connection is half open.
+PATIENCE_S = 2
+
+
+class Waiter:
+    """Waits for one job at a time. ``unblock`` ends the wait without losing a job."""
+
+    def __init__(self, config: RedisConfig, keys: Keys, queue: str, identity: str) -> None:
+        self._redis: Redis = connect_async(
+            config, single_connection_client=True, socket_timeout=BLOCK_S + PATIENCE_S
+        )
+        self._keys = keys
+        self._queue = queue
+        self.identity = identity
+        self._client_id: int | None = None
+        self.blocked = False
+
+    async def wait(self) -> bytes | None:
+        """The next job, or None after BLOCK_S seconds or ``unblock``."""
+        source = self._keys.queue(self._queue)
+        target = self._keys.inprogress(self._queue, self.identity)
+        with errors_translated():
+            if self._client_id is None:
+                self._client_id = await self._redis.execute_command("CLIENT", "ID")
+            self.blocked = True
+            try:
+                raw: bytes | None = await self._redis.execute_command("BRPOPLPUSH", source, target, BLOCK_S)
+            except BaseException:
+                self._client_id = None
+                raise
+            finally:
+                self.blocked = False
+        return raw
+
+    async def unblock(self, control: Redis) -> None:
+        """Make a running ``wait`` return at once, through another connection."""
+        if self.blocked and self._client_id is not None:
+            # A refusal (ACL) or an outage only means that the wait ends by its own time-out.
+            with suppress(PyworkersError), errors_translated():
+                await control.execute_command("CLIENT", "UNBLOCK", self._client_id)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._redis.aclose()

@@ -1,0 +1,77 @@
+"""Times as the programs on one Redis write them: seconds, milliseconds, text.
+
+Pure; used by producers, workers and the master. pyworkers itself writes float epoch seconds, which every
+Sidekiq from 6.4 to 8.1 reads correctly (protocol.md, 15.1).
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from pyworkers.errors import BadArgumentError
+
+# Sidekiq 8 writes integer milliseconds. 1e11 s is the year 5138, and 1e11 ms is March 1973.
+_MILLISECONDS_FROM = 1e11
+# go-workers writes failed_at with Go's layout "2006-01-02 15:04:05 MST", always in UTC.
+_GO_LAYOUT = "%Y-%m-%d %H:%M:%S UTC"
+# Scores beyond the year 9999 have no calendar date; Web pages of every Sidekiq fail on them.
+LATEST = 253_402_300_799.0
+
+
+def read(value: object) -> float | None:
+    """Epoch seconds of a stored time, or None for what is absent or is no time."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return _from_number(value)
+    return _from_text(value.strip()) if isinstance(value, str) else None
+
+
+def seconds(value: object) -> float | None:
+    """A stored duration in seconds, as a number or as digits; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= LATEST else None
+
+
+def _from_number(number: float) -> float | None:
+    try:
+        seconds = float(number)
+    except OverflowError:
+        return None
+    if not math.isfinite(seconds):
+        return None
+    return seconds / 1000 if abs(seconds) >= _MILLISECONDS_FROM else seconds
+
+
+def _from_text(text: str) -> float | None:
+    try:
+        return _from_number(float(text))
+    except ValueError:
+        pass
+    try:
+        return datetime.strptime(text, _GO_LAYOUT).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def due(at: datetime | float) -> float:
+    """The score of a moment. Raises BadArgumentError for naive datetimes and for odd numbers."""
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise BadArgumentError(f"{at!r} has no time zone", hint="use datetime.now(UTC) or .astimezone()")
+        return at.timestamp()
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= LATEST:
+        raise BadArgumentError(f"{at!r} is no moment: epoch seconds up to the year 9999 or an aware datetime")
+    return float(at)

@@ -1,0 +1,113 @@
+"""Fixtures of all tests: real servers, and a namespace of its own for each test.
+
+``PYWORKERS_TEST_SERVERS`` ("valkey,redis" if unset) says which servers to test with. One that is not
+installed skips its tests at home, and fails them where ``CI`` is true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from pyworkers import embedded, logs
+from pyworkers.errors import EmbeddedError
+from tests.support import free_port, running_server
+
+
+def _valkey() -> str | None:
+    try:
+        return str(embedded.server_binary())
+    except EmbeddedError:
+        return None
+
+
+def _redis() -> str | None:
+    return shutil.which("redis-server")
+
+
+# Name and where its binary is. Valkey is first, because `one_redis_url` takes the first.
+_BINARIES: dict[str, Callable[[], str | None]] = {"valkey": _valkey, "redis": _redis}
+
+
+def _wanted() -> list[str]:
+    names = os.environ.get("PYWORKERS_TEST_SERVERS", ",".join(_BINARIES)).replace(" ", "").split(",")
+    if not set(names) <= set(_BINARIES):
+        raise pytest.UsageError(f"PYWORKERS_TEST_SERVERS={','.join(names)}: known are {','.join(_BINARIES)}")
+    return sorted(set(names), key=list(_BINARIES).index)
+
+
+class Servers:
+    """The servers of this session, each started when a test first asks for it."""
+
+    def __init__(self, stack: contextlib.ExitStack, new_directory: Callable[[str], Path]) -> None:
+        self._stack = stack
+        self._new_directory = new_directory
+        self.urls: dict[str, str] = {}
+
+    def url(self, name: str) -> str:
+        if name not in self.urls:
+            server = running_server(_binary(name), self._new_directory(name), free_port())
+            self.urls[name] = self._stack.enter_context(server)
+        return self.urls[name]
+
+
+def _binary(name: str) -> str:
+    binary = _BINARIES[name]()
+    if binary is None:
+        refuse = pytest.fail if os.environ.get("CI", "").lower() in ("true", "1") else pytest.skip
+        refuse(f"the server {name} is not installed")
+    return binary
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """The running servers by name; tests rather ask for ``redis_url`` or ``one_redis_url``."""
+    with contextlib.ExitStack() as stack:
+        yield Servers(stack, tmp_path_factory.mktemp)
+
+
+@pytest.fixture(scope="session")
+def valkey_binary() -> str:
+    """The path of the Valkey that the extra ``embedded`` brings."""
+    return _binary("valkey")
+
+
+@pytest.fixture(params=_wanted())
+def redis_url(request: pytest.FixtureRequest, servers: Servers) -> str:
+    """The URL of each server in turn: the test runs once with Valkey and once with Redis."""
+    return servers.url(request.param)
+
+
+@pytest.fixture
+def one_redis_url(servers: Servers) -> str:
+    """The URL of one server, Valkey if there is a choice: for slow tests."""
+    return servers.url(_wanted()[0])
+
+
+@pytest.fixture
+def namespace(servers: Servers) -> Iterator[str]:
+    """A prefix for the keys of this test alone; what is left under it goes away afterwards."""
+    prefix = f"t{uuid.uuid4().hex[:12]}:"
+    yield prefix
+    for url in servers.urls.values():
+        _delete_keys(url, prefix)
+
+
+def _delete_keys(url: str, prefix: str) -> None:
+    with redis.Redis.from_url(url) as connection:
+        if keys := list(connection.scan_iter(f"{prefix}*", count=1000)):
+            connection.unlink(*keys)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_at_first() -> Iterator[None]:
+    """Logging is global; what a test configured must not decide what the next one sees."""
+    yield
+    logs.reset()

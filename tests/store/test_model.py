@@ -1,0 +1,175 @@
+"""A model of the store: whatever happens in whatever order, each job is in exactly one place.
+
+Hypothesis draws the sequence; the model is a handful of Python lists; the server is real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pyworkers.config import RedisConfig
+from pyworkers.keys import Keys
+from pyworkers.outcome import Fate, Outcome
+from pyworkers.store.connection import connect_async
+from pyworkers.store.store import LeaseLostError, Promotion, Store
+
+QUEUES = ["a", "b"]
+OWNERS = ["host:1:aaa", "host:2:bbb"]
+queues = st.sampled_from(QUEUES)
+owners = st.sampled_from(OWNERS)
+
+
+class StoreModel(RuleBasedStateMachine):
+    """Two incarnations share two queues; either may die at any time."""
+
+    url = ""
+
+    @initialize()
+    def start(self) -> None:
+        self.keys = Keys(f"m{uuid.uuid4().hex[:12]}:")
+        config = RedisConfig(url=self.url, namespace=self.keys.namespace)
+        self.runner = asyncio.Runner()
+        self.redis = connect_async(config)
+        self.stores = {name: Store(self.redis, self.keys, name) for name in OWNERS}
+        self.fates: dict[str, list[bytes]] = {
+            place: [] for place in ("finished", "schedule", "retry", "dead")
+        }
+        self.queues: dict[str, list[bytes]] = {queue: [] for queue in QUEUES}
+        self.held: dict[tuple[str, str], list[bytes]] = {(o, q): [] for o in OWNERS for q in QUEUES}
+        self.lost: set[str] = set()
+        self.number = 0
+        for owner in OWNERS:
+            self.do(self.stores[owner].beat(30, QUEUES))
+
+    def do(self, coroutine: Any) -> Any:
+        return self.runner.run(coroutine)
+
+    def teardown(self) -> None:
+        async def clean() -> None:
+            names = [key async for key in self.redis.scan_iter(f"{self.keys.namespace}*")]
+            if names:
+                await self.redis.unlink(*names)
+            await self.redis.aclose()
+
+        if hasattr(self, "runner"):
+            self.do(clean())
+            self.runner.close()
+
+    @rule(queue=queues)
+    def enqueue(self, queue: str) -> None:
+        self.number += 1
+        job = b"job %d" % self.number
+        self.do(self.redis.lpush(self.keys.queue(queue), job))
+        self.queues[queue].append(job)
+
+    @rule(owner=owners, queue=queues, wanted=st.integers(1, 4))
+    def fetch(self, owner: str, queue: str, wanted: int) -> None:
+        if owner in self.lost:
+            with pytest.raises(LeaseLostError):
+                self.do(self.stores[owner].exchange(queue, [], wanted, 1.0))
+            return
+        taken = self.do(self.stores[owner].exchange(queue, [], wanted, 1.0)).jobs
+        assert taken == self.queues[queue][:wanted]
+        del self.queues[queue][:wanted]
+        self.held[owner, queue] += taken
+
+    @rule(owner=owners, queue=queues, fate=st.sampled_from(Fate), data=st.data(), again=st.booleans())
+    def settle(self, owner: str, queue: str, fate: Fate, data: st.DataObject, again: bool) -> None:
+        """Settle a job, perhaps one that was taken from us, perhaps twice as after a lost reply."""
+        candidates = self.held[owner, queue] or [b"a stranger"]
+        job = data.draw(st.sampled_from(candidates))
+        ours = job in self.held[owner, queue]
+        outcome = Outcome(fate, at=50.0, payload=b"" if fate is Fate.REQUEUE else job + b"'")
+        batch = [(job, outcome)]
+        assert self.do(self.stores[owner].exchange(queue, batch, 0, 1.0)).stale == ([] if ours else [0])
+        if again:
+            assert self.do(self.stores[owner].exchange(queue, batch, 0, 1.0)).stale == [0]
+        if ours:
+            self.held[owner, queue].remove(job)
+            self.place(fate, queue, job)
+
+    def place(self, fate: Fate, queue: str, job: bytes) -> None:
+        if fate is Fate.REQUEUE:
+            self.queues[queue].insert(0, job)
+        elif fate in (Fate.DONE, Fate.DISCARD):
+            self.fates["finished"].append(job)
+        else:
+            name = {Fate.RETRY: "retry", Fate.SNOOZE: "schedule", Fate.DEAD: "dead"}[fate]
+            self.fates[name].append(job + b"'")
+
+    @rule(owner=owners)
+    def crash_and_recover(self, owner: str) -> None:
+        """The lease is gone; the other incarnation takes over, in steps that are too small for all."""
+        self.do(self.redis.delete(self.keys.lease(owner)))
+        peer = self.stores[next(name for name in OWNERS if name != owner)]
+        while self.do(peer.recover(owner, QUEUES, 2)) > 0:
+            pass
+        self.lost.add(owner)
+        self.return_all(owner)
+
+    @precondition(lambda self: self.lost)
+    @rule(owner=owners)
+    def return_under_a_new_name(self, owner: str) -> None:
+        if owner in self.lost:
+            self.lost.discard(owner)
+            self.do(self.redis.delete(self.keys.tombstone(owner)))
+            self.do(self.stores[owner].beat(30, QUEUES))
+
+    @rule(owner=owners, queue=queues)
+    def give_back(self, owner: str, queue: str) -> None:
+        self.do(self.stores[owner].give_back(queue, batch=2))
+        self.return_one(owner, queue)
+
+    def return_all(self, owner: str) -> None:
+        for queue in QUEUES:
+            self.return_one(owner, queue)
+
+    def return_one(self, owner: str, queue: str) -> None:
+        self.queues[queue] = self.held[owner, queue] + self.queues[queue]
+        self.held[owner, queue] = []
+
+    @rule(
+        zset=st.sampled_from(["schedule", "retry"]), queue=queues, most=st.integers(1, 5), twice=st.booleans()
+    )
+    def promote(self, zset: str, queue: str, most: int, twice: bool) -> None:
+        key = getattr(self.keys, zset)
+        store = self.stores[OWNERS[0]]
+        members = [member for member, _ in self.do(store.due(key, 100.0, most))]
+        promotions = [Promotion(member, member, queue) for member in members]
+        assert self.do(store.promote(key, promotions, 100.0)) == len(members)
+        if twice:
+            assert self.do(store.promote(key, promotions, 100.0)) == 0
+        for member in members:
+            self.fates[zset].remove(member)
+            self.queues[queue].append(member)
+
+    @invariant()
+    def every_job_is_where_the_model_says(self) -> None:
+        if not hasattr(self, "keys"):
+            return
+        for queue in QUEUES:
+            stored = self.do(self.redis.lrange(self.keys.queue(queue), 0, -1))
+            assert stored[::-1] == self.queues[queue]
+            for owner in OWNERS:
+                held = self.do(self.stores[owner].inprogress(queue))
+                assert Counter(held) == Counter(self.held[owner, queue])
+        for zset in ("schedule", "retry", "dead"):
+            stored = self.do(self.redis.zrange(getattr(self.keys, zset), 0, -1))
+            assert Counter(stored) == Counter(self.fates[zset])
+
+
+def test_each_job_is_in_exactly_one_place(redis_url: str) -> None:
+    model = type("Model", (StoreModel,), {"url": redis_url})
+    case = model.TestCase
+    case.settings = settings(
+        max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    case("runTest").runTest()

@@ -1,0 +1,364 @@
+"""The store's operations against real servers: each change of state is one script, and happens once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+from redis.asyncio import Redis
+
+from pyworkers.config import RedisConfig
+from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.keys import Keys
+from pyworkers.outcome import DONE, REQUEUE, Fate, Outcome
+from pyworkers.store.connection import connect_async
+from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Promotion, Store
+from pyworkers.store.waiter import Waiter
+
+NOW = 1_795_225_197.5
+T = TypeVar("T")
+
+
+class Bench:
+    """One Redis with its keys, and stores of several incarnations on it."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.config = RedisConfig(url=url, namespace=namespace)
+        self.keys = Keys(namespace)
+        self.redis: Redis = connect_async(self.config)
+        self._open: list[Store | Waiter] = []
+
+    def store(self, identity: str = "host:1:aaa") -> Store:
+        store = Store(connect_async(self.config), self.keys, identity)
+        self._open.append(store)
+        return store
+
+    def waiter(self, queue: str, identity: str = "host:1:aaa") -> Waiter:
+        waiter = Waiter(self.config, self.keys, queue, identity)
+        self._open.append(waiter)
+        return waiter
+
+    async def push(self, queue: str, *jobs: bytes) -> None:
+        await self.redis.lpush(self.keys.queue(queue), *jobs)
+
+    async def waiting(self, queue: str) -> list[bytes]:
+        """The queue in the order in which it will be popped."""
+        return list(reversed(await self.redis.lrange(self.keys.queue(queue), 0, -1)))
+
+    async def members(self, zset: str) -> list[tuple[bytes, float]]:
+        return list(await self.redis.zrange(zset, 0, -1, withscores=True))
+
+    async def close(self) -> None:
+        for opened in self._open:
+            await opened.close()
+        await self.redis.aclose()
+
+
+@pytest.fixture
+def run(redis_url: str, namespace: str) -> Callable[[Callable[[Bench], Awaitable[T]]], T]:
+    """Run a coroutine function on a bench of its own."""
+
+    def runner(body: Callable[[Bench], Awaitable[T]]) -> T:
+        async def main() -> T:
+            bench = Bench(redis_url, namespace)
+            try:
+                return await body(bench)
+            finally:
+                await bench.close()
+
+        return asyncio.run(main())
+
+    return runner
+
+
+Run = Callable[[Callable[[Bench], Awaitable[None]]], None]
+
+
+def test_jobs_are_taken_first_in_first_out_and_never_more_than_wanted(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await bench.push("q", b"1", b"2", b"3")
+        assert (await store.exchange("q", [], 2, NOW)).jobs == [b"1", b"2"]
+        assert await store.inprogress("q") == [b"2", b"1"]
+        assert await bench.waiting("q") == [b"3"]
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "zset", "expected"),
+    [
+        (DONE, None, []),
+        (Outcome(Fate.DISCARD, failed=True), None, []),
+        (Outcome(Fate.RETRY, at=NOW + 15, payload=b"again"), "retry", [(b"again", NOW + 15)]),
+        (Outcome(Fate.SNOOZE, at=NOW + 60), "schedule", [(b"job", NOW + 60)]),
+        (Outcome(Fate.DEAD, payload=b"corpse"), "dead", [(b"corpse", NOW)]),
+        (Outcome(Fate.DEAD), "dead", [(b"job", NOW)]),
+    ],
+)
+def test_an_outcome_moves_the_job_to_its_place(
+    run: Run, outcome: Outcome, zset: str | None, expected: list[tuple[bytes, float]]
+) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await bench.push("q", b"job")
+        await store.exchange("q", [], 1, NOW)
+        assert (await store.exchange("q", [(b"job", outcome)], 0, NOW)).stale == []
+        assert await store.inprogress("q") == []
+        found = {
+            name: await bench.members(getattr(bench.keys, name)) for name in ("retry", "schedule", "dead")
+        }
+        assert found == {name: expected if name == zset else [] for name in found}
+
+    run(body)
+
+
+def test_a_requeued_job_is_next_in_line(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await bench.push("q", b"1", b"2")
+        await store.exchange("q", [], 1, NOW)
+        await store.exchange("q", [(b"1", REQUEUE)], 0, NOW)
+        assert await bench.waiting("q") == [b"1", b"2"]
+
+    run(body)
+
+
+def test_a_batch_that_is_sent_twice_is_applied_once(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await bench.push("q", b"a", b"b")
+        await store.exchange("q", [], 2, NOW)
+        batch = [(b"a", Outcome(Fate.RETRY, NOW + 1, b"a2")), (b"b", Outcome(Fate.DEAD, payload=b"b2"))]
+        assert (await store.exchange("q", batch, 0, NOW)).stale == []
+        await bench.redis.delete(bench.keys.retry, bench.keys.dead)
+        assert (await store.exchange("q", batch, 0, NOW)).stale == [0, 1]
+        assert await bench.members(bench.keys.retry) == []
+        assert await bench.members(bench.keys.dead) == []
+
+    run(body)
+
+
+def test_equal_jobs_are_settled_one_by_one_and_never_merge(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await bench.push("q", b"{}", b"{}")
+        await store.exchange("q", [], 2, NOW)
+        retried = Outcome(Fate.RETRY, NOW + 1, b'{"x":1}')
+        await store.exchange("q", [(b"{}", retried)], 0, NOW)
+        assert await store.inprogress("q") == [b"{}"]
+        await store.exchange("q", [(b"{}", retried)], 0, NOW)
+        assert await bench.members(bench.keys.retry) == [(b'{"x":1}', NOW + 1), (b'{"x":1} ', NOW + 1)]
+
+    run(body)
+
+
+def test_dead_is_trimmed_by_age_and_size(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        day = 86_400
+        await bench.redis.zadd(bench.keys.dead, {"old": NOW - 181 * day, "young": NOW - 179 * day})
+        await bench.redis.zadd(
+            bench.keys.dead, {f"d{n}": NOW - 10 + n / 1e6 for n in range(DEAD_MAX_JOBS - 1)}
+        )
+        await bench.push("q", b"job")
+        await store.exchange("q", [], 1, NOW)
+        await store.exchange("q", [(b"job", Outcome(Fate.DEAD))], 0, NOW)
+        assert await bench.redis.zcard(bench.keys.dead) == DEAD_MAX_JOBS
+        assert await bench.redis.zscore(bench.keys.dead, "old") is None
+        assert await bench.redis.zscore(bench.keys.dead, "young") is None
+        assert await bench.redis.zscore(bench.keys.dead, "job") == NOW
+
+    run(body)
+
+
+def test_an_owner_whose_lists_were_recovered_takes_nothing(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
+        await bench.push("q", b"1", b"2", b"3")
+        await store.beat(0.05, ["q"])
+        await store.exchange("q", [], 2, NOW)
+        await asyncio.sleep(0.06)
+        assert await peer.recover("host:1:aaa", ["q"], 100) == 2
+        with pytest.raises(LeaseLostError):
+            await store.exchange("q", [], 1, NOW)
+        assert (await store.exchange("q", [(b"1", DONE)], 0, NOW)).stale == [0]
+        assert await store.beat(30, ["q"]) is Lease.LOST
+        assert await bench.waiting("q") == [b"1", b"2", b"3"]
+
+    run(body)
+
+
+def test_a_lease_is_held_and_made_again_when_it_was_deleted(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        assert await store.beat(30, ["q"]) is Lease.RESTORED
+        assert await store.beat(30, ["q"]) is Lease.HELD
+        await bench.redis.delete(bench.keys.lease(store.identity))
+        assert await store.beat(30, ["q"]) is Lease.RESTORED
+        assert 29_000 < await bench.redis.pttl(bench.keys.lease(store.identity)) <= 30_000
+
+    run(body)
+
+
+def test_nobody_recovers_from_a_live_owner(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
+        await bench.push("q", b"1")
+        await store.beat(30, ["q"])
+        await store.exchange("q", [], 1, NOW)
+        assert await peer.silent_owners() == {}
+        assert await peer.recover("host:1:aaa", ["q"], 100) == -1
+        assert await store.inprogress("q") == [b"1"]
+
+    run(body)
+
+
+def test_twenty_peers_recover_each_job_once_and_in_order(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        jobs = [b"%d" % number for number in range(100)]
+        await bench.push("q", *jobs)
+        await store.beat(0.02, ["q", "empty"])
+        await store.exchange("q", [], 70, NOW)
+        await asyncio.sleep(0.03)
+        peers = [bench.store(f"host:{number}:peer") for number in range(20)]
+        assert await peers[0].silent_owners() == {"host:1:aaa": ["q", "empty"]}
+
+        async def sweep(peer: Store) -> int:
+            return await peer.recover("host:1:aaa", ["q", "empty"], 16)
+
+        moved = 0
+        while recovered := sum(await asyncio.gather(*map(sweep, peers))):
+            moved += recovered
+        assert moved == 70
+        assert await bench.waiting("q") == jobs
+        assert await peers[0].silent_owners() == {}
+
+    run(body)
+
+
+def test_giving_back_restores_the_order(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        jobs = [b"%d" % number for number in range(7)]
+        await bench.push("q", *jobs)
+        await store.exchange("q", [], 5, NOW)
+        assert await store.give_back("q", batch=2) == 5
+        assert await bench.waiting("q") == jobs
+        assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
+
+    run(body)
+
+
+def test_due_jobs_are_promoted_once_by_several_schedulers(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        members = {f'{{"n":{n}}}': NOW - 100 + n for n in range(50)}
+        await bench.redis.zadd(bench.keys.schedule, members | {"later": NOW + 1})
+        stores = [bench.store(f"host:{n}:x") for n in range(5)]
+        due = await stores[0].due(bench.keys.schedule, NOW, 1000)
+        assert [member for member, _ in due] == [name.encode() for name in members]
+        promotions = [Promotion(member, member + b"!", "q") for member, _ in due]
+        moved = await asyncio.gather(*(s.promote(bench.keys.schedule, promotions, NOW) for s in stores))
+        assert sum(moved) == 50
+        assert await bench.waiting("q") == [member + b"!" for member, _ in due]
+        assert await stores[0].next_due(bench.keys.schedule) == NOW + 1
+        assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
+
+    run(body)
+
+
+def test_a_member_without_a_queue_is_buried_as_it_is(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await bench.redis.zadd(bench.keys.retry, {"not json": 1})
+        await store.promote(bench.keys.retry, [Promotion(b"not json")], NOW)
+        assert await bench.members(bench.keys.dead) == [(b"not json", NOW)]
+        assert await bench.members(bench.keys.retry) == []
+
+    run(body)
+
+
+def test_a_forgotten_script_is_sent_again(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await store.exchange("q", [], 1, NOW)
+        await bench.redis.script_flush()
+        await bench.push("q", b"1")
+        assert (await store.exchange("q", [], 1, NOW)).jobs == [b"1"]
+
+    run(body)
+
+
+def test_a_wrong_type_is_a_named_error(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.redis.set(bench.keys.queue("q"), "a string")
+        with pytest.raises(StoreError, match="WRONGTYPE"):
+            await bench.store().exchange("q", [], 1, NOW)
+
+    run(body)
+
+
+def test_counters_are_sidekiqs(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await store.count({"processed": 3, "failed": 1}, "2026-11-21")
+        await store.count({"processed": 2}, "2026-11-21")
+        assert await bench.redis.get(bench.keys.stat("processed")) == b"5"
+        assert await bench.redis.get(bench.keys.stat("failed", "2026-11-21")) == b"1"
+        assert await bench.redis.ttl(bench.keys.stat("processed", "2026-11-21")) > 4 * 365 * 86_400
+
+    run(body)
+
+
+def test_the_waiter_gets_a_job_as_soon_as_it_is_pushed(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        waiter = bench.waiter("q")
+        waiting = asyncio.create_task(waiter.wait())
+        await bench.push("q", b"1")
+        assert await asyncio.wait_for(waiting, 2) == b"1"
+        assert await bench.store().inprogress("q") == [b"1"]
+
+    run(body)
+
+
+def test_unblocking_the_waiter_takes_no_job(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        waiter = bench.waiter("q")
+        waiting = asyncio.create_task(waiter.wait())
+        while not waiting.done():
+            await waiter.unblock(bench.redis)
+            await asyncio.sleep(0.01)
+        assert waiting.result() is None
+        await bench.push("q", b"1")
+        assert await bench.waiting("q") == [b"1"]
+
+    run(body)
+
+
+def test_a_killed_connection_is_an_outage_and_the_next_wait_works(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        waiter = bench.waiter("q")
+        waiting = asyncio.create_task(waiter.wait())
+        while not waiter.blocked:
+            await asyncio.sleep(0.01)
+        await bench.redis.client_kill_filter(_id=str(waiter._client_id), skipme=True)
+        with pytest.raises(RedisUnavailableError):
+            await waiting
+        await bench.push("q", b"1")
+        assert await waiter.wait() == b"1"
+
+    run(body)
+
+
+def test_an_absent_server_is_an_outage() -> None:
+    async def main() -> None:
+        config = RedisConfig(url="redis://127.0.0.1:1/0")
+        store = Store(connect_async(config), Keys(), "host:1:aaa")
+        with pytest.raises(RedisUnavailableError):
+            await store.ping()
+        await store.close()
+
+    asyncio.run(main())

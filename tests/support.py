@@ -1,0 +1,119 @@
+"""What several tests need: waiting for a condition, programs that cannot outlive the tests, a Redis server.
+
+Read by the tests alone. Nothing here sleeps for a fixed time and hopes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pyworkers.embedded import answers, spawn_bound
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_INTERVAL_S = 0.01
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
+    """The first true value of ``condition()``; fails with ``message`` after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(_too_late(timeout, message, condition))
+        time.sleep(_INTERVAL_S)
+    return value
+
+
+async def async_wait_for(
+    condition: Callable[[], T | Awaitable[T]], timeout: float = 10.0, message: str = ""
+) -> T:
+    """As ``wait_for``, without blocking the loop; ``condition`` may be a coroutine function."""
+    deadline = time.monotonic() + timeout
+    while True:
+        result = condition()
+        value: T = await result if inspect.isawaitable(result) else result
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(_too_late(timeout, message, condition))
+        await asyncio.sleep(_INTERVAL_S)
+
+
+def _too_late(timeout: float, message: str, condition: object) -> str:
+    return f"not within {timeout:g} s: {message or getattr(condition, '__qualname__', condition)}"
+
+
+def process_alive(pid: int) -> bool:
+    """True if the process runs. A zombie does not: in a container nobody may be there to collect it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        # The second field is the program's name in parentheses and may hold anything; the state follows it.
+        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return sys.platform != "linux"  # macOS has no /proc
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def running_python(code: str, *args: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``code`` in a Python of its own that can import pyworkers and tests; kill it after the block.
+
+    Its output, both streams, is the ``stdout`` of what this yields. It dies with this process.
+    """
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{textwrap.dedent(code)}"
+    command = [sys.executable, "-u", "-c", program, *map(str, args)]
+    with spawn_bound(command, output=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_line(process: subprocess.Popen[bytes]) -> str:
+    """The next line that a ``running_python`` prints, without its end; blocks until it comes."""
+    assert process.stdout is not None
+    return process.stdout.readline().decode().rstrip("\n")
+
+
+@contextlib.contextmanager
+def running_server(binary: Path | str, directory: Path, port: int) -> Iterator[str]:
+    """Run a Redis or Valkey server on the loopback ``port`` and on ``directory/redis.sock``; yield its URL.
+
+    It keeps nothing on disk, it has ``DEBUG``, and it ends with this process, also if that is killed.
+    """
+    path = directory / "redis.sock"
+    command = [str(binary), "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", str(path)]
+    command += ["--dir", str(directory), "--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]
+    with (directory / "server.log").open("wb") as log:
+        server = spawn_bound(command, output=log)
+    try:
+        wait_for(lambda: answers(path) or server.poll() is not None, message=f"{binary} answers")
+        assert server.poll() is None, (directory / "server.log").read_text()
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        server.kill()
+        server.wait()
