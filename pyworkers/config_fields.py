@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
+from pyworkers.cron import check_schedule
 from pyworkers.keys import check_queue_name
 
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
@@ -27,7 +28,7 @@ _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
 
 def mask_url(url: str) -> str:
     """The URL with every password replaced by ``***``. For showing; the URL may be malformed."""
-    return _USERINFO.sub(r"\1\2:***@", _SECRET_PARAMETER.sub(r"\1***", url), count=1)
+    return _USERINFO.sub(r"\1\2:***@", _SECRET_PARAMETER.sub(r"\1***", url))
 
 
 def _mask_text(secret: str) -> str:
@@ -73,16 +74,6 @@ def _check_bind(bind: str) -> None:
 def _check_label(text: str) -> None:
     if not text or not text.isprintable():
         raise ValueError(f"must be printable and not empty, not {text!r}")
-
-
-def _check_schedule(schedule: str) -> None:
-    from croniter import croniter  # few files have cron entries, and every command would pay for it
-
-    try:
-        # A line can be well-formed and never come, like February 30th; 1970 is as good a start as any.
-        croniter(schedule, start_time=0.0).get_next()
-    except ValueError as exc:
-        raise ValueError(f"{schedule!r} is not a cron line: {exc}") from exc
 
 
 def _check_timezone(name: str) -> None:
@@ -217,7 +208,9 @@ class CronConfig:
 
     name: str = _option(MISSING, "Name of the entry; each of its slots fires once.", check=_check_label)
     schedule: str = _option(
-        MISSING, "When it fires: a cron line of five fields, or e.g. @daily.", check=_check_schedule
+        MISSING,
+        "When it fires: a cron line, @daily and the like, or e.g. every 30s.",
+        check=check_schedule,
     )
     queue: str = _option("default", "Queue that the job goes to.", check=check_queue_name)
     job_class: str = _option(MISSING, "Class of the job.", key="class", check=_check_label)

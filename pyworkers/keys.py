@@ -88,6 +88,11 @@ class Keys:
         """STRING with a TTL: the cron entry has fired for the slot (epoch seconds)."""
         return self._key(f"pyworkers:cron:{name}:{slot}")
 
+    @property
+    def cron_last(self) -> str:
+        """HASH cron entry → the last slot that it fired for, or when it was first seen (epoch seconds)."""
+        return self._key("pyworkers:cron")
+
     def queue(self, name: str) -> str:
         """LIST of waiting jobs; the left end is the newest."""
         return self._key(f"queue:{name}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyworkers import envelope, timestamps
 from pyworkers.envelope import Rng
+from pyworkers.errors import JobTimeout
 from pyworkers.message import Message, as_count
 from pyworkers.outcome import Fate, Outcome
 
@@ -71,9 +72,10 @@ def default_delay(count: int, rng: Rng) -> float:
 
 
 def error_name(error: BaseException) -> str:
-    """The ``error_class`` of an exception: its qualified name, without ``builtins``."""
+    """The ``error_class`` of an exception: its qualified name, the bare one for Python's own and ours."""
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    bare = kind.__module__ in ("builtins", JobTimeout.__module__)
+    return kind.__qualname__ if bare else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def compress_backtrace(lines: Sequence[str]) -> str:

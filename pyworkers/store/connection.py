@@ -6,9 +6,9 @@ ever sent twice: redis-py's own retries are off, because one lost reply would th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -20,9 +20,12 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pyworkers.config import RedisConfig
+from pyworkers.config_fields import RedisConfig, describe
 from pyworkers.embedded import socket_url
-from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
+
+Connection = redis.Redis
+AsyncConnection = redis.asyncio.Redis
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
@@ -30,7 +33,7 @@ _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 
 
-def connect(config: RedisConfig, **options: Any) -> redis.Redis:
+def connect(config: RedisConfig, **options: Any) -> Connection:
     """A client for the server of ``config``; ``options`` are redis-py's and go before the defaults.
 
     Raises ValueError for a URL that cannot be used.
@@ -48,7 +51,7 @@ def connect(config: RedisConfig, **options: Any) -> redis.Redis:
     return client
 
 
-def connect_async(config: RedisConfig, **options: Any) -> redis.asyncio.Redis:
+def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
     """As ``connect``, for asyncio; the client belongs to the loop that uses it first."""
     url = socket_url(config.url)
     options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
@@ -57,7 +60,7 @@ def connect_async(config: RedisConfig, **options: Any) -> redis.asyncio.Redis:
     group = _Group.parse(url)
     sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     single = options.pop("single_connection_client", False)
-    pool = _SentinelPool(group.name, sentinel, **options, **group.options)
+    pool = _SentinelPool(group.name, sentinel, **options, **group.options)  # type: ignore[no-untyped-call]
     client = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single)
     client.auto_close_connection_pool = True
     return client
@@ -88,6 +91,38 @@ def errors_translated() -> Iterator[None]:
         yield
     except (redis.RedisError, OSError) as error:
         raise translate(error) from error
+
+
+def config_for(url: str | None, namespace: str | None, env: Mapping[str, str]) -> RedisConfig:
+    """The configuration of a client. What is None comes from ``PYWORKERS_REDIS__*``, then ``REDIS_URL``.
+
+    A given ``url`` is complete: user, password and certificates of the environment are for another server.
+    Raises ConfigError.
+    """
+    values = {"url": url} if url is not None else _from_env(env)
+    values["namespace"] = env.get("PYWORKERS_REDIS__NAMESPACE", "") if namespace is None else namespace
+    for option in describe():
+        name = option.path[-1]
+        if option.path[0] == "redis" and name in values and option.check:
+            _check(name, values[name], option.check)
+    return RedisConfig(**values)
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, str]:
+    names = {field.name: f"PYWORKERS_REDIS__{field.name.upper()}" for field in fields(RedisConfig)}
+    values = {name: env[variable] for name, variable in names.items() if env.get(variable)}
+    if "url" not in values and env.get("REDIS_URL"):
+        values["url"] = env["REDIS_URL"]
+    return values
+
+
+def _check(name: str, value: str, check: Callable[[str], None]) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be a string, not {type(value).__name__}")
+    try:
+        check(value)
+    except ValueError as error:
+        raise ConfigError(f"{name} {error}") from error
 
 
 def _options(config: RedisConfig, url: str) -> dict[str, Any]:

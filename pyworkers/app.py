@@ -1,0 +1,349 @@
+"""Worker: the registry of an application: its handlers, cron entries, middleware and hooks.
+
+Filled while the application is imported; read by the fork server (``manifest``) and the worker processes
+(``lookup``, ``links``, ``hooks``). The master never imports it. Nothing here connects to Redis but the
+client, when the application first enqueues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from pyworkers.client import Client, Producer
+from pyworkers.drafts import PushedJob
+from pyworkers.errors import BadArgumentError, DeclarationError, UnknownJobError
+from pyworkers.handler import (
+    CronEntry,
+    Handler,
+    OnExhausted,
+    RetryIn,
+    call_with_args,
+    check_cron,
+    check_function,
+    check_handler,
+    check_takes_message,
+    function_name,
+    links_of,
+)
+from pyworkers.job import Job
+from pyworkers.message import Message
+from pyworkers.middleware import Middleware
+from pyworkers.retry import Policy
+
+__all__ = ["CronEntry", "Handler", "Job", "Worker"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., object])
+
+HOOKS = ("on_startup", "on_shutdown", "before_start", "during_drain", "on_exhausted")
+
+
+class _Declare(Protocol):
+    """What ``@worker.job(…)`` makes of a function."""
+
+    def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+
+class Worker(Producer):
+    """An application: decorate functions with it, and name it as ``app`` in the configuration.
+
+    ``url`` and ``namespace`` are for enqueueing only, and mean what they mean to ``Client``.
+    """
+
+    def __init__(self, url: str | None = None, *, namespace: str | None = None) -> None:
+        self._url = url
+        self._namespace = namespace
+        self._client: Client | None = None
+        self._processes: dict[str, Handler] = {}
+        self._jobs: dict[str, Handler] = {}
+        self._hooks: dict[str, list[Callable[..., object]]] = {kind: [] for kind in HOOKS}
+        self.links: list[Middleware] = []
+        """The global middleware, the outermost first."""
+        self.cron_entries: list[CronEntry] = []
+
+    # --- handlers -------------------------------------------------------------------------------------------
+
+    def process(
+        self,
+        queue: str,
+        *,
+        concurrency: int | None = 10,
+        retry: bool | int = 0,
+        timeout: float | None = None,
+        dead: bool = True,
+        backtrace: bool | int = False,
+        retry_in: RetryIn | None = None,
+        on_exhausted: OnExhausted | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> Callable[[Callable[[Message], R]], Callable[[Message], R]]:
+        """Let the function handle every job of ``queue``, whatever its class; it gets the Message.
+
+        ``concurrency`` is the number of worker processes, ``timeout`` in seconds. ``retry`` is for jobs that
+        do not say it themselves; with 0 a failed job is kept in ``dead``. Raises DeclarationError.
+        """
+        if not isinstance(queue, str):
+            raise DeclarationError("process needs the name of a queue", hint='@worker.process("myqueue")')
+
+        make = partial(
+            Handler,
+            queue=queue,
+            kind="process",
+            policy=Policy(retry, dead, backtrace),
+            timeout=timeout or None,
+            concurrency=concurrency,
+            retry_in=retry_in,
+            on_exhausted=on_exhausted,
+            middleware=links_of(middleware),
+        )
+
+        def declare(function: Callable[[Message], R]) -> Callable[[Message], R]:
+            _check_undeclared(function, f"the handler of {queue!r}")
+            check_takes_message(function, f"the handler of {queue!r}")
+            self._register(make(getattr(function, "__name__", queue), run=function), self._processes, queue)
+            return function
+
+        return declare
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        queue: str = "default",
+        retry: bool | int = True,
+        timeout: float | None = None,
+        concurrency: int | None = None,
+        name: str | None = None,
+        dead: bool = True,
+        backtrace: bool | int = False,
+        tags: Sequence[str] = (),
+        retry_in: RetryIn | None = None,
+        on_exhausted: OnExhausted | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> _Declare: ...
+
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        queue: str = "default",
+        retry: bool | int = True,
+        timeout: float | None = None,
+        concurrency: int | None = None,
+        name: str | None = None,
+        dead: bool = True,
+        backtrace: bool | int = False,
+        tags: Sequence[str] = (),
+        retry_in: RetryIn | None = None,
+        on_exhausted: OnExhausted | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> Any:
+        """Let the function run the jobs of one class, named like it or ``name``; it gets their arguments.
+
+        Returns a Job. ``retry``, ``dead``, ``backtrace`` and ``tags`` travel with each job that is enqueued;
+        ``timeout`` is in seconds; of several jobs on one queue the largest ``concurrency`` counts. Raises
+        DeclarationError.
+        """
+
+        make = partial(
+            Handler,
+            queue=queue,
+            kind="job",
+            policy=Policy(retry, dead, backtrace),
+            timeout=timeout or None,
+            concurrency=concurrency,
+            retry_in=retry_in,
+            on_exhausted=on_exhausted,
+            middleware=links_of(middleware),
+        )
+
+        def declare(function: Callable[P, R]) -> Job[P, R]:
+            what = f"the job {name!r}" if name else f"the job {getattr(function, '__name__', function)!r}"
+            _check_undeclared(function, what)
+            job_class = function_name(function, what) if name is None else name
+            handler = make(job_class, run=call_with_args(function))
+            self._register(handler, self._jobs, job_class)
+            return self._make_job(function, handler, tags)
+
+        return declare if function is None else declare(function)
+
+    def cron(
+        self,
+        schedule: str,
+        *,
+        timezone: str = "UTC",
+        misfire: str = "once",
+        grace: float = 300.0,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+    ) -> Callable[[Job[P, R]], Job[P, R]]:
+        """Enqueue the job that stands below by the clock; keys and values are those of ``[[cron]]``.
+
+        ``name`` must be given for the second entry of one job: by it, each slot fires once. Raises
+        DeclarationError.
+        """
+
+        def declare(job: Job[P, R]) -> Job[P, R]:
+            if not isinstance(job, Job):
+                raise DeclarationError("cron must stand above @worker.job, and nothing between them")
+            entry = CronEntry(
+                name=job.name if name is None else name,
+                schedule=schedule,
+                queue=job.queue,
+                job_class=job.name,
+                args=_cron_args(job, args),
+                timezone=timezone,
+                misfire=misfire,
+                grace=grace,
+                options=job.envelope,
+            )
+            check_cron(entry)
+            if any(other.name == entry.name for other in self.cron_entries):
+                raise DeclarationError(
+                    f"two cron entries are named {entry.name!r}", hint='tell them apart: name="…"'
+                )
+            self.cron_entries.append(entry)
+            return job
+
+        return declare
+
+    def lookup(self, queue: str, job_class: str) -> Handler:
+        """The handler of a job: the owner of its queue, or else that of its class. Raises UnknownJobError."""
+        handler = self._processes.get(queue) or self._jobs.get(job_class)
+        if handler is None:
+            raise UnknownJobError(f"no handler for the class {job_class!r} of the queue {queue!r}")
+        return handler
+
+    def manifest(self) -> dict[str, Any]:
+        """What the application declares, as JSON values, for the master."""
+        has_hook = bool(self._hooks["on_exhausted"])
+        jobs = {name: {"queue": job.queue, **job.manifest(has_hook)} for name, job in self._jobs.items()}
+        return {
+            "queues": self._queues(has_hook),
+            "jobs": jobs,
+            "cron": [entry.manifest() for entry in self.cron_entries],
+            "hooks": {kind: len(functions) for kind, functions in self._hooks.items()},
+        }
+
+    # --- middleware and hooks -------------------------------------------------------------------------------
+
+    def middleware(self, link: F) -> F:
+        """Put a link around every job: ``(message, call_next) -> outcome``. The first one is outermost."""
+        check_function(link, "a middleware")
+        self.links.append(link)  # type: ignore[arg-type]
+        return link
+
+    def on_startup(self, function: F) -> F:
+        """Call the function in each worker process before its first job."""
+        return self._hook("on_startup", function)
+
+    def on_shutdown(self, function: F) -> F:
+        """Call the function in each worker process after its last job, unless it is killed."""
+        return self._hook("on_shutdown", function)
+
+    def before_start(self, function: F) -> F:
+        """Call the function once, before the first worker process is forked; it starts no thread."""
+        return self._hook("before_start", function)
+
+    def during_drain(self, function: F) -> F:
+        """Call the function once when the server begins to stop, beside the last jobs."""
+        return self._hook("during_drain", function)
+
+    def on_exhausted(self, function: F) -> F:
+        """Call ``function(message, error)`` in a worker process for each failed job that is not tried again.
+
+        ``error`` is None where the job was given up without an exception.
+        """
+        return self._hook("on_exhausted", function)
+
+    def hooks(self, kind: str) -> tuple[Callable[..., object], ...]:
+        """The hooks of one kind, in the order of their declaration."""
+        return tuple(self._hooks[kind])
+
+    # --- enqueueing -----------------------------------------------------------------------------------------
+
+    @property
+    def client(self) -> Client:
+        """The client that this application enqueues with; made at the first use. Raises ConfigError."""
+        if self._client is None:
+            client = Client(self._url, namespace=self._namespace)
+            client.owner = self
+            self._client = client
+        return self._client
+
+    def push(self, jobs: list[PushedJob]) -> None:
+        """What ``enqueue`` and its kin, which are those of ``Client``, end in."""
+        self.client.push(jobs)
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _make_job(self, function: Callable[P, R], handler: Handler, tags: Sequence[str]) -> Job[P, R]:
+        policy = handler.policy
+        envelope: dict[str, Any] = {"retry": policy.retry}
+        envelope |= {"backtrace": policy.backtrace} if policy.backtrace else {}
+        envelope |= {} if policy.dead else {"dead": False}
+        envelope |= {"tags": tags} if tags else {}
+        try:
+            return Job(function, handler.name, handler.queue, envelope, lambda: self.client)
+        except BadArgumentError as error:
+            raise DeclarationError(f"the job {handler.name!r}: {error.message}") from error
+
+    def _register(self, handler: Handler, handlers: dict[str, Handler], key: str) -> None:
+        check_handler(handler)
+        self._check_owner(handler)
+        handlers[key] = handler
+
+    def _check_owner(self, handler: Handler) -> None:
+        """Raise DeclarationError where it would be unclear which of two handlers runs a job."""
+        queue = handler.queue
+        if queue in self._processes:
+            raise DeclarationError(
+                f"{handler.name}: the queue {queue!r} belongs to {self._processes[queue].name}",
+                hint="a process handler owns all jobs of its queue",
+            )
+        if handler.kind == "process":
+            for job in self._jobs.values():
+                if job.queue == queue:
+                    raise DeclarationError(f"{handler.name}: the queue {queue!r} has the job {job.name}")
+        elif handler.name in self._jobs:
+            raise DeclarationError(
+                f"two jobs are named {handler.name!r}", hint='give one another name: @worker.job(name="…")'
+            )
+
+    def _queues(self, has_hook: bool) -> dict[str, dict[str, Any]]:
+        queues: dict[str, dict[str, Any]] = {
+            queue: {"kind": "process", "concurrency": handler.concurrency, **handler.manifest(has_hook)}
+            for queue, handler in self._processes.items()
+        }
+        for job in self._jobs.values():
+            declared = queues.setdefault(job.queue, {"kind": "job", "concurrency": None})
+            declared["concurrency"] = max(declared["concurrency"] or 0, job.concurrency or 0) or None
+        return queues
+
+    def _hook(self, kind: str, function: F) -> F:
+        check_function(function, kind)
+        self._hooks[kind].append(function)
+        return function
+
+
+def _check_undeclared(function: object, what: str) -> None:
+    if isinstance(function, Job):
+        raise DeclarationError(f"{what} is a job already")
+    check_function(function, what)
+
+
+def _cron_args(job: Job[Any, Any], args: Sequence[Any]) -> tuple[Any, ...]:
+    if not isinstance(args, list | tuple):
+        raise DeclarationError(f"cron of {job.name}: args is a list, not a {type(args).__name__}")
+    try:
+        return tuple(job.bind(*args))
+    except TypeError as error:
+        raise DeclarationError(f"cron of {job.name}: {error}") from error

@@ -1,0 +1,77 @@
+"""The command line: the group of all commands, and how their errors look.
+
+Run by people and scripts. The module of a command is imported when the command is used, never before:
+``pyworkers --help`` loads neither redis nor structlog nor the configuration.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from pyworkers.errors import AppImportError, PyworkersError
+from pyworkers.version import __version__
+
+# The command NAME is the attribute NAME of the module pyworkers.cli.NAME.
+_COMMANDS = {
+    "run": "Execute jobs until told to stop.",
+    "enqueue": "Put jobs into a queue, now or for later.",
+    "stats": "Show how many jobs there are in each state.",
+    "queues": "Show the queues: size, latency, jobs in progress.",
+    "config": "Check the configuration, or show what is in effect.",
+    "version": "Show the versions of pyworkers and of what it stands on.",
+}
+# 128 + SIGINT, as shells report a program that Ctrl-C ended.
+_INTERRUPTED = 130
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are stand-ins that only know their sentence, until one of them is used."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The real command; None if there is none of this name."""
+        if cmd_name not in self.commands:
+            return None
+        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        return command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the table, which is that of use."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table; click's own method would import every command for its sentence."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.short_help or "") for name, command in self.commands.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. What is expected to go wrong ends in a sentence on stderr, not in a traceback."""
+        try:
+            return super().invoke(ctx)
+        except PyworkersError as error:
+            click.echo(_presented(error), err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+
+
+def _presented(error: PyworkersError) -> str:
+    traceback = error.traceback.rstrip() if isinstance(error, AppImportError) else ""
+    return "\n".join(filter(None, (traceback, f"Error: {error}")))
+
+
+@click.group(
+    cls=_LazyGroup,
+    commands={name: click.Command(name, short_help=sentence) for name, sentence in _COMMANDS.items()},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="pyworkers")
+def main() -> None:
+    """A worker server for Python that speaks Sidekiq's Redis protocol.
+
+    \b
+    Examples: pyworkers run --config conf/workers.toml
+              pyworkers enqueue mail SendMail '[7, "hello"]' --in 10s
+    """

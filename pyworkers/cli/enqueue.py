@@ -1,0 +1,165 @@
+"""``pyworkers enqueue``: put jobs into a queue by hand.
+
+Run by people and scripts. Reads what they wrote exactly or refuses it; what a job looks like in Redis is the
+client's affair.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from itertools import repeat
+from typing import Any
+
+import click
+import simplejson
+
+from pyworkers import timestamps
+from pyworkers.cli.options import Source, config_options
+from pyworkers.client import Client
+from pyworkers.envelope import check_value
+from pyworkers.errors import BadArgumentError
+from pyworkers.keys import check_queue_name
+
+# Up to here each jid is printed; nobody reads more, and a script that wants them can enqueue in portions.
+_MOST_JIDS_SHOWN = 20
+_UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+# Each unit once, the largest first: 1h30m.
+_DURATION = re.compile("".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS_S))
+
+_DECODER = simplejson.JSONDecoder()
+
+
+def _reads(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """A callback for what ``parse`` reads from text; its ValueError becomes a usage error."""
+
+    def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
+
+
+def parse_queue(text: str) -> str:
+    """The name of a queue. Raises ValueError, with the rule, for what cannot be one."""
+    check_queue_name(text)
+    return text
+
+
+def parse_args(text: str) -> list[Any]:
+    """The arguments of a job from a JSON list, ``-`` for the one on stdin. Raises ValueError."""
+    if text == "-":
+        text = sys.stdin.buffer.read().decode()
+    try:
+        args = _DECODER.decode(text)
+    except simplejson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}; write lists like '[7, \"hello\"]'") from error
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if not isinstance(args, list):
+        raise ValueError(f"must be a JSON list, e.g. [1, 2], not {text[:40]}")
+    check_value(args, "args")
+    return args
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``250ms``, ``10s``, ``5m``, ``2h``, ``1d``, ``1h30m`` or a number. Raises ValueError."""
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f"{text!r} is no duration: 250ms, 10s, 5m, 2h, 1d, 1h30m, or seconds")
+    parts = zip(match.groups(), _UNITS_S.values(), strict=True)
+    return sum(float(number) * unit_s for number, unit_s in parts if number)
+
+
+def parse_time(text: str) -> float:
+    """Epoch seconds of an ISO 8601 time with its offset, or of a number of them. Raises ValueError."""
+    if re.fullmatch(_NUMBER, text):
+        return timestamps.due(float(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        rule = "2030-01-31T12:00:00+01:00, or epoch seconds"
+        raise ValueError(f"{text!r} is no time: write it like {rule}") from error
+    if moment.tzinfo is None:
+        rule = "add Z for UTC or an offset, e.g. +01:00"
+        raise ValueError(f"{text!r} does not say in which time zone it is: {rule}")
+    return timestamps.due(moment)
+
+
+def parse_retry(text: str) -> bool | int:
+    """``true``, ``false`` or a number of retries. Raises ValueError."""
+    if text in ("true", "false"):
+        return text == "true"
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise ValueError(f"{text!r} is none of true, false, or a number of retries")
+    return int(text)
+
+
+@click.command()
+@click.argument("queue", callback=_reads(parse_queue))
+@click.argument("job_class", metavar="CLASS")
+@click.argument("args", metavar="[JSON_ARGS]", default="[]", callback=_reads(parse_args))
+@click.option(
+    "--in",
+    "delay_s",
+    metavar="DURATION",
+    callback=_reads(parse_duration),
+    help="Run it after this time: 250ms, 10s, 5m, 2h, 1d, 1h30m, or a number of seconds.",
+)
+@click.option(
+    "--at",
+    metavar="TIME",
+    callback=_reads(parse_time),
+    help="Run it at this time: 2030-01-31T12:00:00Z (or with an offset such as +01:00), or epoch seconds.",
+)
+@click.option(
+    "--retry",
+    metavar="true|false|N",
+    callback=_reads(parse_retry),
+    help="Retries of the job if it fails: true for 25, false for none and to drop it, or their number.  "
+    "[default: true]",
+)
+@click.option(
+    "--count",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help=f"Enqueue N equal jobs; above {_MOST_JIDS_SHOWN}, their number is printed instead of their ids.",
+)
+@config_options
+def enqueue(
+    source: Source,
+    queue: str,
+    job_class: str,
+    args: list[Any],
+    delay_s: float | None,
+    at: float | None,
+    retry: bool | int | None,
+    count: int,
+) -> None:
+    """Put a job of CLASS into QUEUE and print its id (jid).
+
+    JSON_ARGS is the JSON list of the job's arguments; - reads it from stdin.
+
+    \b
+    Examples: pyworkers enqueue mail SendMail '[7, "hello"]'
+              pyworkers enqueue mail SendMail '[7, "hello"]' --in 1h30m --retry 5
+    """
+    if delay_s is not None and at is not None:
+        raise click.UsageError("--in and --at exclude each other.")
+    with Client.from_config(source.redis()) as client:
+        try:
+            jids = client.enqueue_bulk(
+                queue, job_class, repeat(args, count), delay=delay_s, at=at, retry=retry
+            )
+        except BadArgumentError as error:
+            raise click.UsageError(str(error)) from error
+    click.echo("\n".join(jids) if count <= _MOST_JIDS_SHOWN else count)

@@ -1,0 +1,163 @@
+"""``pyworkers run``: the server.
+
+Starts the fork server first, so that the application is imported while the master imports Redis, and then
+becomes the master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pyworkers import logs
+from pyworkers.config import Config, RedisConfig, load, mask_url
+from pyworkers.embedded import EmbeddedServer, socket_url
+from pyworkers.errors import ConfigError
+from pyworkers.keys import check_queue_name
+from pyworkers.server.spawner import Spawner
+
+_EMBEDDED = "embedded:"
+
+
+def _parse_queues(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, int | None]:
+    return dict(_parse_queue(value) for value in values)
+
+
+def _parse_queue(value: str) -> tuple[str, int | None]:
+    name, equals, number = value.rpartition("=")
+    if not equals:
+        name, number = value, ""
+    try:
+        check_queue_name(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if not equals:
+        return name, None
+    if not number.isdecimal() or int(number) < 1:
+        raise click.BadParameter(f"{number!r} is not a number of workers; write {name}=10")
+    return name, int(number)
+
+
+@click.command()
+@click.option(
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    envvar="PYWORKERS_CONFIG",
+    help="Configuration file, e.g. conf/workers.toml.",
+)
+@click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to serve, e.g. tasks:worker.")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME[=CONCURRENCY]",
+    callback=_parse_queues,
+    help="Serve only this queue, with so many workers; may be repeated.",
+)
+@click.option("--url", help="Redis, e.g. redis://127.0.0.1:6379/0, or embedded:DIR.")
+@click.option("--namespace", help="Prefix of every key, with its colon, e.g. app:")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level to log."
+)
+@click.option("--log-format", type=click.Choice(["auto", "console", "json"]), help="Form of the log lines.")
+@click.option("--fail-fast", is_flag=True, help="Exit with 4 if Redis cannot be reached at the start.")
+def run(
+    path: Path | None,
+    app: str | None,
+    queues: Mapping[str, int | None],
+    url: str | None,
+    namespace: str | None,
+    log_level: str | None,
+    log_format: str | None,
+    fail_fast: bool,
+) -> None:
+    """Execute jobs until told to stop.
+
+    \b
+    Signals: TERM, INT  finish running jobs (server.shutdown_timeout), then exit 0
+             TSTP       fetch nothing more
+             HUP        reload the application without a gap
+             TTIN       log the state of the server and the stacks of all workers
+
+    Exit codes: 0 stopped as asked, 1 unexpected error, 2 configuration, 3 application import, 4 Redis
+    unreachable with --fail-fast.
+    """
+    overrides = {
+        "app": app,
+        "redis.url": url,
+        "redis.namespace": namespace,
+        "log.level": log_level,
+        "log.format": log_format,
+    }
+    config = load(path, env=os.environ, overrides=overrides)
+    if config.app is None:
+        raise ConfigError(
+            "no application", hint='set app = "module:attribute" in the configuration, or use --app'
+        )
+    logs.configure(config.log.level, config.log.format)
+    serve(config, queues, fail_fast)
+
+
+def serve(config: Config, queues: Mapping[str, int | None], fail_fast: bool) -> None:
+    """Be the server that the configuration describes; returns when it has stopped as asked."""
+    with ExitStack() as stack:
+        config = _with_embedded(config, stack)
+        spawner = _make_spawner(config)
+        spawner.start()
+        stack.callback(spawner.kill)
+        # Imports redis-py, while the fork server imports the application.
+        from pyworkers.server.master import Master
+
+        master = Master(config, spawner, lambda: _make_spawner(config), queues, fail_fast)
+        _run_loop(master.run)
+
+
+def _with_embedded(config: Config, stack: ExitStack) -> Config:
+    """Start the embedded server if the configuration names one; its place is fixed from here on."""
+    url = config.redis.url
+    if not url.startswith(_EMBEDDED):
+        return config
+    stack.enter_context(EmbeddedServer(Path(url.removeprefix(_EMBEDDED))))
+    return replace(config, redis=replace(config.redis, url=socket_url(url)))
+
+
+def _make_spawner(config: Config) -> Spawner:
+    from pyworkers.server.load import load_word
+
+    return Spawner(load_word(config, _import_path(config)), os.environ | _redis_environment(config.redis))
+
+
+def _import_path(config: Config) -> list[str]:
+    folders = [Path.cwd()]
+    if config.path is not None:
+        folders.append(config.path.resolve().parent)
+    return [str(folder) for folder in folders]
+
+
+def _redis_environment(redis: RedisConfig) -> dict[str, str]:
+    """What makes a Client without arguments, in the application, talk to the server's own Redis."""
+    named = {f"PYWORKERS_REDIS__{name.upper()}": str(getattr(redis, name)) for name in redis.__slots__}
+    return {name: value for name, value in named.items() if value}
+
+
+def _run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run the master's loop: uvloop's where the extra ``fast`` is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())

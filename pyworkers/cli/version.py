@@ -1,0 +1,35 @@
+"""``pyworkers version``: what a bug report should say.
+
+Run by people. Imports none of the packages that it names.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+
+import click
+
+from pyworkers.version import __version__
+
+
+@click.command()
+def version() -> None:
+    """Show the versions of pyworkers and of what it stands on."""
+    versions = {
+        "pyworkers": __version__,
+        "Python": platform.python_version(),
+        "redis-py": _installed("redis"),
+        "hiredis": _installed("hiredis"),
+    }
+    width = max(map(len, versions))
+    for name, number in versions.items():
+        click.echo(f"{name:<{width}}  {number}")
+
+
+def _installed(package: str) -> str:
+    try:
+        return version_of(package)
+    except PackageNotFoundError:
+        return "not installed"

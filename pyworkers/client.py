@@ -1,0 +1,348 @@
+"""Client and AsyncClient: enqueue jobs from any program.
+
+Used in applications, also inside of workers. A client connects at its first use, in whatever process, thread
+or event loop that is: connections are never shared across a fork or between loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from pyworkers import timestamps
+from pyworkers.config_fields import RedisConfig, mask_url
+from pyworkers.drafts import PushedJob, batches, draft, moment, seconds
+from pyworkers.keys import Keys
+from pyworkers.store.connection import (
+    AsyncConnection,
+    Connection,
+    config_for,
+    connect,
+    connect_async,
+    errors_translated,
+)
+from pyworkers.store.producer import push, push_async
+
+__all__ = ["AsyncClient", "Client", "Producer", "PushedJob", "Transport", "intercept"]
+
+BATCH_SIZE = 1000
+"""Jobs that a bulk enqueue sends at a time (Sidekiq's client.rb)."""
+_IDLE_S = 1.0
+
+
+class Transport(Protocol):
+    """Where pushed jobs go instead of Redis."""
+
+    def push(self, jobs: list[PushedJob], owner: object) -> None:
+        """Take the jobs; what this raises, the enqueue call raises. ``owner``: see ``Client.owner``."""
+        ...
+
+
+# The one exception to "no module-level state": pyworkers.testing must see the pushes of clients that it has
+# never met, in every thread.
+_interceptor: Transport | None = None
+
+
+def intercept(transport: Transport | None) -> Transport | None:
+    """Send the pushes of all clients of this process to ``transport``; None: to Redis again.
+
+    Returns what was there before, for the caller to put back.
+    """
+    global _interceptor
+    previous, _interceptor = _interceptor, transport
+    return previous
+
+
+class Producer(ABC):
+    """The four ways to enqueue, above ``push``."""
+
+    def enqueue(
+        self,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Any,
+    ) -> str:
+        """Enqueue one job and return its jid. When this returns, Redis has the job.
+
+        ``delay`` is in seconds, ``at`` an aware datetime or epoch seconds; a moment that has passed is now.
+        ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is True. The other
+        ``options`` are fields of the envelope: ``tags``, ``backtrace``, ``dead``, ``timeout`` …
+
+        Raises BadArgumentError, with the path of the bad value; StoreError if Redis refused the job; and
+        RedisUnavailableError, after which nobody knows whether Redis has the job.
+        """
+        now = time.time()
+        job = draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
+        self.push([job])
+        return job.jid
+
+    def enqueue_in(
+        self,
+        delay: float | timedelta,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        retry: bool | int | None = None,
+        **options: Any,
+    ) -> str:
+        """``enqueue`` for ``delay`` seconds from now."""
+        return self.enqueue(queue, job_class, args, delay=seconds(delay), retry=retry, **options)
+
+    def enqueue_at(
+        self,
+        at: datetime | float,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        retry: bool | int | None = None,
+        **options: Any,
+    ) -> str:
+        """``enqueue`` for a moment: an aware datetime or epoch seconds."""
+        return self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
+
+    def enqueue_bulk(
+        self,
+        queue: str,
+        job_class: str,
+        args_list: Iterable[Sequence[Any]],
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Any,
+    ) -> list[str]:
+        """Enqueue one job for each arguments of ``args_list`` and return their jids in that order.
+
+        Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
+        """
+        plan = draft(queue, job_class, retry, options, moment(delay, at, time.time()))
+        jids: list[str] = []
+        for batch in batches(args_list, BATCH_SIZE):
+            jobs = plan.jobs(batch, time.time(), len(jids))
+            self.push(jobs)
+            jids += [job.jid for job in jobs]
+        return jids
+
+    @abstractmethod
+    def push(self, jobs: list[PushedJob]) -> None:
+        """Send jobs that were made of drafts, in one transaction."""
+
+
+class _Base:
+    """What both clients know."""
+
+    def __init__(self, url: str | None = None, *, namespace: str | None = None) -> None:
+        """Without ``url`` and ``namespace``, those of ``PYWORKERS_REDIS__URL`` and ``…__NAMESPACE`` are used,
+        then ``REDIS_URL``, then ``redis://127.0.0.1:6379/0`` and no namespace. Raises ConfigError.
+        """
+        self._set_config(config_for(url, namespace, os.environ))
+
+    @classmethod
+    def from_config(cls, config: RedisConfig) -> Self:
+        """A client with the ``[redis]`` part of a configuration."""
+        client = cls.__new__(cls)
+        client._set_config(config)
+        return client
+
+    def _set_config(self, config: RedisConfig) -> None:
+        self.config = config
+        self.owner: object = None
+        """The Worker that this client was made by and for, if any."""
+        self._keys = Keys(config.namespace)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"{name}({mask_url(self.config.url)!r}, namespace={self.config.namespace!r})"
+
+
+class Client(_Base, Producer):
+    """Enqueues jobs. May be shared by threads, and made before a fork and used on both sides of it."""
+
+    def _set_config(self, config: RedisConfig) -> None:
+        super()._set_config(config)
+        self._open: tuple[int, Connection | None] = (0, None)
+
+    def push(self, jobs: list[PushedJob]) -> None:
+        """Send the jobs to Redis, or to whatever intercepts them."""
+        if _interceptor is not None:
+            _interceptor.push(jobs, self.owner)
+        else:
+            push(self._connection(), self._keys, jobs)
+
+    def close(self) -> None:
+        """Close the connections of this process. A later call opens new ones."""
+        (pid, connection), self._open = self._open, (0, None)
+        if connection is not None and pid == os.getpid():
+            connection.close()
+
+    def _connection(self) -> Connection:
+        # No lock, for a fork would copy it locked. Of two threads that come first, one connects in vain.
+        pid, connection = self._open
+        if connection is None or pid != os.getpid():
+            connection = connect(self.config)
+            self._open = (os.getpid(), connection)
+        return connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(_Base):
+    """``Client`` with ``await``. Works in any event loop, also in several one after the other."""
+
+    def _set_config(self, config: RedisConfig) -> None:
+        super()._set_config(config)
+        self._open: dict[tuple[int, asyncio.AbstractEventLoop], _LoopConnection] = {}
+
+    async def enqueue(
+        self,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Any,
+    ) -> str:
+        """As ``Client.enqueue``."""
+        now = time.time()
+        job = draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
+        await self.push([job])
+        return job.jid
+
+    async def enqueue_in(
+        self,
+        delay: float | timedelta,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        retry: bool | int | None = None,
+        **options: Any,
+    ) -> str:
+        """As ``Client.enqueue_in``."""
+        return await self.enqueue(queue, job_class, args, delay=seconds(delay), retry=retry, **options)
+
+    async def enqueue_at(
+        self,
+        at: datetime | float,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        retry: bool | int | None = None,
+        **options: Any,
+    ) -> str:
+        """As ``Client.enqueue_at``."""
+        return await self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
+
+    async def enqueue_bulk(
+        self,
+        queue: str,
+        job_class: str,
+        args_list: Iterable[Sequence[Any]],
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Any,
+    ) -> list[str]:
+        """As ``Client.enqueue_bulk``."""
+        plan = draft(queue, job_class, retry, options, moment(delay, at, time.time()))
+        jids: list[str] = []
+        for batch in batches(args_list, BATCH_SIZE):
+            jobs = plan.jobs(batch, time.time(), len(jids))
+            await self.push(jobs)
+            jids += [job.jid for job in jobs]
+        return jids
+
+    async def push(self, jobs: list[PushedJob]) -> None:
+        """As ``Client.push``."""
+        if _interceptor is not None:
+            _interceptor.push(jobs, self.owner)
+            return
+        connection = await self._connection()
+        await connection.wake()
+        await push_async(connection.redis, self._keys, jobs)
+
+    async def close(self) -> None:
+        """Close the connections of this event loop. A later call opens new ones."""
+        connection = self._open.pop((os.getpid(), asyncio.get_running_loop()), None)
+        if connection is not None:
+            await connection.lifetime.aclose()
+
+    async def _connection(self) -> _LoopConnection:
+        key = (os.getpid(), asyncio.get_running_loop())
+        if key not in self._open:
+            self._forget_closed_loops()
+            self._open[key] = await _LoopConnection.open(self.config)
+        return self._open[key]
+
+    def _forget_closed_loops(self) -> None:
+        # Not those of the process that we were forked from: closing a connection of a loop that was running
+        # there would take it out of the epoll set, which both processes share.
+        for pid, loop in list(self._open):
+            if pid == os.getpid() and loop.is_closed():
+                self._open.pop((pid, loop), None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+@dataclass(slots=True)
+class _LoopConnection:
+    """The connections of one event loop, which closes them when it ends."""
+
+    redis: AsyncConnection
+    lifetime: AsyncGenerator[None, None]
+    used: float = 0.0
+
+    @classmethod
+    async def open(cls, config: RedisConfig) -> _LoopConnection:
+        connection = connect_async(config)
+        lifetime = _closed_at_the_end(connection)
+        await anext(lifetime)
+        return cls(connection, lifetime, time.monotonic())
+
+    async def wake(self) -> None:
+        """Let the loop see that Redis has closed an idle connection; it may have been busy all the time."""
+        now = time.monotonic()
+        if now - self.used > _IDLE_S:
+            # The first round finds the socket readable, the second one reads.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        self.used = now
+
+
+async def _closed_at_the_end(connection: AsyncConnection) -> AsyncGenerator[None, None]:
+    """A generator that was begun is closed by ``asyncio.run`` before the loop: the only hook that it has."""
+    try:
+        yield
+    finally:
+        with errors_translated():
+            await connection.aclose()

@@ -1,0 +1,300 @@
+"""Cron entries: when they fire, and the job that they enqueue.
+
+Pure; read by the configuration, the registry and the master. It never reads a clock: of a moment it only says
+which slots (epoch seconds) lie before and after. croniter counts wall-clock times here and knows no time
+zone, because on the days of a clock change its own answers are not ours:
+
+- A line that names its hours (no ``*`` in the hour field) fires once for every time that it names. A time
+  that the clock jumps over fires as much later as the clock jumped, at the instant that the old offset makes
+  of it; of a time that the clock shows twice, the first counts.
+- Any other line fires whenever the clock shows a time that it names: again in the hour that is repeated, and
+  not in the one that is left out.
+- ``every 30s`` knows neither clock nor zone: its slots are the multiples of the period since the epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import count
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from pyworkers.envelope import encode
+
+if TYPE_CHECKING:
+    from croniter import croniter
+
+MISFIRES = ("skip", "once", "all")
+ON_TIME_S = 5.0
+"""A slot that is no older than this is on time: fired by every policy, whatever the grace."""
+LONGEST_GRACE_S = 366 * 86_400
+MOST_MISSED = 1000
+"""Slots that the policy ``all`` fires at once; older ones are dropped."""
+
+_DAY_S = 86_400
+_HOUR_FIELD = 1
+_EVERY = re.compile(r"every\s+([1-9][0-9]{0,8})\s*([smhd])")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": _DAY_S}
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CronEntry:
+    """A job that the clock enqueues. ``options`` are further fields of its envelope."""
+
+    name: str
+    schedule: str
+    queue: str
+    job_class: str
+    args: tuple[Any, ...] = ()
+    timezone: str = "UTC"
+    misfire: str = "once"
+    grace_s: float = 300.0
+    retry: bool | int = True
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def check(entry: CronEntry) -> None:
+    """Raise ValueError, with the text and the reason, for an entry that cannot be fired."""
+    check_schedule(entry.schedule)
+    try:
+        ZoneInfo(entry.timezone)
+    except (LookupError, ValueError, OSError) as error:  # OSError: "Europe" is a folder
+        raise ValueError(f"{entry.timezone!r} is not a time zone") from error
+    if entry.misfire not in MISFIRES:
+        raise ValueError(f"{entry.misfire!r} is not a misfire policy: {', '.join(MISFIRES)}")
+    if not 0 <= entry.grace_s <= LONGEST_GRACE_S:
+        raise ValueError(f"a grace of {entry.grace_s!r} is not from 0 to {LONGEST_GRACE_S} seconds")
+
+
+def check_schedule(schedule: str) -> None:
+    """Raise ValueError, with the line and the reason, for a schedule that cannot be read or never comes."""
+    try:
+        if _period_s(schedule) is None:
+            _check_line(_line(schedule))
+    except ValueError as error:
+        raise ValueError(f"{schedule!r} is not a cron line: {error}") from error
+
+
+def slots(entry: CronEntry, after: float, until: float) -> Iterator[int]:
+    """Yield the slots in (after, until], in order. ``until`` may be infinite."""
+    last = after
+    for slot in _candidates(entry, after):
+        if slot > until:
+            return
+        if slot > last:
+            last = slot
+            yield slot
+
+
+def next_slot(entry: CronEntry, after: float) -> int:
+    """The first slot later than ``after``. Raises ValueError if there is none within 50 years."""
+    for slot in slots(entry, after, math.inf):
+        return slot
+    raise ValueError(f"{entry.schedule!r} never comes again")
+
+
+def due(entry: CronEntry, last: float | None, now: float) -> list[int]:
+    """The slots in (last, now] to fire now, in order.
+
+    What is on time is fired. What was missed, but by no more than the grace, depends on the policy: nothing
+    for ``skip``; the latest for ``once``, unless one that is on time stands in for it; each for ``all``.
+    ``last`` None is an entry that was never seen, for which nothing was missed.
+    """
+    if last is None:
+        return []
+    on_time = list(slots(entry, max(last, now - ON_TIME_S), now))
+    if entry.misfire == "skip" or (entry.misfire == "once" and on_time):
+        return on_time
+    since = max(last, now - max(entry.grace_s, ON_TIME_S))
+    return _latest(entry, since, now, 1 if entry.misfire == "once" else MOST_MISSED)
+
+
+def envelope_of(entry: CronEntry, slot: int, now: float, jid: str) -> bytes:
+    """The job of one slot, as Sidekiq would push it at ``now``; its field ``cron`` says what it is for."""
+    fields = {
+        "retry": entry.retry,
+        "queue": entry.queue,
+        "class": entry.job_class,
+        "args": list(entry.args),
+        **entry.options,
+        "jid": jid,
+        "created_at": now,
+        "enqueued_at": now,
+        "cron": {"name": entry.name, "slot": slot},
+    }
+    return encode(fields).encode()
+
+
+def _latest(entry: CronEntry, after: float, until: float, most: int) -> list[int]:
+    """The last ``most`` slots in (after, until].
+
+    Looks back in steps that double, for a line may fire every second and ``after`` be a month ago.
+    """
+    span = 60.0
+    while True:
+        begin = max(after, until - span)
+        found = list(slots(entry, begin, until))
+        if len(found) >= most or begin == after:
+            return found[-most:]
+        span *= 2
+
+
+def _candidates(entry: CronEntry, after: float) -> Iterator[int]:
+    """The slots later than ``after`` in order, some of them twice, and perhaps a few before."""
+    period = _period_s(entry.schedule)
+    if period is not None:
+        return count((math.floor(after / period) + 1) * period, period)
+    line, zone = _line(entry.schedule), ZoneInfo(entry.timezone)
+    if _names_its_hours(line):
+        return _once_for_each_time(line, zone, after)
+    return _whenever_shown(line, zone, math.floor(after) + 1)
+
+
+# Schedules as text
+
+
+def _period_s(schedule: str) -> int | None:
+    """The seconds of ``every 30s``, ``5m``, ``2h``, ``1d``; None for what is no such schedule."""
+    words = schedule.strip().lower()
+    if not words.startswith("every"):
+        return None
+    found = _EVERY.fullmatch(words)
+    if found is None:
+        raise ValueError('"every" is followed by a number from 1 and s, m, h or d, as in "every 30s"')
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
+def _line(schedule: str) -> str:
+    """The fields that a nickname like ``@daily`` stands for."""
+    return _NICKNAMES.get(schedule.strip().lower(), schedule)
+
+
+def _check_line(line: str) -> None:
+    fields = line.lower().split()
+    if line.strip().startswith("@"):
+        raise ValueError(f"the nicknames are {', '.join(_NICKNAMES)}")
+    if len(fields) not in (5, 6):
+        raise ValueError(f"it has {len(fields)} fields, not five, or six with the seconds at the end")
+    if any(text.startswith("r") for text in fields):
+        raise ValueError("a random field would be another one in every process")
+    if next(_walls(line, 0.0), None) is None:  # February 30th; 1970 is as good a start as any
+        raise ValueError("it names a date that never comes")
+
+
+def _names_its_hours(line: str) -> bool:
+    hours = _parsed(line).expanded[_HOUR_FIELD]
+    # ``*/24`` is an interval by its looks only: it names one hour, and must not miss a day.
+    return "*" not in line.split()[_HOUR_FIELD] or (len(hours) == 1 and hours != ["*"])
+
+
+# Wall-clock times, written as the epoch seconds that they would be in UTC
+
+
+@lru_cache(maxsize=256)
+def _parsed(line: str) -> croniter[float]:
+    """The parsed line. Never moved, only copied: parsing takes longer than finding a few slots."""
+    from croniter import croniter  # here, not on top: 80 ms, which every command would pay for
+
+    return croniter(line, start_time=0.0)
+
+
+def _walls(line: str, after: float) -> Iterator[int]:
+    """The wall-clock times of a line later than ``after``. Ends where there is none for 50 years."""
+    from croniter import CroniterBadDateError
+
+    times = copy.copy(_parsed(line))
+    times.set_current(after)
+    while True:
+        try:
+            wall = times.get_next()
+        except CroniterBadDateError:
+            return
+        yield int(wall)
+
+
+# From wall-clock times to slots
+
+
+def _once_for_each_time(line: str, zone: ZoneInfo, after: float) -> Iterator[int]:
+    """The instant of each wall-clock time: by the offset before the clock change, where it has none or two."""
+    waiting: list[int] = []
+    # The times of a gap, which is no longer than a day, may still be to come.
+    before = min(_offset(zone, after), _offset(zone, after - _DAY_S))
+    for wall in _walls(line, after + before):
+        slot = wall - _wall_offset(zone, wall, 0)
+        heappush(waiting, slot)
+        # The slots of times in a gap mix with those of the times behind it, none of which comes before the
+        # time in the gap by the offset of behind.
+        settled = min(slot, wall - _wall_offset(zone, wall, 1))
+        while waiting and waiting[0] <= settled:
+            yield heappop(waiting)
+    while waiting:
+        yield heappop(waiting)
+
+
+def _whenever_shown(line: str, zone: ZoneInfo, begin: int) -> Iterator[int]:
+    """All instants, from ``begin``, at which the clock shows a time of the line."""
+    position: int | None = begin
+    while position is not None:
+        position = yield from _shown_until_change(line, zone, position)
+
+
+def _shown_until_change(line: str, zone: ZoneInfo, begin: int) -> Generator[int, None, int | None]:
+    """Yield instants as long as the offset stays the same. Returns where to go on, or None at the end.
+
+    Never looks over more than a day without a slot, so as not to miss a clock change and the one back.
+    """
+    offset = _offset(zone, begin)
+    for wall in _walls(line, begin + offset - 1):
+        slot = wall - offset
+        horizon = min(slot, begin + _DAY_S)
+        if _offset(zone, horizon) != offset:
+            return _change(zone, begin, horizon)
+        if slot > horizon:
+            return slot - _DAY_S
+        yield slot
+        begin = slot + 1
+    return None
+
+
+def _change(zone: ZoneInfo, before: int, behind: int) -> int:
+    """The first second of the offset of ``behind``, which is not the offset of ``before``."""
+    old = _offset(zone, before)
+    return bisect_left(range(before, behind), True, key=lambda moment: _offset(zone, moment) != old) + before
+
+
+def _offset(zone: ZoneInfo, moment: float) -> int:
+    """Seconds that the clock is ahead of UTC at an instant."""
+    return _seconds(datetime.fromtimestamp(moment, zone))
+
+
+def _wall_offset(zone: ZoneInfo, wall: int, fold: int) -> int:
+    """The offset at a wall-clock time. Of a time with two instants, ``fold`` 0 takes the first.
+
+    In a gap, ``fold`` 0 takes the offset before it and 1 the one behind (PEP 495).
+    """
+    return _seconds(datetime.fromtimestamp(wall, UTC).replace(tzinfo=zone, fold=fold))
+
+
+def _seconds(moment: datetime) -> int:
+    offset = moment.utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())

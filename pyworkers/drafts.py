@@ -1,0 +1,201 @@
+"""Drafts: what a producer asks for, checked once and ready to become any number of stored jobs.
+
+Pure; used by the clients and the registry. All text around the arguments is made once per draft, because a
+bulk enqueue spends its time here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple, NoReturn
+
+from pyworkers import timestamps
+from pyworkers.envelope import MAX_BYTES, check_value, encode
+from pyworkers.errors import BadArgumentError
+from pyworkers.keys import check_queue_name
+
+_JID_BYTES = 12
+_MAX_RETRY_FOR_S = 1e9  # Sidekiq's job_util.rb
+# What no producer sets.
+_OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at")
+_OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
+_OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
+_RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR))
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+class PushedJob(NamedTuple):
+    """A job on its way to Redis. ``at`` is the epoch time in seconds for later, None for now."""
+
+    queue: str
+    payload: bytes
+    jid: str
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Queue, class and options of jobs that differ in their arguments. ``at``: epoch seconds, None: now."""
+
+    queue: str
+    at: float | None
+    head: str
+    tail: str
+    jid: str | None = None
+
+    def job(self, args: Sequence[Any], now: float, path: str = "args") -> PushedJob:
+        """One job. ``path`` names ``args`` in the BadArgumentError that bad ones raise."""
+        return self._job(args, self.jid or os.urandom(_JID_BYTES).hex(), self._times(now), path)
+
+    def jobs(self, args_list: Sequence[Sequence[Any]], now: float, start: int = 0) -> list[PushedJob]:
+        """One job for each of ``args_list``, which is the part from ``start`` of what the user gave."""
+        if self.jid:
+            raise BadArgumentError("jid cannot be given for several jobs")
+        times = self._times(now)
+        # One call of the system for all ids: a third of the time of a small job otherwise.
+        ids, width = os.urandom(_JID_BYTES * len(args_list)).hex(), 2 * _JID_BYTES
+        return [
+            self._job(args, ids[width * index : width * (index + 1)], times, f"args_list[{start + index}]")
+            for index, args in enumerate(args_list)
+        ]
+
+    def _times(self, now: float) -> str:
+        created = f',"created_at":{now!r}'
+        return f'{created},"enqueued_at":{now!r}}}' if self.at is None else f"{created}}}"
+
+    def _job(self, args: Sequence[Any], jid: str, times: str, path: str) -> PushedJob:
+        if not isinstance(args, list | tuple):
+            raise BadArgumentError(f"{path} is a {type(args).__name__}, not a list or tuple of arguments")
+        try:
+            if not _PLAIN.issuperset(map(type, args)):
+                check_value(args, path)
+            payload = f"{self.head}{encode(args)}{self.tail}{encode(jid)}{times}".encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            _explain(args, path, error)
+        if len(payload) > MAX_BYTES:
+            raise BadArgumentError(f"{path}: a job of {len(payload)} bytes; the limit is {MAX_BYTES}")
+        return PushedJob(self.queue, payload, jid, self.at)
+
+
+def draft(
+    queue: str, job_class: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None = None
+) -> Draft:
+    """Check everything but the arguments. Raises BadArgumentError.
+
+    The order of the fields is Sidekiq's, and ``retry`` is always present, because without it every consumer
+    assumes something else (protocol.md, 15.1).
+    """
+    _check_queue(queue, "queue")
+    _check_class(job_class)
+    check_options({"retry": True if retry is None else retry, **options})
+    about = {"retry": True if retry is None else retry, "queue": queue, "class": job_class}
+    head = encode(about)[:-1] + ',"args":'
+    others = {name: value for name, value in options.items() if name != "jid"}
+    tail = ("," + encode(others)[1:-1] if others else "") + ',"jid":'
+    return Draft(queue, at, head, tail, options.get("jid"))
+
+
+def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None:
+    """When a job is due, in epoch seconds; None for at once, also if the moment is not in the future."""
+    if delay is None and at is None:
+        return None
+    if delay is not None and at is not None:
+        raise BadArgumentError("delay and at exclude each other")
+    due = timestamps.due(at if delay is None else now + seconds(delay))
+    return due if due > now else None
+
+
+def seconds(delay: float | timedelta) -> float:
+    """A delay in seconds. Raises BadArgumentError for what is no delay."""
+    number = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
+        raise BadArgumentError(f"{delay!r} is no delay: seconds from 0, or a timedelta")
+    return float(number)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise BadArgumentError for an envelope field that a producer cannot set, or not to this value."""
+    for name, value in options.items():
+        if name in _RESERVED:
+            raise BadArgumentError(f"{name} is not an option: it is written by pyworkers itself")
+        if name in _RULES:
+            fits, rule = _RULES[name]
+            if not fits(value):
+                raise BadArgumentError(f"{name} must be {rule}, not {value!r}")
+        check_value(value, name)
+
+
+def _check_queue(queue: str, name: str) -> None:
+    try:
+        check_queue_name(queue)
+    except ValueError as error:
+        raise BadArgumentError(f"{name} {error}") from error
+
+
+def _check_class(job_class: str) -> None:
+    # Sidekiq's metrics separate their fields by "|" (metrics/query.rb).
+    if not isinstance(job_class, str) or not job_class or "|" in job_class:
+        raise BadArgumentError(f"{job_class!r} cannot be a job class: a name without '|'")
+    check_value(job_class, "job_class")
+
+
+def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
+    """Raise a BadArgumentError that names the culprit."""
+    if isinstance(error, BadArgumentError):
+        raise error
+    with suppress(RecursionError):
+        check_value(args, path)
+    # Left over: integers of more digits than Python writes, and stacks that were deep before.
+    raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_queue(value: Any) -> bool:
+    try:
+        check_queue_name(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_flag_or_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _is_tags(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(tag, str) for tag in value)
+
+
+_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "retry": (_is_flag_or_count, "True, False or a number of retries"),
+    "backtrace": (_is_flag_or_count, "True, False or a number of lines"),
+    "dead": (lambda value: isinstance(value, bool), "True or False"),
+    "tags": (_is_tags, "a list of strings"),
+    "retry_for": (
+        lambda value: _is_number(value) and 0 <= value <= _MAX_RETRY_FOR_S,
+        f"seconds up to {_MAX_RETRY_FOR_S:.0e}",
+    ),
+    "retry_queue": (_is_queue, "the name of a queue"),
+    "timeout": (lambda value: _is_number(value) and 0 < value < math.inf, "seconds above 0"),
+    "jid": (lambda value: isinstance(value, str) and value != "", "a string that is not empty"),
+}
+
+
+def batches(items: Iterable[Any], size: int) -> Iterable[list[Any]]:
+    """The items in lists of ``size``; never more than one of them in memory."""
+    batch: list[Any] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,211 @@
+"""Handlers: what the decorators of ``Worker`` declare, as values, and the checks of a declaration.
+
+Pure; made when the application is imported, read by the worker process.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Literal
+
+from pyworkers.config_fields import describe
+from pyworkers.errors import DeclarationError
+from pyworkers.keys import check_queue_name
+from pyworkers.message import Message
+from pyworkers.middleware import Middleware
+from pyworkers.retry import Policy
+
+RetryIn = Callable[[int, BaseException, Message], float | None]
+"""``(failures so far, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""
+OnExhausted = Callable[[Message, BaseException | None], object]
+"""Called for a failed job that will not be tried again."""
+
+
+@dataclass(frozen=True)
+class Handler:
+    """What runs the jobs of one queue (kind ``process``) or of one class (kind ``job``)."""
+
+    name: str
+    queue: str
+    kind: Literal["process", "job"]
+    run: Callable[[Message], object]
+    policy: Policy = field(default_factory=Policy)
+    timeout: float | None = None
+    """Seconds; None: no limit."""
+    concurrency: int | None = None
+    retry_in: RetryIn | None = None
+    on_exhausted: OnExhausted | None = None
+    middleware: tuple[Middleware, ...] = ()
+
+    def manifest(self, has_global_hook: bool) -> dict[str, Any]:
+        """What the master, which has no user code, must know."""
+        return {
+            "retry": self.policy.retry,
+            "dead": self.policy.dead,
+            "timeout": self.timeout,
+            "exhausted_hook": has_global_hook or self.on_exhausted is not None,
+        }
+
+
+@dataclass(frozen=True)
+class CronEntry:
+    """A job that the clock enqueues. ``grace`` is in seconds; ``options`` are fields of the envelope."""
+
+    name: str
+    schedule: str
+    queue: str
+    job_class: str
+    args: tuple[Any, ...] = ()
+    timezone: str = "UTC"
+    misfire: str = "once"
+    grace: float = 300.0
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def manifest(self) -> dict[str, Any]:
+        """The entry under the names of the configuration file."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        renamed = {"class": values.pop("job_class"), "args": list(self.args), "options": dict(self.options)}
+        return values | renamed
+
+
+def check_cron(entry: CronEntry) -> None:
+    """Raise DeclarationError by the rules of ``[[cron]]`` in the configuration file."""
+    for option in describe():
+        if option.path[0] != "cron":
+            continue
+        value = getattr(entry, option.attribute)
+        try:
+            if option.check:
+                option.check(value)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DeclarationError(f"cron {entry.name!r}: {option.path[-1]}: {error}") from error
+        if option.choices and value not in option.choices:
+            raise DeclarationError(f"cron {entry.name!r}: misfire is one of {', '.join(option.choices)}")
+    if not _is_number(entry.grace) or not 0 <= entry.grace < math.inf:
+        raise DeclarationError(f"cron {entry.name!r}: grace is in seconds from 0, not {entry.grace!r}")
+
+
+def check_handler(handler: Handler) -> None:
+    """Raise DeclarationError for a value that a decorator does not take."""
+    try:
+        check_queue_name(handler.queue)
+    except ValueError as error:
+        raise DeclarationError(f"{handler.name}: {error}") from error
+    policy, concurrency, timeout = handler.policy, handler.concurrency, handler.timeout
+    _check(_is_count(policy.retry), handler, "retry is True, False or a number of retries", policy.retry)
+    _check(_is_count(policy.backtrace), handler, "backtrace is a bool or a number", policy.backtrace)
+    _check(isinstance(policy.dead, bool), handler, "dead is True or False", policy.dead)
+    _check(concurrency is None or _is_positive(concurrency), handler, "concurrency is from 1", concurrency)
+    valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
+    _check(valid_timeout, handler, "timeout is in seconds", timeout)
+    for name in ("retry_in", "on_exhausted"):
+        if (function := getattr(handler, name)) is not None:
+            check_function(function, f"{name} of {handler.name}")
+    for link in handler.middleware:
+        check_function(link, f"middleware of {handler.name}")
+
+
+def check_function(function: object, what: str) -> None:
+    """Raise DeclarationError for what a worker process cannot simply call."""
+    if isinstance(function, type):
+        raise DeclarationError(f"{what} is the class {function.__qualname__}, not a function")
+    if isinstance(function, staticmethod | classmethod) or not callable(function):
+        raise DeclarationError(f"{what} is a {type(function).__name__}, not a function")
+    if owner := _class_around(function):
+        raise DeclarationError(
+            f"{what} is a method of {owner}",
+            hint="a job has no object to be called on: make it a function of the module",
+        )
+    inner: Any = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    for call in (inner, getattr(type(inner), "__call__", None)):  # noqa: B004 - the method itself is wanted
+        if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
+            raise DeclarationError(
+                f"{what} is async, and a worker process runs one plain function at a time",
+                hint="use a plain function, with asyncio.run(...) inside",
+            )
+        if inspect.isgeneratorfunction(call):
+            raise DeclarationError(f"{what} is a generator function, whose body a call does not run")
+
+
+def function_name(function: object, what: str) -> str:
+    """The name under which a function is declared. Raises DeclarationError where it has none."""
+    name = getattr(function, "__name__", "<no name>")
+    if not isinstance(name, str) or name.startswith("<"):
+        raise DeclarationError(f"{what} has no name of its own", hint='give it one: name="…"')
+    return name
+
+
+def check_takes_message(function: Callable[..., object], what: str) -> None:
+    """Raise DeclarationError unless the function can be called with one argument, the message."""
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # written in C, without a signature
+        return
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise DeclarationError(f"{what} must take one argument, the message: {error}") from error
+
+
+def links_of(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
+    """The ``middleware=`` of a decorator as a tuple. Raises DeclarationError for a single function."""
+    if callable(middleware):
+        raise DeclarationError("middleware is a list of functions, not one")
+    return tuple(middleware)
+
+
+def positional(signature: inspect.Signature, what: str) -> list[inspect.Parameter]:
+    """The parameters that the envelope can fill, ``*args`` among them.
+
+    Raises DeclarationError for a keyword-only one without a default: the envelope has no names.
+    """
+    kept: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+                raise DeclarationError(
+                    f"{what} has the keyword-only parameter {parameter.name!r} without a default",
+                    hint="a job carries its arguments as a list, without names",
+                )
+        else:
+            kept.append(parameter)
+    return kept
+
+
+def call_with_args(function: Callable[..., object]) -> Callable[[Message], object]:
+    """How a job's function is called with a message."""
+
+    def run(message: Message) -> object:
+        return function(*message.args)
+
+    return run
+
+
+def _class_around(function: object) -> str:
+    """The class in whose body the function stands; empty for a plain function and for a bound method."""
+    outer = function.__qualname__.rpartition(".")[0] if inspect.isfunction(function) else ""
+    return "" if outer.endswith("<locals>") else outer
+
+
+def _check(fits: bool, handler: Handler, rule: str, value: object) -> None:
+    if not fits:
+        raise DeclarationError(f"{handler.name}: {rule}, not {value!r}")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

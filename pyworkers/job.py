@@ -1,0 +1,167 @@
+"""Job: a function that can also be enqueued.
+
+Used in the application, by producers and workers alike. Arguments are bound to the function's signature where
+the job is enqueued, so that a wrong call fails in the caller and not in the worker.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from pyworkers import timestamps
+from pyworkers.client import BATCH_SIZE, Client
+from pyworkers.drafts import Draft, batches, draft, moment, seconds
+from pyworkers.errors import BadArgumentError
+from pyworkers.handler import positional
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Job(Generic[P, R]):
+    """A declared job: still the plain function when called, and a producer with ``enqueue``.
+
+    Made by ``@worker.job``. ``name`` is the job class in the envelope.
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str,
+        queue: str,
+        envelope: Mapping[str, Any],
+        client: Callable[[], Client],
+    ) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.name = name
+        self.queue = queue
+        self.envelope = dict(envelope)
+        """The fields that every job carries besides its arguments: ``retry`` …"""
+        self._client = client
+        self._binder = _Binder(function, name)
+        rest = dict(envelope)
+        self._draft = draft(queue, name, rest.pop("retry", None), rest)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function, here and now."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name} on {self.queue}>"
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Enqueue the job with these arguments and return its jid.
+
+        Raises TypeError for arguments that the function does not take, and what ``Client.enqueue`` raises.
+        """
+        return self._push(self._draft, args, kwargs)
+
+    def enqueue_in(self, delay: float | timedelta, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """``enqueue`` for ``delay`` seconds from now."""
+        return self._push(self._due(seconds(delay), None), args, kwargs)
+
+    def enqueue_at(self, at: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """``enqueue`` for a moment: an aware datetime or epoch seconds."""
+        return self._push(self._due(None, timestamps.due(at)), args, kwargs)
+
+    def enqueue_bulk(self, args_list: Iterable[Sequence[Any]]) -> list[str]:
+        """Enqueue one job for each tuple of positional arguments; the jids, in that order.
+
+        Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
+        """
+        jids: list[str] = []
+        client = self._client()
+        for batch in batches(self._bound(args_list), BATCH_SIZE):
+            jobs = self._draft.jobs(batch, time.time(), len(jids))
+            client.push(jobs)
+            jids += [job.jid for job in jobs]
+        return jids
+
+    def options(
+        self, *, queue: str | None = None, retry: bool | int | None = None, **options: Any
+    ) -> Job[P, R]:
+        """The same job to be enqueued otherwise: ``job.options(queue="slow", retry=3).enqueue(…)``.
+
+        ``options`` are those of ``Client.enqueue``. Raises BadArgumentError.
+        """
+        if "delay" in options:
+            raise BadArgumentError("delay is not an option: use enqueue_in")
+        changes = options if retry is None else {"retry": retry, **options}
+        return Job(
+            self.function,
+            self.name,
+            self.queue if queue is None else queue,
+            {**self.envelope, **changes},
+            self._client,
+        )
+
+    def bind(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
+        """The arguments as the list that the envelope carries. Raises TypeError as a call would."""
+        return self._binder.bind(args, kwargs)
+
+    def _push(self, plan: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        job = plan.job(self._binder.bind(args, kwargs), time.time())
+        self._client().push([job])
+        return job.jid
+
+    def _due(self, delay_s: float | None, at: float | None) -> Draft:
+        return replace(self._draft, at=moment(delay_s, at, time.time()))
+
+    def _bound(self, args_list: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        for index, args in enumerate(args_list):
+            if not isinstance(args, list | tuple):
+                kind = type(args).__name__
+                raise BadArgumentError(f"args_list[{index}] is a {kind}, not a tuple of arguments")
+            yield self._binder.bind(tuple(args), {})
+
+
+class _Binder:
+    """Turns the arguments of a call into a list."""
+
+    def __init__(self, function: Callable[..., object], name: str) -> None:
+        self._name = name
+        try:
+            self._signature = inspect.signature(function)
+        except (ValueError, TypeError):  # written in C, without a signature
+            self._signature = inspect.signature(lambda *args: None)
+        self._parameters = positional(self._signature, name)
+        required = [p for p in self._parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+        open_ended = any(p.kind is p.VAR_POSITIONAL for p in self._parameters)
+        self._least = len(required)
+        self._most = None if open_ended else len(self._parameters)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        if not kwargs and self._least <= len(args) and (self._most is None or len(args) <= self._most):
+            return args
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{self._name}(): {error}") from None
+        self._refuse_unsendable(given)
+        return self._listed(given)
+
+    def _refuse_unsendable(self, given: Mapping[str, Any]) -> None:
+        sendable = {parameter.name for parameter in self._parameters}
+        if unsendable := [name for name in given if name not in sendable]:
+            raise TypeError(
+                f"{self._name}(): {unsendable[0]!r} can only be given by name, and a job "
+                "carries its arguments as a list, without names"
+            )
+
+    def _listed(self, given: Mapping[str, Any]) -> list[Any]:
+        """All arguments up to the last one that was given; a gap takes the default."""
+        listed: list[Any] = []
+        last = max((i for i, p in enumerate(self._parameters) if p.name in given), default=-1)
+        for parameter in self._parameters[: last + 1]:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                listed += given.get(parameter.name, ())
+            else:
+                listed.append(given.get(parameter.name, parameter.default))
+        return listed

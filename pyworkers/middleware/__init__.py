@@ -1,0 +1,51 @@
+"""The middleware chain: how the links around a handler are put together.
+
+Runs in the worker process (and in tests, through pyworkers.testing). A link is a callable
+``(message, call_next)``; it may return what ``call_next(message)`` returned, an Outcome of its own, or None,
+which means that it has dealt with the job. One style only: what a link needs, it closes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyworkers.message import Message
+from pyworkers.outcome import DONE, Outcome
+
+CallNext = Callable[[Message], Outcome]
+Middleware = Callable[[Message, CallNext], Outcome | None]
+
+
+def build(links: Sequence[Middleware], handler: Callable[[Message], object]) -> CallNext:
+    """One callable out of the links, the first outermost, around the handler, whose result is ignored."""
+
+    def innermost(message: Message) -> Outcome:
+        handler(message)
+        return DONE
+
+    call: CallNext = innermost
+    for link in reversed(links):
+        call = _bind(link, call)
+    return call
+
+
+def describe(links: Sequence[Middleware], handler: str) -> str:
+    """The chain as a line to read: ``logging → retry → stats → handler``."""
+    return " → ".join([*map(link_name, links), handler])
+
+
+def link_name(link: Middleware) -> str:
+    """The name of a link for people: a function's, or the class of a callable object."""
+    return getattr(link, "__qualname__", None) or type(link).__name__
+
+
+def _bind(link: Middleware, call_next: CallNext) -> CallNext:
+    def call(message: Message) -> Outcome:
+        outcome = link(message, call_next)
+        if outcome is None:
+            return DONE
+        if not isinstance(outcome, Outcome):
+            raise TypeError(f"middleware {link_name(link)} returned {outcome!r}, not an Outcome or None")
+        return outcome
+
+    return call

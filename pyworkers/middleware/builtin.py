@@ -1,0 +1,67 @@
+"""The whole chain of a handler: logging → retry → stats → the application's links → the handler.
+
+Built in the worker process for each handler at its first job, and by ``pyworkers.testing``, which thereby
+runs jobs through exactly what they meet in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from dataclasses import replace
+
+from pyworkers.app import Worker
+from pyworkers.envelope import Rng
+from pyworkers.errors import UnknownJobError
+from pyworkers.handler import Handler
+from pyworkers.message import Message, set_current
+from pyworkers.middleware import CallNext, Middleware, build
+from pyworkers.middleware.logging import LastError, logging_link
+from pyworkers.middleware.retry import Retrying, exhausted_hooks, retry_link
+from pyworkers.middleware.stats import Stats
+from pyworkers.outcome import Outcome
+from pyworkers.retry import Policy
+
+
+def chain_for(
+    worker: Worker,
+    handler: Handler | None,
+    stats: Stats,
+    *,
+    max_retries: int,
+    clock: Callable[[], float],
+    rng: Rng,
+    inner: Sequence[Middleware] = (),
+) -> CallNext:
+    """A callable that runs one message and returns its outcome; it raises nothing that a job raises.
+
+    ``handler`` None is for a class that nobody handles. ``clock`` gives epoch seconds. ``inner`` are the
+    caller's own links between the built-in ones and the application's.
+    """
+    policy = handler.policy if handler else Policy()
+    about = Retrying(
+        replace(policy, max_retries=max_retries),
+        clock,
+        rng,
+        handler.retry_in if handler else None,
+        exhausted_hooks(worker, handler),
+    )
+    last_error = LastError()
+    links: list[Middleware] = [logging_link(last_error), retry_link(about, last_error), stats]
+    links += [*inner, *worker.links, *(handler.middleware if handler else ())]
+    call = build(links, handler.run if handler else _refuse)
+
+    def run(message: Message) -> Outcome:
+        # What a job puts into context variables must not reach the next job.
+        return copy_context().run(_run, call, message)
+
+    return run
+
+
+def _run(call: CallNext, message: Message) -> Outcome:
+    set_current(message)
+    return call(message)
+
+
+def _refuse(message: Message) -> None:
+    raise UnknownJobError(f"no handler for the class {message.job_class!r} of the queue {message.queue!r}")

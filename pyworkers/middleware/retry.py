@@ -1,0 +1,158 @@
+"""The retry link: turns what a job raises into an outcome, and tells the hooks of a job that is given up.
+
+Runs in the worker process, below the logging link. Whatever the code below it raises ends here, ``sys.exit``
+and Ctrl-C included: none of it may decide whether a job is acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from pyworkers import envelope, logs, retry, timestamps
+from pyworkers.app import Worker
+from pyworkers.drafts import seconds
+from pyworkers.envelope import Rng
+from pyworkers.errors import BadArgumentError, Discard, FateChosen, Kill, Retry, Snooze
+from pyworkers.handler import Handler, OnExhausted, RetryIn
+from pyworkers.message import Message
+from pyworkers.middleware import CallNext, Middleware
+from pyworkers.middleware.logging import LastError
+from pyworkers.outcome import Fate, Outcome
+from pyworkers.retry import Failure, Policy
+
+_OWN_CODE = str(Path(__file__).resolve().parent.parent) + os.sep
+
+log = logs.get_logger()
+
+
+@dataclass(frozen=True)
+class Retrying:
+    """What the link needs: the handler's policy and hooks, the time in epoch seconds, randomness."""
+
+    policy: Policy
+    clock: Callable[[], float]
+    rng: Rng
+    retry_in: RetryIn | None = None
+    on_exhausted: Sequence[OnExhausted] = ()
+
+
+def retry_link(about: Retrying, last_error: LastError) -> Middleware:
+    """The link; it leaves the error of a failed job in ``last_error``."""
+
+    def retry(message: Message, call_next: CallNext) -> Outcome:
+        try:
+            outcome = call_next(message)
+        except BaseException as error:
+            last_error.put(error, _traceback(error))
+            outcome = _outcome_of(message, error, about)
+            if outcome.final:
+                run_exhausted(about.on_exhausted, message, error)
+            return outcome
+        if outcome.final:
+            run_exhausted(about.on_exhausted, message, None)
+        return outcome
+
+    retry.__qualname__ = "retry"
+    return retry
+
+
+def exhausted_hooks(worker: Worker, handler: Handler | None) -> tuple[OnExhausted, ...]:
+    """The hooks for a job that is given up: the handler's own, then the application's."""
+    own = (handler.on_exhausted,) if handler and handler.on_exhausted else ()
+    return (*own, *worker.hooks("on_exhausted"))
+
+
+def run_exhausted(hooks: Sequence[OnExhausted], message: Message, error: BaseException | None) -> None:
+    """Call all hooks. One that fails is logged; the job's fate is decided already."""
+    for hook in hooks:
+        try:
+            hook(message, error)
+        except BaseException:
+            log.exception("hook.failed", hook="on_exhausted")
+
+
+def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outcome:
+    now = about.clock()
+    if isinstance(error, Snooze):
+        try:
+            return _snoozed(message, now + seconds(error.delay))
+        except BadArgumentError as bad:
+            error = bad
+    failure = _failure(error)
+    outcome = retry.decide(message, failure, about.policy, now, about.rng)
+    if outcome.fate is not Fate.RETRY or about.retry_in is None or isinstance(error, FateChosen):
+        return outcome
+    asked = _ask(about.retry_in, message, error, failure)
+    return outcome if asked is failure else retry.decide(message, asked, about.policy, now, about.rng)
+
+
+def _snoozed(message: Message, at: float) -> Outcome:
+    """Later, as it is; but ``schedule`` must know the queue, and a job without an id keeps its new one."""
+    facts = {"jid": message.jid, "queue": message.queue}
+    changes = {key: value for key, value in facts.items() if message.data.get(key) != value}
+    payload = envelope.splice(message.raw, changes) if changes else b""
+    return Outcome(Fate.SNOOZE, min(at, timestamps.LATEST), payload)
+
+
+def _failure(error: BaseException) -> Failure:
+    failure = Failure(retry.error_name(error), _text(error), tuple(_backtrace(error)))
+    return _choose(failure, error) if isinstance(error, FateChosen) else failure
+
+
+def _choose(failure: Failure, choice: FateChosen) -> Failure:
+    if isinstance(choice, Retry):
+        return replace(failure, delay_s=_delay(choice.delay))
+    fates = {Discard: Fate.DISCARD, Kill: Fate.DEAD}
+    return replace(failure, fate=next((fates[kind] for kind in fates if isinstance(choice, kind)), None))
+
+
+def _ask(retry_in: RetryIn, message: Message, error: BaseException, failure: Failure) -> Failure:
+    """The failure with what ``retry_in`` says about it; unchanged if it says nothing or fails."""
+    try:
+        delay = retry_in(message.attempt, error, message)
+        return failure if delay is None else replace(failure, delay_s=seconds(delay))
+    except FateChosen as choice:
+        return _choose(failure, choice)
+    except BaseException:
+        log.exception("hook.failed", hook="retry_in")
+        return failure
+
+
+def _delay(delay: object) -> float | None:
+    """A delay that a job has chosen; None, which is the default, where it is none."""
+    try:
+        return None if delay is None else seconds(delay)  # type: ignore[arg-type]
+    except BadArgumentError:
+        log.warning("job.bad_delay", delay=repr(delay))
+        return None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:
+        return "(its text cannot be shown: __str__ failed)"
+
+
+def _traceback(error: BaseException) -> TracebackType | None:
+    """The traceback from the first frame that is not ours."""
+    trace = error.__traceback__
+    while trace is not None and _is_own(trace.tb_frame):
+        trace = trace.tb_next
+    return trace
+
+
+def _backtrace(error: BaseException) -> Iterator[str]:
+    """``file:line:in function``, innermost first as in Ruby, so that ``backtrace=10`` keeps what matters."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if not _is_own(frame):
+            yield f"{frame.f_code.co_filename}:{line}:in {frame.f_code.co_qualname}"
+
+
+def _is_own(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_OWN_CODE)

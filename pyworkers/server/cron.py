@@ -1,0 +1,183 @@
+"""Cron: enqueues the jobs of the cron entries at their slots.
+
+Runs in the master's event loop, in every master. All of them may fire a slot; the script lets one do it, so
+that nobody has to lead. It never decides what a line means: that is ``pyworkers.cron``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pyworkers import logs
+from pyworkers.config import Config, CronConfig
+from pyworkers.cron import CronEntry, check, due, envelope_of, next_slot
+from pyworkers.envelope import new_jid
+from pyworkers.errors import ConfigError, PyworkersError, StoreError
+from pyworkers.server.weather import Weather, backoff_s
+from pyworkers.store.cron import CronStore
+
+# The longest sleep. Timers do not notice that the clock was set, or that the machine was suspended.
+_LOOK_S = 3.0
+# Timers and the clock agree to the millisecond; waking a little late saves an empty look.
+_SLACK_S = 0.001
+# A slot's key outlives the grace by this much, for masters whose clocks differ.
+_CLOCKS_DIFFER_S = 3600
+
+log = logs.get_logger()
+
+
+@dataclass
+class _Watched:
+    """An entry, the moment up to which its slots are dealt with, and the next slot after it."""
+
+    entry: CronEntry
+    last: float | None = None
+    next: float = -math.inf
+
+
+class Cron:
+    """Fires the entries that it was told to ``use`` last."""
+
+    def __init__(self, store: CronStore, weather: Weather, rng: random.Random) -> None:
+        self._store = store
+        self._weather = weather
+        self._rng = rng
+        self._watched: dict[str, _Watched] = {}
+        self._nudge = asyncio.Event()
+        self._seen = -math.inf
+
+    def use(self, entries: Iterable[CronEntry]) -> None:
+        """Fire these entries from now on. One whose name stays keeps its place in time."""
+        before = self._watched
+        self._watched = {
+            entry.name: _Watched(entry, before[entry.name].last if entry.name in before else None)
+            for entry in entries
+        }
+        self._nudge.set()
+
+    async def run(self) -> None:
+        """Fire until cancelled."""
+        failures = 0
+        while True:
+            try:
+                if await self.look(time.time()):
+                    self._weather.up()
+                failures = 0
+                await self._sleep(min((watched.next for watched in self._watched.values()), default=math.inf))
+            except PyworkersError as error:
+                self._weather.down(error)
+                failures += 1
+                await asyncio.sleep(backoff_s(failures, self._rng))
+
+    async def look(self, now: float) -> bool:
+        """Fire what is due at ``now``. True if Redis was asked. Raises PyworkersError; what failed stays due."""
+        self._notice(now)
+        watched = list(self._watched.values())
+        asked = await self._recall([one for one in watched if one.last is None], now)
+        refused: StoreError | None = None
+        for one in watched:
+            if one.next <= now:
+                try:
+                    asked |= await self._catch_up(one, now)
+                except StoreError as error:  # may be this entry's alone, as a key of another type is
+                    refused = error
+        if refused is not None:
+            raise refused
+        return asked
+
+    def _notice(self, now: float) -> None:
+        """After the clock was set back, slots come again; those that were fired have their keys."""
+        if now < self._seen:
+            for one in self._watched.values():
+                one.last = None if one.last is None else min(one.last, now)
+                one.next = -math.inf
+        self._seen = now
+
+    async def _recall(self, strangers: Sequence[_Watched], now: float) -> bool:
+        """Learn where the entries were before this master started. One that is new has missed nothing."""
+        if not strangers:
+            return False
+        known = await self._store.last_slots()
+        if new := [one.entry.name for one in strangers if one.entry.name not in known]:
+            await self._store.register(new, int(now))
+        for one in strangers:
+            one.last = min(known.get(one.entry.name, now), now)
+        return True
+
+    async def _catch_up(self, one: _Watched, now: float) -> bool:
+        slots = due(one.entry, one.last, now)
+        for slot in slots:
+            await self._fire(one.entry, slot)
+            one.last = slot
+        one.last, one.next = now, next_slot(one.entry, now)
+        return bool(slots)
+
+    async def _fire(self, entry: CronEntry, slot: int) -> None:
+        jid = new_jid(self._rng)
+        payload = envelope_of(entry, slot, time.time(), jid)
+        life_s = math.ceil(entry.grace_s) + _CLOCKS_DIFFER_S
+        if await self._store.fire(entry.name, slot, payload, entry.queue, life_s):
+            log.info("cron.fired", name=entry.name, slot=slot, queue=entry.queue, jid=jid)
+
+    async def _sleep(self, until: float) -> None:
+        """Until the next slot, for a while at most, or until there are other entries."""
+        delay = min(until + _SLACK_S - time.time(), _LOOK_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._nudge.wait(), max(delay, 0))
+        self._nudge.clear()
+
+
+def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:
+    """The entries of the application, then those of the configuration, whose queues others may serve.
+
+    Raises ConfigError for an entry that cannot be fired, and where two have the same name.
+    """
+    declared = [_declared(row) for row in manifest.get("cron", ())]
+    entries: dict[str, CronEntry] = {}
+    for entry in [*declared, *map(_configured, config.cron)]:
+        location = f"cron {entry.name!r}"
+        if entry.name in entries:
+            hint = "names tell the entries of application and configuration apart"
+            raise ConfigError("two cron entries have this name", location=location, hint=hint)
+        try:
+            check(entry)
+        except ValueError as error:
+            raise ConfigError(str(error), location=location) from error
+        entries[entry.name] = entry
+    return list(entries.values())
+
+
+def _declared(row: Mapping[str, Any]) -> CronEntry:
+    options = dict(row.get("options", {}))
+    return CronEntry(
+        name=row["name"],
+        schedule=row["schedule"],
+        queue=row["queue"],
+        job_class=row["class"],
+        args=tuple(row["args"]),
+        timezone=row["timezone"],
+        misfire=row["misfire"],
+        grace_s=row["grace"],
+        retry=options.pop("retry", True),
+        options=options,
+    )
+
+
+def _configured(section: CronConfig) -> CronEntry:
+    return CronEntry(
+        name=section.name,
+        schedule=section.schedule,
+        queue=section.queue,
+        job_class=section.job_class,
+        args=section.args,
+        timezone=section.timezone,
+        misfire=section.misfire,
+        grace_s=section.grace,
+    )

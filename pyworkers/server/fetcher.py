@@ -1,0 +1,173 @@
+"""Fetcher: moves jobs from one queue to its idle workers, and outcomes back.
+
+Runs in the master's event loop. One exchange in flight at a time; while the queue is empty and a worker is
+idle, one blocking move waits beside it. Nothing is fetched that no idle worker can start.
+
+    idle worker ──► exchange(outcomes, wanted) ──► jobs ──► pool
+                        │ fewer than wanted
+                        ▼
+                    BRPOPLPUSH ── one job ──► pool, and exchange again: one job means probably more
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+from pyworkers import logs
+from pyworkers.errors import PyworkersError
+from pyworkers.outcome import Report
+from pyworkers.server.pool import Pool
+from pyworkers.server.weather import Weather, backoff_s
+from pyworkers.store.store import LeaseLostError, Settlement, Store
+from pyworkers.store.waiter import Waiter
+
+log = logs.get_logger()
+
+
+class Fetcher:
+    """Feeds one pool. ``on_report`` hears of every report that Redis has settled."""
+
+    def __init__(
+        self,
+        queue: str,
+        store: Store,
+        waiter: Waiter,
+        weather: Weather,
+        on_settled: Callable[[Report], None],
+        on_lease_lost: Callable[[], None],
+    ) -> None:
+        self._queue = queue
+        self._store = store
+        self._waiter = waiter
+        self._weather = weather
+        self._on_settled = on_settled
+        self._on_lease_lost = on_lease_lost
+        self._rng = random.Random()
+        self._reports: list[tuple[bytes, Report]] = []
+        self._waiting: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._failures = 0
+        self._strangers: Counter[bytes] = Counter()
+        self.fetching = False
+        self.pool: Pool
+
+    @property
+    def unsettled(self) -> int:
+        """How many outcomes Redis has not taken yet."""
+        return len(self._reports)
+
+    def settle(self, raw: bytes, report: Report) -> None:
+        """Have an outcome settled with the next exchange."""
+        self._reports.append((raw, report))
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Something has changed: a worker is free, or fetching was switched on."""
+        self._wake.set()
+
+    async def quiet(self) -> None:
+        """Fetch no more; a job that the blocking move has taken meanwhile still runs."""
+        self.fetching = False
+        while (waiting := self._waiting) is not None:
+            await self._waiter.unblock(self._store.redis)
+            await asyncio.wait([waiting], timeout=0.2)
+
+    def forget(self) -> None:
+        """Drop the outcomes that Redis has not taken: the jobs are somebody else's now."""
+        self._reports.clear()
+
+    async def run(self) -> None:
+        """Exchange whenever there is reason to, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._turn()
+
+    async def flush(self) -> None:
+        """Settle what is left, once ``run`` has ended. Raises PyworkersError."""
+        if self._reports:
+            batch = self._reports.copy()
+            await self._store.exchange(self._queue, _settlements(batch), 0, time.time())
+            self._reports.clear()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._waiting
+        await self._waiter.close()
+        await self._store.close()
+
+    async def _turn(self) -> None:
+        batch = self._reports.copy()
+        wanted = self.pool.free if self.fetching and self._waiting is None else 0
+        if not batch and wanted <= 0:
+            return
+        try:
+            found = await self._store.exchange(self._queue, _settlements(batch), max(0, wanted), time.time())
+        except LeaseLostError:
+            self._on_lease_lost()
+            return
+        except PyworkersError as error:
+            await self._wait_out(error)
+            return
+        self._failures = 0
+        self._weather.up()
+        # Only now: had the reply been lost, the same batch would be sent again.
+        del self._reports[: len(batch)]
+        self._account(batch, found.stale)
+        for raw in found.jobs:
+            self.pool.deliver(raw)
+        if len(found.jobs) < wanted and self.fetching:
+            self._waiting = asyncio.create_task(self._wait())
+
+    def _account(self, batch: list[tuple[bytes, Report]], stale: list[int]) -> None:
+        for place in stale:
+            log.warning("job.not_ours", queue=self._queue, fate=batch[place][1].outcome.fate.name.lower())
+        late = set(stale)
+        for place, (_, report) in enumerate(batch):
+            if place not in late:
+                self._on_settled(report)
+
+    async def _wait(self) -> None:
+        try:
+            raw = await self._waiter.wait()
+            self._failures = 0
+            self._weather.up()
+        except PyworkersError as error:
+            raw = None
+            await self._wait_out(error)
+        self._waiting = None
+        if raw is not None:
+            self.pool.deliver(raw)
+        self._wake.set()
+
+    async def _wait_out(self, error: PyworkersError) -> None:
+        self._failures += 1
+        self._weather.down(error)
+        await asyncio.sleep(backoff_s(self._failures, self._rng))
+        self._wake.set()
+
+    async def adopt(self) -> None:
+        """Run the jobs that Redis counts as ours and that never reached us: their reply was lost.
+
+        Two sightings are needed, because a reply may be on its way. Raises PyworkersError.
+        """
+        listed = Counter(await self._store.inprogress(self._queue))
+        known = self.pool.known() + Counter(raw for raw, _ in self._reports)
+        strangers = listed - known
+        for raw in (strangers & self._strangers).elements():
+            log.warning("job.adopted", queue=self._queue)
+            self.pool.deliver(raw)
+            strangers[raw] -= 1
+        self._strangers = +strangers
+
+
+def _settlements(batch: list[tuple[bytes, Report]]) -> list[Settlement]:
+    return [(raw, report.outcome) for raw, report in batch]

@@ -1,0 +1,100 @@
+"""Heartbeat: renews the lease, writes the counters, and finds out who else is at work.
+
+Runs in the master's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from pyworkers import logs
+from pyworkers.errors import PyworkersError
+from pyworkers.outcome import Report
+from pyworkers.server.weather import Weather
+from pyworkers.store.store import Lease, Store
+
+# Several beats fit into a lease, so that one that is lost does no harm.
+_BEATS_PER_LEASE = 6
+
+log = logs.get_logger()
+
+
+class Counters:
+    """What has happened since the last beat. Sidekiq counts a failed job as processed, too."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, report: Report) -> None:
+        """Count a settled job. One that was given back, put off, or is no job at all counts as nothing."""
+        outcome = report.outcome
+        if outcome.failed:
+            self._counts["failed"] += 1
+        if outcome.failed or outcome.fate == 0:
+            self._counts["processed"] += 1
+
+    def take(self) -> Counter[str]:
+        """The counts so far; they start again at zero."""
+        counts, self._counts = self._counts, Counter()
+        return counts
+
+    def put_back(self, counts: Counter[str]) -> None:
+        """Keep what could not be written."""
+        self._counts += counts
+
+
+class Heartbeat:
+    """Calls ``on_lost`` when a peer has recovered our lists, ``on_crew`` with our rank among the masters."""
+
+    def __init__(
+        self,
+        store: Store,
+        weather: Weather,
+        lease_s: float,
+        queues: Callable[[], Sequence[str]],
+        on_lost: Callable[[], None],
+        on_crew: Callable[[tuple[int, int]], None],
+    ) -> None:
+        self._store = store
+        self._weather = weather
+        self._lease_s = lease_s
+        self._queues = queues
+        self._on_lost = on_lost
+        self._on_crew = on_crew
+        self.counters = Counters()
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            try:
+                await self.beat()
+                self._weather.up()
+            except PyworkersError as error:
+                self._weather.down(error)
+                await asyncio.sleep(1)
+                continue
+            await asyncio.sleep(self._lease_s / _BEATS_PER_LEASE)
+
+    async def beat(self) -> None:
+        """One beat. Raises PyworkersError."""
+        lease = await self._store.beat(self._lease_s, self._queues())
+        if lease is Lease.LOST:
+            self._on_lost()
+            return
+        if lease is Lease.RESTORED:
+            log.debug("lease.restored")
+        await self.flush()
+        self._on_crew(await self._store.crew())
+
+    async def flush(self) -> None:
+        """Write the counters. Raises PyworkersError; the counts are kept then."""
+        counts = self.counters.take()
+        if counts:
+            try:
+                await self._store.count(counts, datetime.now(UTC).strftime("%Y-%m-%d"))
+            except PyworkersError:
+                self.counters.put_back(counts)
+                raise

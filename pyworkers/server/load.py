@@ -1,0 +1,20 @@
+"""What a fork server is told at its start. Pure, and light: needed before the master imports the rest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pyworkers.config import Config
+from pyworkers.control import Load, Settings
+
+
+def load_word(config: Config, path: list[str]) -> Load:
+    """The ``Load`` for a configuration; ``path`` goes in front of ``sys.path``."""
+    settings = Settings(
+        max_retries=config.retry.max,
+        max_jobs_per_worker=config.server.max_jobs_per_worker,
+        max_memory_mb=config.server.max_memory_mb,
+        timeouts={name: q.timeout for name, q in config.queues.items() if q.timeout is not None},
+    )
+    assert config.app is not None
+    return Load(config.app, path, config.log.level, config.log.format, asdict(settings))

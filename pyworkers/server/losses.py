@@ -1,0 +1,74 @@
+"""What becomes of a job whose worker is gone, and how its end is described.
+
+Pure; used by the master. The same retry policy as in the worker, with what the manifest says of the handler:
+the master has no user code, so ``retry_in`` is not asked.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyworkers import retry
+from pyworkers.envelope import Rng, new_jid
+from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost
+from pyworkers.message import Message
+from pyworkers.outcome import Fate, Outcome
+from pyworkers.retry import Failure, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Decides for the jobs of one queue. ``manifest`` is what the application declares."""
+
+    queue: str
+    manifest: Mapping[str, Any]
+    max_retries: int
+    clock: Callable[[], float]
+    rng: Rng
+
+    def outcome(self, raw: bytes, failure: Failure) -> tuple[Outcome, dict[str, object]]:
+        """The outcome, and what the log says about the job."""
+        try:
+            message = Message.parse(raw, self.queue, lambda: new_jid(self.rng))
+        except BadMessageError as error:
+            return Outcome(Fate.DEAD), {"error_class": "BadMessageError", "error": error.message}
+        outcome = retry.decide(message, failure, self._policy(message.job_class), self.clock(), self.rng)
+        about = {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
+        return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
+
+    def _policy(self, job_class: str) -> Policy:
+        queues, jobs = self.manifest["queues"], self.manifest["jobs"]
+        declared = queues.get(self.queue, {})
+        if declared.get("kind") != "process":
+            declared = jobs.get(job_class, {})
+        return Policy(declared.get("retry", True), declared.get("dead", True), max_retries=self.max_retries)
+
+
+def timed_out(limit_s: float) -> Failure:
+    """The failure of a job that did not end within its limit and was killed: counted like an exception."""
+    return Failure(JobTimeout.__name__, f"killed: still running after its limit of {limit_s:g} s")
+
+
+def died(status: int | None, rss_kb: int) -> Failure:
+    """The failure of a job whose worker ended by itself; ``status`` is that of waitpid, if known."""
+    return Failure(WorkerLost.__name__, f"the worker {describe(status)}{_peak(rss_kb)}", crashed=True)
+
+
+def describe(status: int | None) -> str:
+    """A status of waitpid in words."""
+    if status is None:
+        return "ended"
+    if not os.WIFSIGNALED(status):
+        return f"exited with status {os.waitstatus_to_exitcode(status)}"
+    number = os.WTERMSIG(status)
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    hint = ", perhaps for want of memory" if number == signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"
+
+
+def _peak(rss_kb: int) -> str:
+    return f"; its peak memory was {rss_kb / 1024:.0f} MB" if rss_kb else ""

@@ -1,0 +1,161 @@
+"""Manager: one queue with its pool and its fetcher, and the states that it goes through.
+
+Runs in the master's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+from pyworkers import logs
+from pyworkers.config import RedisConfig
+from pyworkers.control import Exited, Spawned
+from pyworkers.keys import Keys
+from pyworkers.outcome import Report
+from pyworkers.server.fetcher import Fetcher
+from pyworkers.server.losses import Losses
+from pyworkers.server.pool import Callbacks, Pool
+from pyworkers.server.spawner import Spawner
+from pyworkers.server.weather import Weather
+from pyworkers.store.connection import connect_async
+from pyworkers.store.store import Store
+from pyworkers.store.waiter import Waiter
+
+# What on_shutdown hooks may take, and how long a killed process takes to be reaped.
+_GOODBYE_S, _KILLED_S = 5.0, 2.0
+_POLL_S = 0.01
+
+log = logs.get_logger()
+
+
+class State(Enum):
+    """``RUNNING → QUIET → STOPPED``; a manager that cannot start workers is RUNNING, and failing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    QUIET = "quiet"
+    STOPPED = "stopped"
+
+
+async def until(condition: Callable[[], bool], deadline: float) -> bool:
+    """Wait for a condition, at most until a moment of the loop's clock. Whether it came true."""
+    while not condition():
+        if _now() >= deadline:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Manager:
+    """Runs the jobs of one queue."""
+
+    def __init__(
+        self,
+        queue: str,
+        redis: RedisConfig,
+        identity: str,
+        weather: Weather,
+        on_settled: Callable[[Report], None],
+        on_lease_lost: Callable[[], None],
+    ) -> None:
+        keys = Keys(redis.namespace)
+        self.queue = queue
+        self.state = State.STARTING
+        self._store = Store(connect_async(redis, single_connection_client=True), keys, identity)
+        self._waiter = Waiter(redis, keys, queue, identity)
+        self._fetcher = Fetcher(queue, self._store, self._waiter, weather, on_settled, on_lease_lost)
+        self.pool = Pool(queue, Callbacks(self._fetcher.settle, self._fetcher.wake, self._failing))
+        self._fetcher.pool = self.pool
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, concurrency: int, spawner: Spawner, losses: Losses) -> asyncio.Task[None]:
+        """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
+        self.pool.use(spawner, losses)
+        self.pool.resize(concurrency)
+        self._fetcher.fetching = True
+        self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.queue}")
+        self._enter(State.RUNNING, concurrency=concurrency)
+        return self._task
+
+    def hear(self, word: Spawned | Exited) -> bool:
+        """Take note of what a fork server says, if it is about one of our workers."""
+        return self.pool.hear(word)
+
+    async def quiet(self) -> None:
+        """Fetch nothing more; what runs goes on."""
+        if self.state is State.RUNNING:
+            self._enter(State.QUIET)
+            await self._fetcher.quiet()
+
+    @property
+    def idle(self) -> bool:
+        """True when no job runs and Redis knows the outcome of all."""
+        return self.pool.busy == 0 and self._fetcher.unsettled == 0
+
+    async def adopt(self) -> None:
+        """Run jobs whose fetch never came to our knowledge. Raises PyworkersError."""
+        await self._fetcher.adopt()
+
+    def move_to(self, identity: str) -> None:
+        """Give up all claims, and go on as another incarnation."""
+        self.pool.abandon()
+        self._fetcher.forget()
+        self._store.identity = self._waiter.identity = identity
+        self._fetcher.wake()
+
+    async def stop(self, deadline: float) -> None:
+        """Let running jobs end until ``deadline`` (loop time); give back the others; let the workers go.
+
+        Raises PyworkersError when Redis could not be told: the lease runs out, and a peer takes over.
+        """
+        await self.quiet()
+        await until(lambda: self.idle, deadline)
+        await self._cancel_fetcher()
+        try:
+            await self._settle_up()
+        finally:
+            await self._dismiss_workers()
+            await self._fetcher.close()
+            self._enter(State.STOPPED)
+
+    async def _cancel_fetcher(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _settle_up(self) -> None:
+        """Nothing stays in the in-progress list. A killed job is given back only once its process is gone."""
+        self.pool.abandon()
+        await until(lambda: self.pool.abandoned == 0, _now() + _KILLED_S)
+        await self._fetcher.flush()
+        if given := await self._store.give_back(self.queue):
+            log.warning("jobs.given_back", queue=self.queue, jobs=given)
+
+    async def _dismiss_workers(self) -> None:
+        self.pool.close()
+        if not await until(lambda: self.pool.empty, _now() + _GOODBYE_S):
+            self.pool.kill()
+            await until(lambda: self.pool.empty, _now() + _KILLED_S)
+
+    def describe(self) -> dict[str, object]:
+        """The state for people: SIGTTIN logs it."""
+        return {
+            "queue": self.queue,
+            "state": self.state.value,
+            "workers": self.pool.pids(),
+            "busy": self.pool.busy,
+            "unsettled": self._fetcher.unsettled,
+        }
+
+    def _failing(self, failing: bool) -> None:
+        log.error("manager.state", queue=self.queue, state="failing" if failing else self.state.value)
+
+    def _enter(self, state: State, **about: object) -> None:
+        self.state = state
+        log.info("manager.state", queue=self.queue, state=state.value, **about)

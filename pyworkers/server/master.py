@@ -1,0 +1,362 @@
+"""Master: owns everything of one server, from the first beat to the last.
+
+One thread, one event loop, no user code: it never imports the application. Its parts are named for their
+work; here is only how they start, reload, and stop together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pyworkers import logs
+from pyworkers.config import Config
+from pyworkers.control import Exited, Loaded, LoadFailed, Spawned
+from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError
+from pyworkers.keys import Keys
+from pyworkers.outcome import Fate, Report
+from pyworkers.server.heartbeat import Heartbeat
+from pyworkers.server.losses import Losses
+from pyworkers.server.manager import Manager, until
+from pyworkers.server.plan import plan
+from pyworkers.server.reaper import Reaper
+from pyworkers.server.recovery import Recovery
+from pyworkers.server.scheduler import Scheduler
+from pyworkers.server.spawner import Spawner
+from pyworkers.server.weather import Weather, backoff_s
+from pyworkers.store.connection import connect_async
+from pyworkers.store.store import Store
+
+_ADOPT_S = 5.0
+# Only orphans wait for this; a fork server tells at once. No SIGCHLD handler: uvloop has that signal to itself.
+_REAP_S = 0.5
+_GOODBYE_S = 2.0
+
+log = logs.get_logger()
+
+
+def make_identity() -> str:
+    """``hostname:pid:nonce``, Sidekiq's form: made at each start, never configured."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
+
+
+class Master:
+    """One server. ``run`` returns when it has been told to stop."""
+
+    def __init__(
+        self,
+        config: Config,
+        spawner: Spawner,
+        make_spawner: Callable[[], Spawner],
+        only: Mapping[str, int | None],
+        fail_fast: bool = False,
+    ) -> None:
+        self._config = config
+        self._spawner = spawner
+        self._make_spawner = make_spawner
+        self._only = only
+        self._fail_fast = fail_fast
+        self._identity = make_identity()
+        self._rng = random.Random()
+        self._weather = Weather(time.monotonic)
+        self._managers: dict[str, Manager] = {}
+        self._served: list[str] = []
+        self._manifest: dict[str, Any] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self._quiet = False
+        self._reloading = False
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Work until stopped. Raises PyworkersError for what ends the server with an exit code of its own."""
+        self._set_up()
+        try:
+            self._adopt_spawner(self._spawner)
+            loaded = await self._first_load()
+            if loaded is None or not await self._reach_redis():
+                return
+            queues = plan(loaded.manifest, self._config, self._only)
+            self._apply(loaded, queues)
+            await self._heartbeat.beat()
+            self._start_parts()
+            log.info("server.started", identity=self._identity, queues=queues, import_ms=loaded.import_ms)
+            await self._stop.wait()
+            await self._shut_down()
+        finally:
+            await self._tear_down()
+        if self._failure is not None:
+            raise self._failure
+
+    # Start
+
+    def _set_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        redis = self._config.redis
+        self._store = Store(connect_async(redis), Keys(redis.namespace), self._identity)
+        scheduler, retry = self._config.scheduler, self._config.retry
+        self._scheduler = Scheduler(self._store, self._weather, scheduler.poll_interval, retry.drain_goretry)
+        self._recovery = Recovery(self._store, self._weather, self._config.server.lease)
+        self._heartbeat = Heartbeat(
+            self._store,
+            self._weather,
+            self._config.server.lease,
+            lambda: self._served,
+            self._lease_lost,
+            self._set_crew,
+        )
+        self._reaper = Reaper(self._worker_reaped)
+        for number, react in (
+            (signal.SIGTERM, self.stop),
+            (signal.SIGINT, self.stop),
+            (signal.SIGTSTP, self.quiet),
+            (signal.SIGTTIN, self.dump),
+            (signal.SIGHUP, self.reload),
+        ):
+            loop.add_signal_handler(number, react)
+
+    async def _first_load(self) -> Loaded | None:
+        """Wait for the application; None when the server was told to stop meanwhile."""
+        assert self._spawner.loaded is not None
+        stopped = asyncio.create_task(self._stop.wait())
+        either: list[asyncio.Future[Any]] = [self._spawner.loaded, stopped]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        return _checked(self._spawner.loaded.result()) if self._spawner.loaded.done() else None
+
+    async def _reach_redis(self) -> bool:
+        """Wait for Redis; False when the server was told to stop meanwhile."""
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                await self._store.ping()
+                self._weather.up()
+                return True
+            except RedisUnavailableError as error:
+                if self._fail_fast:
+                    raise
+                failures += 1
+                self._weather.down(error)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), backoff_s(failures, self._rng))
+        return False
+
+    def _start_parts(self) -> None:
+        self._start(self._heartbeat.run(), "heartbeat")
+        self._start(self._scheduler.run(), "scheduler")
+        self._start(self._recovery.run(), "recovery")
+        self._start(self._adopt_strays(), "strays")
+        self._start(self._reap(), "reaper")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._watch(asyncio.create_task(work, name=name))
+
+    def _watch(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._part_ended)
+
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
+        """A part that fails takes the server down: what supervises it starts a fresh one."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("server.failed", part=task.get_name(), exc_info=error)
+            self._failure = self._failure or error
+            self._stop.set()
+
+    # Work
+
+    def _apply(self, loaded: Loaded, queues: Mapping[str, int]) -> None:
+        """Have managers for exactly these queues, all on the code that was loaded last."""
+        self._manifest = loaded.manifest
+        if loaded.threads:
+            log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
+        for name in queues:
+            if name not in self._served:
+                self._served.append(name)
+        for name in self._managers.keys() - queues.keys():
+            manager = self._managers.pop(name)
+            deadline = asyncio.get_running_loop().time() + self._config.server.shutdown_timeout
+            self._start(manager.stop(deadline), f"stop {name}")
+        for name, concurrency in queues.items():
+            self._serve(name, concurrency)
+
+    def _serve(self, queue: str, concurrency: int) -> None:
+        losses = Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
+        manager = self._managers.get(queue)
+        if manager is not None:
+            manager.pool.use(self._spawner, losses)
+            manager.pool.resize(concurrency)
+            return
+        manager = self._managers[queue] = Manager(
+            queue, self._config.redis, self._identity, self._weather, self._settled, self._lease_lost
+        )
+        self._watch(manager.start(concurrency, self._spawner, losses))
+
+    def _settled(self, report: Report) -> None:
+        self._heartbeat.counters.add(report)
+        if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
+            self._scheduler.expect(report.outcome.at)
+
+    def _set_crew(self, crew: tuple[int, int]) -> None:
+        self._scheduler.crew = crew
+
+    async def _adopt_strays(self) -> None:
+        while True:
+            await asyncio.sleep(_ADOPT_S)
+            for manager in list(self._managers.values()):
+                try:
+                    await manager.adopt()
+                except PyworkersError as error:
+                    self._weather.down(error)
+
+    def _lease_lost(self) -> None:
+        """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
+        old, self._identity = self._identity, make_identity()
+        log.error("lease.lost", identity=old, now=self._identity)
+        self._store.identity = self._identity
+        for manager in self._managers.values():
+            manager.move_to(self._identity)
+        self._start(self._heartbeat.beat(), "first beat")
+
+    # Fork servers and their workers
+
+    async def _reap(self) -> None:
+        while True:
+            self._reaper.reap()
+            await asyncio.sleep(_REAP_S)
+
+    def _adopt_spawner(self, spawner: Spawner) -> None:
+        spawner.on_word = self._hear
+        spawner.on_down = self._spawner_down
+        spawner.attach(asyncio.get_running_loop())
+        self._reaper.adopt(spawner.process)
+
+    def _hear(self, word: Spawned | Exited) -> None:
+        for manager in self._managers.values():
+            if manager.hear(word):
+                return
+
+    def _worker_reaped(self, pid: int, status: int) -> None:
+        for manager in self._managers.values():
+            if manager.pool.lost_track(pid, status):
+                return
+
+    def _spawner_down(self, spawner: Spawner) -> None:
+        if spawner is self._spawner and self._managers and not self._stop.is_set():
+            log.error("forkserver.lost", pid=spawner.process.pid)
+            self.reload()
+
+    def reload(self) -> None:
+        """SIGHUP: load the application anew; workers are replaced one by one, running jobs finish."""
+        if not self._reloading and not self._stop.is_set():
+            self._reloading = True
+            self._start(self._reload(), "reload")
+
+    async def _reload(self) -> None:
+        spawner = self._make_spawner()
+        spawner.start()
+        self._adopt_spawner(spawner)
+        assert spawner.loaded is not None
+        log.info("reload.started", pid=spawner.process.pid)
+        try:
+            loaded = _checked(await spawner.loaded)
+            queues = plan(loaded.manifest, self._config, self._only)
+        except PyworkersError as error:
+            spawner.kill()
+            traceback = getattr(error, "traceback", "")
+            hint = "the old code keeps running"
+            log.error("reload.failed", error=str(error), traceback=traceback, hint=hint)
+            if not self._spawner.alive:
+                await asyncio.sleep(1)
+                self._start(self._reload(), "reload")
+                return
+        else:
+            old, self._spawner = self._spawner, spawner
+            self._apply(loaded, queues)
+            if self._quiet:
+                await self._quiet_all()
+            self._retire(old)
+            log.info("reload.done", queues=queues)
+        self._reloading = False
+
+    def _retire(self, spawner: Spawner) -> None:
+        """An old fork server goes when its last worker has: until then it tells how they end."""
+        spawner.on_down = lambda _: None
+        if spawner.alive:
+            self._start(self._close_when_unused(spawner), "retire")
+
+    async def _close_when_unused(self, spawner: Spawner) -> None:
+        while any(manager.pool.uses(spawner) for manager in self._managers.values()):
+            await asyncio.sleep(0.2)
+        spawner.close()
+
+    # Signals
+
+    def stop(self) -> None:
+        """SIGTERM, SIGINT: stop once, however often it is asked for."""
+        if not self._stop.is_set():
+            log.info("server.stopping", timeout_s=self._config.server.shutdown_timeout)
+        self._stop.set()
+
+    def quiet(self) -> None:
+        """SIGTSTP: fetch nothing more, for good; running jobs go on."""
+        self._quiet = True
+        log.info("server.quiet")
+        self._start(self._quiet_all(), "quiet")
+
+    async def _quiet_all(self) -> None:
+        await asyncio.gather(*(manager.quiet() for manager in self._managers.values()))
+
+    def dump(self) -> None:
+        """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
+        for manager in self._managers.values():
+            log.warning("server.state", **manager.describe())
+            manager.pool.signal(signal.SIGTTIN)
+        tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
+        log.warning("server.state", identity=self._identity, redis_down=self._weather.is_down, tasks=tasks)
+
+    # Stop
+
+    async def _shut_down(self) -> None:
+        deadline = asyncio.get_running_loop().time() + self._config.server.shutdown_timeout
+        if self._manifest.get("hooks", {}).get("during_drain"):
+            self._spawner.run_hooks("during_drain")
+        stops = [manager.stop(deadline) for manager in self._managers.values()]
+        results = await asyncio.gather(*stops, return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors:
+            log.error("stop.failed", error=str(error), hint="a peer takes over when the lease has run out")
+            if not isinstance(error, PyworkersError):
+                self._failure = self._failure or error
+        with suppress(PyworkersError):
+            await self._heartbeat.flush()
+            if not errors:
+                await self._store.leave()
+        log.info("server.stopped", identity=self._identity)
+
+    async def _tear_down(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._spawner.close()
+        deadline = asyncio.get_running_loop().time() + _GOODBYE_S
+        await until(lambda: self._reaper.reaped(self._spawner.process), deadline)
+        self._spawner.kill()
+        await self._store.close()
+
+
+def _checked(word: Loaded | LoadFailed) -> Loaded:
+    if isinstance(word, Loaded):
+        return word
+    if word.kind == "config":
+        raise ConfigError(word.message)
+    raise AppImportError(word.message, traceback=word.traceback)

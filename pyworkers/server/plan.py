@@ -1,0 +1,50 @@
+"""Plan: which queues this server works on, with how many workers each.
+
+Pure: what the application declares and what the configuration says come in. Used by the master.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyworkers.config import Config
+from pyworkers.errors import ConfigError
+
+DEFAULT_CONCURRENCY = 5
+"""Workers of a queue for which neither decorator nor configuration says a number (Sidekiq 7's default)."""
+
+
+def plan(manifest: Mapping[str, Any], config: Config, only: Mapping[str, int | None]) -> dict[str, int]:
+    """Concurrency by queue. ``only`` is the choice of the command line; empty is all queues.
+
+    Raises ConfigError when a queue is named that the application has no handler for.
+    """
+    declared: Mapping[str, Any] = manifest["queues"]
+    if not declared:
+        raise ConfigError(
+            "the application declares no handler", hint="use @worker.job() or @worker.process()"
+        )
+    _check_known(config.queues, declared, "[queues.{}]")
+    _check_known(only, declared, "--queue {}")
+    return {name: _concurrency(name, declared[name], config, only) for name in only or declared}
+
+
+def _concurrency(
+    name: str, declared: Mapping[str, Any], config: Config, only: Mapping[str, int | None]
+) -> int:
+    configured = config.queues[name].concurrency if name in config.queues else None
+    return only.get(name) or configured or declared.get("concurrency") or DEFAULT_CONCURRENCY
+
+
+def _check_known(names: Iterable[str], declared: Mapping[str, Any], where: str) -> None:
+    for name in names:
+        if name not in declared:
+            close = difflib.get_close_matches(name, declared, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(sorted(declared))}"
+            raise ConfigError(
+                f"the application has no handler for the queue {name!r}",
+                hint=hint,
+                location=where.format(name),
+            )

@@ -1,0 +1,314 @@
+"""Pool: the workers of one queue.
+
+Runs in the master's event loop. It keeps as many workers as wanted (*reconcile*), hands each idle one a job,
+and turns what happens to a worker into the outcome of its job. It never decodes a job that ended normally.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pyworkers import logs
+from pyworkers.control import Exited, Spawned
+from pyworkers.frames import SECONDS, Frame, Kind
+from pyworkers.outcome import Fate, Loss, Outcome, Report
+from pyworkers.retry import Failure
+from pyworkers.server import losses
+from pyworkers.server.losses import Losses
+from pyworkers.server.spawner import Spawner
+from pyworkers.server.worker import Delivery, State, Worker
+
+# Between the JobTimeout that the job sees and the kill: time to clean up.
+KILL_GRACE_S = 2.0
+# A worker that dies before its first job is replaced after 0.1 s, 0.2 s, … 30 s: a broken start-up hook
+# must not make the machine busy with forking.
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
+
+log = logs.get_logger()
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Whom the pool tells: an outcome to settle, and that a worker is free."""
+
+    settle: Callable[[bytes, Report], None]
+    freed: Callable[[], None]
+    failing: Callable[[bool], None]
+
+
+class Pool:
+    """Workers of one queue; ``resize`` and ``use`` say how many, of which generation."""
+
+    def __init__(self, queue: str, callbacks: Callbacks) -> None:
+        self._queue = queue
+        self._tell = callbacks
+        self._loop = asyncio.get_running_loop()
+        self._workers: dict[int, Worker] = {}
+        self._idle: list[Worker] = []
+        self._backlog: deque[Delivery] = deque()
+        self._deliveries = itertools.count(1)
+        self._concurrency = 0
+        self._spawner: Spawner | None = None
+        self._losses: Losses | None = None
+        self._abandoned: set[int] = set()
+        self._failed_starts = 0
+        self._respawn: asyncio.TimerHandle | None = None
+
+    # What the fetcher asks
+
+    @property
+    def free(self) -> int:
+        """How many jobs could start right now."""
+        return len(self._idle) - len(self._backlog)
+
+    @property
+    def busy(self) -> int:
+        """How many jobs and errands are with a worker, or wait for the next one."""
+        return sum(1 for _ in self._open())
+
+    def known(self) -> Counter[bytes]:
+        """The bytes of every job that this pool answers for, and how often."""
+        return Counter(delivery.raw for delivery in self._open() if not delivery.errand)
+
+    def _open(self) -> Iterator[Delivery]:
+        for worker in self._workers.values():
+            if worker.delivery is not None:
+                yield worker.delivery
+        yield from self._backlog
+
+    def deliver(self, raw: bytes) -> None:
+        """Start a job; if its idle worker has just died, the next one gets it."""
+        self._hand_out(Delivery(next(self._deliveries), raw))
+
+    # What the manager asks
+
+    def resize(self, concurrency: int) -> None:
+        """Have this many workers."""
+        self._concurrency = concurrency
+        self._reconcile()
+
+    def use(self, spawner: Spawner, decider: Losses) -> None:
+        """Replace all workers by workers of this generation, one by one, each when its successor is ready."""
+        self._spawner, self._losses = spawner, decider
+        self._reset_backoff()
+        self._reconcile()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to every worker."""
+        for worker in self._workers.values():
+            worker.signal(number)
+
+    def abandon(self) -> None:
+        """Kill every busy worker and forget its job, unless its outcome is in the pipe already."""
+        self._backlog.clear()
+        for worker in list(self._workers.values()):
+            worker.drain()
+            if worker.delivery is not None:
+                worker.delivery = None
+                worker.state = State.LEAVING
+                worker.kill()
+                self._abandoned.add(worker.number)
+
+    @property
+    def abandoned(self) -> int:
+        """How many processes were killed by ``abandon`` and may still run."""
+        return len(self._abandoned)
+
+    def close(self) -> None:
+        """Let every worker go after the job that it runs."""
+        self._concurrency = 0
+        self._cancel_respawn()
+        self._idle.clear()
+        for worker in self._workers.values():
+            worker.leave()
+
+    def kill(self) -> None:
+        """End every process now."""
+        for worker in self._workers.values():
+            worker.kill()
+
+    @property
+    def empty(self) -> bool:
+        """True when no process is left."""
+        return not self._workers
+
+    def uses(self, spawner: Spawner) -> bool:
+        """True while a worker of that generation lives."""
+        return any(worker.spawner is spawner for worker in self._workers.values())
+
+    def pids(self) -> dict[int, str]:
+        """The processes, each with its state, for people."""
+        return {w.pid: w.state.name.lower() for w in self._workers.values() if w.pid}
+
+    # What happens to workers
+
+    def hear(self, word: Spawned | Exited) -> bool:
+        """Take note of what a fork server says, if it is about one of ours."""
+        worker = self._workers.get(word.worker)
+        if worker is None:
+            return False
+        if isinstance(word, Spawned):
+            worker.pid = word.pid
+        else:
+            self._gone(worker, word.status, word.rss_kb)
+        return True
+
+    def lost_track(self, pid: int, status: int | None, rss_kb: int = 0) -> bool:
+        """A worker whose fork server is gone has ended; ``status`` as from waitpid, if known."""
+        for worker in self._workers.values():
+            if worker.pid == pid:
+                self._gone(worker, status, rss_kb)
+                return True
+        return False
+
+    def _hear_frame(self, worker: Worker, frame: Frame) -> None:
+        kind, number, payload = frame
+        if kind is Kind.READY:
+            self._ready(worker)
+        elif worker.delivery is None or worker.delivery.number != number:
+            return
+        elif kind is Kind.LIMIT:
+            self._limit(worker, worker.delivery, *SECONDS.unpack(payload))
+        else:
+            self._finish(worker, worker.delivery, Report.unpack(payload))
+
+    def _ready(self, worker: Worker) -> None:
+        self._reset_backoff()
+        if worker.state is State.BOOTING:
+            self._release(worker)
+        self._reconcile()
+
+    def _finish(self, worker: Worker, delivery: Delivery, report: Report) -> None:
+        if worker.deadline is not None:
+            worker.deadline.cancel()
+            worker.deadline = None
+        worker.delivery = None
+        worker.jobs_done += 1
+        if not delivery.errand:
+            self._tell.settle(delivery.raw, report)
+        if report.retiring or worker.state is State.LEAVING:
+            worker.leave()
+            self._reconcile()
+        else:
+            self._release(worker)
+
+    def _release(self, worker: Worker) -> None:
+        """The worker is free: for a job that waits for one, or for the fetcher."""
+        worker.state = State.IDLE
+        self._idle.append(worker)
+        if self._backlog:
+            self._hand_out(self._backlog.popleft())
+        if self._idle:
+            self._tell.freed()
+
+    def _hand_out(self, delivery: Delivery) -> None:
+        if not self._idle:
+            self._backlog.append(delivery)
+            return
+        # The one that was busy last: its memory is warm, and those at the bottom stay small.
+        self._idle.pop().hand(Kind.EXHAUSTED if delivery.errand else Kind.JOB, delivery)
+
+    def _limit(self, worker: Worker, delivery: Delivery, seconds: float) -> None:
+        worker.deadline = self._loop.call_later(
+            seconds + KILL_GRACE_S, self._overrun, worker, delivery, seconds
+        )
+
+    def _overrun(self, worker: Worker, delivery: Delivery, seconds: float) -> None:
+        delivery.timed_out_s = seconds
+        worker.kill()
+
+    def _gone(self, worker: Worker, status: int | None, rss_kb: int) -> None:
+        """Account for a worker that has ended. What it still managed to report counts."""
+        worker.drain()
+        del self._workers[worker.number]
+        self._abandoned.discard(worker.number)
+        if worker in self._idle:
+            self._idle.remove(worker)
+        unexpected = worker.delivery is not None or worker.state is not State.LEAVING
+        if worker.delivery is not None:
+            self._lose(worker.delivery, status, rss_kb)
+        worker.release()
+        if unexpected:
+            log.warning(
+                "worker.lost",
+                queue=self._queue,
+                pid=worker.pid,
+                reason=losses.describe(status),
+                rss_kb=rss_kb,
+            )
+        if unexpected and worker.jobs_done == 0 and worker.delivery is None:
+            self._back_off()
+        self._reconcile()
+
+    def _lose(self, delivery: Delivery, status: int | None, rss_kb: int) -> None:
+        if delivery.errand:
+            return
+        assert self._losses is not None
+        timed_out = delivery.timed_out_s
+        failure = losses.timed_out(timed_out) if timed_out else losses.died(status, rss_kb)
+        outcome, about = self._losses.outcome(delivery.raw, failure)
+        event = "job.timeout" if timed_out else "job.failed"
+        log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
+        self._tell.settle(delivery.raw, Report(outcome))
+        if outcome.final:
+            self._announce_end(delivery.raw, failure, outcome)
+
+    def _announce_end(self, raw: bytes, failure: Failure, outcome: Outcome) -> None:
+        """The hooks for a job that is not tried again run in a worker."""
+        if outcome.fate is Fate.DEAD and not outcome.payload:
+            return
+        loss = Loss(outcome.payload or raw, failure.error_class, failure.error_message)
+        self._hand_out(Delivery(next(self._deliveries), loss.pack(), errand=True))
+
+    # How many workers there are
+
+    def _reconcile(self) -> None:
+        """Start what is missing, and let go what is too much: first what runs old code."""
+        if self._spawner is None or self._respawn is not None:
+            return
+        staying = [w for w in self._workers.values() if w.state is not State.LEAVING]
+        current = [w for w in staying if w.spawner is self._spawner]
+        if self._spawner.alive:
+            for _ in range(self._concurrency - len(current)):
+                self._spawn()
+        serving = [w for w in staying if w.state is not State.BOOTING]
+        # Old code first, and of that the idle.
+        serving.sort(key=lambda w: (w.spawner is self._spawner, w.state is State.BUSY))
+        for worker in serving[: max(0, len(serving) - self._concurrency)]:
+            if worker in self._idle:
+                self._idle.remove(worker)
+            worker.leave()
+
+    def _spawn(self) -> None:
+        assert self._spawner is not None
+        number = next(_numbers)
+        self._workers[number] = Worker(number, self._queue, self._spawner, self._loop, self._hear_frame)
+
+    def _back_off(self) -> None:
+        if self._respawn is not None:
+            return
+        self._failed_starts += 1
+        delay = min(_FIRST_DELAY_S * 2 ** (self._failed_starts - 1), _LONGEST_DELAY_S)
+        self._respawn = self._loop.call_later(delay, self._try_again)
+        if self._failed_starts == 2:
+            self._tell.failing(True)
+
+    def _try_again(self) -> None:
+        self._respawn = None
+        self._reconcile()
+
+    def _reset_backoff(self) -> None:
+        if self._failed_starts >= 2:
+            self._tell.failing(False)
+        self._failed_starts = 0
+        self._cancel_respawn()
+
+    def _cancel_respawn(self) -> None:
+        if self._respawn is not None:
+            self._respawn.cancel()
+            self._respawn = None

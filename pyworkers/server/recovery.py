@@ -1,0 +1,64 @@
+"""Recovery: gives the jobs of dead incarnations back to their queues.
+
+Runs in the master's event loop, in every master. However many sweep, the script moves each job once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pyworkers import logs
+from pyworkers.errors import PyworkersError
+from pyworkers.server.weather import Weather
+from pyworkers.store.store import Store
+
+# The lease of a live owner may have been deleted by hand, or lost by a failover; it is back at its next beat. So one look is not enough, and the second comes later than that beat: with the default lease of 30 s,
+# jobs run again 30 + 5 + 9 s after a crash at the latest, and at most 5 s more for the sweep.
+_SWEEPS_PER_LEASE = 6
+_GRACE = 0.3
+# Paced: a heap of recovered jobs must not stall the queue's other commands.
+BATCH = 500
+
+log = logs.get_logger()
+
+
+class Recovery:
+    """Watches all leases of one namespace."""
+
+    def __init__(self, store: Store, weather: Weather, lease_s: float) -> None:
+        self._store = store
+        self._weather = weather
+        self._lease_s = lease_s
+        self._silent_since: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            try:
+                await self.sweep(asyncio.get_running_loop().time())
+            except PyworkersError as error:
+                self._weather.down(error)
+                # While Redis was away nobody could renew; start the count again.
+                self._silent_since.clear()
+            await asyncio.sleep(self._lease_s / _SWEEPS_PER_LEASE)
+
+    async def sweep(self, now: float) -> int:
+        """Recover the incarnations that have been silent for long enough. ``now`` is monotonic seconds."""
+        silent = await self._store.silent_owners()
+        self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
+        moved = 0
+        for identity, queues in silent.items():
+            if now - self._silent_since[identity] >= _GRACE * self._lease_s:
+                moved += await self._recover(identity, queues)
+        return moved
+
+    async def _recover(self, identity: str, queues: list[str]) -> int:
+        total = 0
+        while (moved := await self._store.recover(identity, queues, BATCH)) > 0:
+            total += moved
+            if moved < BATCH:
+                break
+            await asyncio.sleep(0)
+        if moved >= 0:
+            log.warning("process.recovered", owner=identity, jobs=total)
+        return total

@@ -1,0 +1,149 @@
+"""Spawner: the master's handle on one fork server.
+
+Runs in the master. It starts the process, sends it words and descriptors, and passes on what it says. A fork
+server is one *generation* of the application's code; a reload is a second Spawner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from pyworkers import control
+from pyworkers.control import Exited, Load, Loaded, LoadFailed, RunHooks, Spawn, Spawned, Word
+
+Fds = tuple[int, int, int]
+
+
+class Spawner:
+    """Starts one fork server. ``start`` needs no event loop, so that it can import while the master does."""
+
+    def __init__(self, load: Load, env: Mapping[str, str]) -> None:
+        self._load = load
+        self._env = dict(env)
+        self._reader = control.LineReader()
+        self._outbox: deque[tuple[bytes, Fds | None]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loaded: asyncio.Future[Loaded | LoadFailed] | None = None
+        self.on_word: Callable[[Spawned | Exited], None] = lambda word: None
+        self.on_down: Callable[[Spawner], None] = lambda spawner: None
+        self.alive = False
+
+    def start(self) -> None:
+        """Start the process and have it import the application."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        lifeline_end, self._lifeline = os.pipe()
+        arguments = [str(theirs.fileno()), str(lifeline_end)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pyworkers.worker.forkserver", *arguments],
+            pass_fds=(theirs.fileno(), lifeline_end),
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(lifeline_end)
+        self._channel = ours
+        self.alive = True
+        ours.sendall(control.dump(self._load))
+        ours.setblocking(False)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on listen in this loop."""
+        self._loop = loop
+        self.loaded = loop.create_future()
+        loop.add_reader(self._channel, self._listen)
+
+    def spawn(self, worker: int, queue: str, descriptors: Fds) -> None:
+        """Ask for a worker. The descriptors are closed here once they are on their way."""
+        self._post(Spawn(worker, queue), descriptors)
+
+    def run_hooks(self, kind: str) -> None:
+        """Have the application's hooks of one kind run in a process of their own."""
+        self._post(RunHooks(kind), None)
+
+    def close(self) -> None:
+        """Hang up: the fork server ends by itself. Its workers go on."""
+        if not self.alive:
+            return
+        self.alive = False
+        if self._loop is not None:
+            self._loop.remove_reader(self._channel)
+            self._loop.remove_writer(self._channel)
+        self._channel.close()
+        for _, descriptors in self._outbox:
+            _close_all(descriptors)
+        self._outbox.clear()
+
+    def kill(self) -> None:
+        """End the process now, by its lifeline."""
+        self.close()
+        with suppress(OSError):
+            os.close(self._lifeline)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def _post(self, word: Word, descriptors: Fds | None) -> None:
+        if not self.alive:
+            _close_all(descriptors)
+            return
+        self._outbox.append((control.dump(word), descriptors))
+        self._flush()
+
+    def _flush(self) -> None:
+        assert self._loop is not None
+        while self._outbox:
+            data, descriptors = self._outbox[0]
+            try:
+                sent = socket.send_fds(self._channel, [data], list(descriptors or ()))
+            except BlockingIOError:
+                self._loop.add_writer(self._channel, self._flush)
+                return
+            except OSError:
+                self._hang_up()
+                return
+            _close_all(descriptors)
+            if sent < len(data):
+                self._outbox[0] = (data[sent:], None)
+            else:
+                self._outbox.popleft()
+        self._loop.remove_writer(self._channel)
+
+    def _listen(self) -> None:
+        try:
+            data = self._channel.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._hang_up()
+            return
+        for word in self._reader.feed(data):
+            self._hear(word)
+
+    def _hear(self, word: Word) -> None:
+        if isinstance(word, Loaded | LoadFailed):
+            if self.loaded is not None and not self.loaded.done():
+                self.loaded.set_result(word)
+        elif isinstance(word, Spawned | Exited):
+            self.on_word(word)
+
+    def _hang_up(self) -> None:
+        self.kill()
+        if self.loaded is not None and not self.loaded.done():
+            text = "the fork server ended while it imported the application"
+            self.loaded.set_result(LoadFailed("import", text, ""))
+        self.on_down(self)
+
+
+def _close_all(descriptors: Fds | None) -> None:
+    for fd in descriptors or ():
+        os.close(fd)

@@ -1,0 +1,160 @@
+"""Worker: the master's handle on one forked process, its three pipes and the job that it runs.
+
+Runs in the master's event loop. It moves frames; what they mean is the pool's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from pyworkers.frames import Frame, Kind, Reader, pack
+from pyworkers.server.spawner import Spawner
+
+_READ_SIZE = 65536
+
+
+class State(Enum):
+    """Where a worker is in its life."""
+
+    BOOTING = auto()
+    IDLE = auto()
+    BUSY = auto()
+    LEAVING = auto()
+    """Takes no more jobs; its job pipe is closed as soon as it is idle."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A job in the hands of a worker. ``raw`` is what LREM will remove."""
+
+    number: int
+    raw: bytes
+    timed_out_s: float = 0.0
+    errand: bool = False
+    """Hooks to run for a job that is settled already, rather than a job."""
+
+
+class Worker:
+    """One forked process of one generation."""
+
+    def __init__(
+        self,
+        number: int,
+        queue: str,
+        spawner: Spawner,
+        loop: asyncio.AbstractEventLoop,
+        on_frame: Callable[[Worker, Frame], None],
+    ) -> None:
+        self.number = number
+        self.spawner = spawner
+        self.state = State.BOOTING
+        self.pid = 0
+        self.delivery: Delivery | None = None
+        self.deadline: asyncio.TimerHandle | None = None
+        self.jobs_done = 0
+        self._loop = loop
+        self._on_frame = on_frame
+        self._reader = Reader()
+        self._unsent: deque[memoryview] = deque()
+        jobs, self._jobs = os.pipe()
+        self._outcomes, outcomes = os.pipe()
+        lifeline, self._lifeline = os.pipe()
+        os.set_blocking(self._jobs, False)
+        os.set_blocking(self._outcomes, False)
+        spawner.spawn(number, queue, (jobs, outcomes, lifeline))
+        loop.add_reader(self._outcomes, self.drain)
+
+    def hand(self, kind: Kind, delivery: Delivery) -> None:
+        """Send a job; the worker is busy from now on."""
+        self.delivery = delivery
+        self.state = State.BUSY
+        self._write(memoryview(pack(kind, delivery.number, delivery.raw)))
+
+    def drain(self) -> None:
+        """Take what the worker has written so far."""
+        while True:
+            try:
+                data = os.read(self._outcomes, _READ_SIZE)
+            except BlockingIOError:
+                return
+            if not data:
+                # It has exited, or is about to; who reaped it will say how.
+                self._loop.remove_reader(self._outcomes)
+                return
+            for frame in self._reader.feed(data):
+                self._on_frame(self, frame)
+            if len(data) < _READ_SIZE:
+                return
+
+    def leave(self) -> None:
+        """Take no more jobs: exit at once if idle, else after the job."""
+        if self.state in (State.BOOTING, State.IDLE) or self.delivery is None:
+            self._close_jobs()
+        self.state = State.LEAVING
+
+    def kill(self) -> None:
+        """End the process and everything in its group, now."""
+        if self.pid:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._close_lifeline()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process alone."""
+        if self.pid:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+    def release(self) -> None:
+        """Close every descriptor: the process is gone."""
+        self._loop.remove_reader(self._outcomes)
+        self._close_jobs()
+        self._close_lifeline()
+        os.close(self._outcomes)
+        if self.deadline is not None:
+            self.deadline.cancel()
+
+    def _write(self, data: memoryview) -> None:
+        if not self._unsent:
+            data = self._send(data)
+            if not data:
+                return
+            self._loop.add_writer(self._jobs, self._send_rest)
+        self._unsent.append(data)
+
+    def _send(self, data: memoryview) -> memoryview:
+        """Write what the pipe takes; returns the rest."""
+        try:
+            return data[os.write(self._jobs, data) :]
+        except BlockingIOError:
+            return data
+        except BrokenPipeError:
+            # The worker died; the job is accounted for when its exit is reported.
+            return data[len(data) :]
+
+    def _send_rest(self) -> None:
+        while self._unsent:
+            rest = self._send(self._unsent[0])
+            if rest:
+                self._unsent[0] = rest
+                return
+            self._unsent.popleft()
+        self._loop.remove_writer(self._jobs)
+
+    def _close_jobs(self) -> None:
+        if self._jobs >= 0:
+            self._loop.remove_writer(self._jobs)
+            os.close(self._jobs)
+            self._jobs = -1
+
+    def _close_lifeline(self) -> None:
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1

@@ -1,0 +1,50 @@
+"""Cron store: which slots have been fired, and the one script that fires one.
+
+Runs in the master's event loop. It moves opaque bytes, reads no clock, and never decides what is due. Errors of
+redis-py leave as RedisUnavailableError or StoreError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from redis.asyncio import Redis
+
+from pyworkers.keys import Keys
+from pyworkers.store import scripts
+from pyworkers.store.connection import errors_translated
+
+
+class CronStore:
+    """The slots of all cron entries in one namespace, over the connection pool of the caller."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def fire(self, name: str, slot: int, payload: bytes, queue: str, life_s: int) -> bool:
+        """Enqueue the job of a slot, unless that was done. True if this call did it.
+
+        After ``life_s`` seconds it is forgotten which slot it was, so they must outlast the entry's grace.
+        Safe to send again after a lost reply.
+        """
+        keys = self._keys
+        names = [keys.cron_slot(name, slot), keys.queues, keys.queue(queue), keys.cron_last]
+        args: list[Any] = [life_s, queue, payload, name, slot]
+        with errors_translated():
+            return bool(await scripts.load("fire")(self._redis, names, args))
+
+    async def last_slots(self) -> dict[str, int]:
+        """The last slot that was fired, or since when it is known, by name of the entry (epoch seconds)."""
+        with errors_translated():
+            found = await self._redis.execute_command("HGETALL", self._keys.cron_last)
+        return {name.decode(): int(slot) for name, slot in found.items()}
+
+    async def register(self, names: Iterable[str], now: int) -> None:
+        """Remember that entries are known since ``now``; of one that is known already, nothing changes."""
+        with errors_translated():
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.hsetnx(self._keys.cron_last, name, now)  # type: ignore[arg-type]
+                await pipe.execute()

@@ -1,0 +1,104 @@
+"""Pushing jobs: the commands, and how they are sent.
+
+Used by ``client``. What is sent is built once, by pure functions, for the blocking and the asyncio client. A
+push whose connection was lost is reported and not repeated: nobody can tell it from one whose reply was
+lost, and the job would run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from redis.exceptions import ReadOnlyError
+
+from pyworkers.drafts import PushedJob
+from pyworkers.keys import Keys
+from pyworkers.store.connection import AsyncConnection, Connection, errors_translated
+
+# Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
+_REFUSALS = ("READONLY", "NOREPLICAS", "UNBLOCKED")
+
+Command = tuple[str | bytes | float, ...]
+
+
+def push_commands(keys: Keys, jobs: Sequence[PushedJob]) -> list[Command]:
+    """What puts ``jobs`` into their queues or into ``schedule``, to be sent as one transaction."""
+    waiting: dict[str, list[bytes]] = {}
+    later: list[bytes | float] = []
+    for queue, payload, _, at in jobs:
+        if at is None:
+            waiting.setdefault(queue, []).append(payload)
+        else:
+            later += (at, payload)
+    commands: list[Command] = []
+    if waiting:
+        commands.append(("SADD", keys.queues, *waiting))
+    commands += [("LPUSH", keys.queue(queue), *payloads) for queue, payloads in waiting.items()]
+    if later:
+        commands.append(("ZADD", keys.schedule, *later))
+    return commands
+
+
+def push(connection: Connection, keys: Keys, jobs: Sequence[PushedJob]) -> None:
+    """Push ``jobs``, all or none.
+
+    Raises RedisUnavailableError (after which the jobs may have been pushed or not) and StoreError (not).
+    """
+    commands = push_commands(keys, jobs)
+    with errors_translated():
+        try:
+            _send(connection, commands)
+        except redis.RedisError as error:
+            if not _is_refusal(error):
+                raise
+            connection.connection_pool.disconnect(inuse_connections=False)
+            _send(connection, commands)
+
+
+async def push_async(connection: AsyncConnection, keys: Keys, jobs: Sequence[PushedJob]) -> None:
+    """As ``push``."""
+    commands = push_commands(keys, jobs)
+    with errors_translated():
+        try:
+            await _send_async(connection, commands)
+        except redis.RedisError as error:
+            if not _is_refusal(error):
+                raise
+            await connection.connection_pool.disconnect(inuse_connections=False)
+            await _send_async(connection, commands)
+
+
+# A connection that Redis has closed since its last use does not get as far as the commands: the pools of
+# redis-py look at the socket before they hand it out, and connect anew (ConnectionPool.get_connection).
+
+
+def _send(connection: Connection, commands: list[Command]) -> None:
+    if len(commands) == 1:
+        connection.execute_command(*commands[0])
+        return
+    with connection.pipeline(transaction=True) as pipeline:
+        _fill(pipeline, commands)
+        pipeline.execute()
+
+
+async def _send_async(connection: AsyncConnection, commands: list[Command]) -> None:
+    if len(commands) == 1:
+        await connection.execute_command(*commands[0])
+        return
+    async with connection.pipeline(transaction=True) as pipeline:
+        _fill(pipeline, commands)
+        await pipeline.execute()
+
+
+def _fill(pipeline: Any, commands: list[Command]) -> None:
+    for command in commands:
+        pipeline.execute_command(*command)
+
+
+def _is_refusal(error: Exception) -> bool:
+    # redis-py takes the code off READONLY; behind a sentinel it makes a ConnectionError of it.
+    if isinstance(error, ReadOnlyError) or isinstance(error.__context__, ReadOnlyError):
+        return True
+    return isinstance(error, redis.ResponseError) and str(error).startswith(_REFUSALS)

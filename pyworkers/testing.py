@@ -1,0 +1,221 @@
+"""For the tests of applications: enqueue without Redis, and run what was enqueued.
+
+Runs in the test's process. ``fake`` collects the jobs that any client of this process pushes, in any thread;
+``inline`` runs them at once. Jobs go through JSON and through the whole middleware chain, as in production,
+but nothing is retried: an error leaves ``drain``, or the enqueue call under ``inline``.
+
+    with fake() as queue:
+        sign_up("ann@example.org")
+        queue.assert_enqueued(send_mail, "ann@example.org")
+        queue.drain()
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyworkers import envelope
+from pyworkers.app import Job, Worker
+from pyworkers.client import Transport, intercept
+from pyworkers.drafts import PushedJob
+from pyworkers.errors import PyworkersError, Snooze, UnknownJobError
+from pyworkers.message import Message
+from pyworkers.middleware import CallNext
+from pyworkers.middleware.builtin import chain_for
+from pyworkers.middleware.stats import Stats
+from pyworkers.outcome import Outcome
+from pyworkers.retry import MAX_RETRIES
+
+__all__ = ["EnqueuedJob", "Fake", "fake", "inline"]
+
+
+@dataclass
+class EnqueuedJob:
+    """A job as Redis would hold it. ``at`` is in epoch seconds, None for a job that was due at once."""
+
+    queue: str
+    job_class: str
+    args: list[Any]
+    jid: str
+    at: float | None
+    data: dict[str, Any] = field(repr=False)
+    """The whole envelope."""
+    raw: bytes = field(repr=False)
+    worker: Worker | None = field(repr=False, default=None)
+    """The Worker that enqueued it; None if a Client of its own did."""
+    outcome: Outcome | None = None
+    """What became of it, once it has run."""
+
+    @classmethod
+    def of(cls, pushed: PushedJob, owner: object) -> EnqueuedJob:
+        """Read what was pushed."""
+        worker = owner if isinstance(owner, Worker) else None
+        data = envelope.decode(pushed.payload)
+        facts = (pushed.queue, data["class"], data["args"], pushed.jid, pushed.at, data, pushed.payload)
+        return cls(*facts, worker=worker)
+
+
+class Fake:
+    """The jobs that were enqueued under ``fake``."""
+
+    def __init__(self) -> None:
+        self.jobs: list[EnqueuedJob] = []
+        """What waits, the oldest first."""
+        self.ran: list[EnqueuedJob] = []
+        """What ``drain`` has run, failures included, with their outcomes."""
+
+    def push(self, jobs: list[PushedJob], owner: object) -> None:
+        """The clients' way in."""
+        self.jobs += [EnqueuedJob.of(job, owner) for job in jobs]
+
+    def clear(self) -> None:
+        """Forget all jobs."""
+        self.jobs.clear()
+        self.ran.clear()
+
+    def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
+        """Run the waiting jobs and those that they enqueue, until none is left; returns how many.
+
+        ``worker`` is needed for jobs that a Client of its own enqueued. ``scheduled=False`` leaves jobs with
+        a time where they are. A snoozed job waits again and is not run twice by one call. What a job raises
+        ends the drain; the job is then the last one of ``ran``.
+        """
+        count = 0
+        snoozed: list[EnqueuedJob] = []
+        try:
+            while job := self._next(scheduled):
+                count += 1
+                self.ran.append(job)
+                try:
+                    run(job, worker)
+                except Snooze:
+                    self.ran.pop()
+                    job.at = job.outcome.at if job.outcome else None
+                    snoozed.append(job)
+        finally:
+            self.jobs += snoozed
+        return count
+
+    def assert_enqueued(self, job: Job[..., Any] | str, *args: Any, **kwargs: Any) -> EnqueuedJob:
+        """The first waiting job of this class, and with these arguments if any are given.
+
+        Raises AssertionError, with what there is instead.
+        """
+        any_arguments = not (args or kwargs)
+        wanted = [] if any_arguments else _as_stored(job, args, kwargs)
+        for found in self.jobs:
+            if found.job_class == _name(job) and (any_arguments or found.args == wanted):
+                return found
+        arguments = "" if any_arguments else f" with {wanted}"
+        raise AssertionError(f"{_name(job)} was not enqueued{arguments}; {self._summary()}")
+
+    def assert_none(self, job: Job[..., Any] | str | None = None) -> None:
+        """Raises AssertionError if a job, or a job of this class, waits."""
+        found = [other for other in self.jobs if job is None or other.job_class == _name(job)]
+        if found:
+            raise AssertionError(f"{len(found)} too many; {self._summary()}")
+
+    def _next(self, scheduled: bool) -> EnqueuedJob | None:
+        for index, job in enumerate(self.jobs):
+            if scheduled or job.at is None:
+                return self.jobs.pop(index)
+        return None
+
+    def _summary(self) -> str:
+        if not self.jobs:
+            return "nothing waits"
+        return "waiting: " + ", ".join(f"{job.job_class}{tuple(job.args)}" for job in self.jobs)
+
+
+class _Inline:
+    def __init__(self, worker: Worker | None) -> None:
+        self._worker = worker
+
+    def push(self, jobs: list[PushedJob], owner: object) -> None:
+        for job in jobs:
+            run(EnqueuedJob.of(job, owner), self._worker)
+
+
+@contextmanager
+def fake() -> Iterator[Fake]:
+    """Collect the jobs that this process enqueues, instead of sending them to Redis."""
+    collected = Fake()
+    with _intercepted(collected):
+        yield collected
+
+
+@contextmanager
+def inline(worker: Worker | None = None) -> Iterator[None]:
+    """Run each job when it is enqueued, whenever it is due; what it raises, the enqueue call raises.
+
+    ``worker`` is needed for jobs that a Client of its own enqueues.
+    """
+    with _intercepted(_Inline(worker)):
+        yield
+
+
+def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
+    """Run one job through the chain that a worker process builds. Raises what the job raises.
+
+    ``job.outcome`` tells afterwards what a worker would have done with it.
+    """
+    worker = worker or job.worker
+    if worker is None:
+        raise PyworkersError(
+            f"who runs {job.job_class}? It was enqueued by a Client, not by a Worker",
+            hint="say it: drain(worker) or inline(worker)",
+        )
+    raised: list[BaseException] = []
+    job.outcome = _chain(worker, job, raised)(Message.parse(job.raw, job.queue, lambda: job.jid))
+    if raised:
+        raise raised.pop()
+    return job.outcome
+
+
+def _chain(worker: Worker, job: EnqueuedJob, raised: list[BaseException]) -> CallNext:
+    def catch(message: Message, call_next: CallNext) -> Outcome:
+        try:
+            return call_next(message)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        handler = worker.lookup(job.queue, job.job_class)
+    except UnknownJobError:
+        handler = None
+    rng = random.Random(os.urandom(8))
+    return chain_for(
+        worker, handler, Stats(), max_retries=MAX_RETRIES, clock=time.time, rng=rng, inner=(catch,)
+    )
+
+
+@contextmanager
+def _intercepted(transport: Transport) -> Iterator[None]:
+    previous = intercept(transport)
+    try:
+        yield
+    finally:
+        intercept(previous)
+
+
+def _name(job: Job[..., Any] | str) -> str:
+    return job.name if isinstance(job, Job) else job
+
+
+def _as_stored(job: Job[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments as the envelope carries them: bound to the signature, tuples as lists."""
+    if isinstance(job, Job):
+        bound = job.bind(*args, **kwargs)
+    elif kwargs:
+        raise TypeError("arguments can be named for a Job only, not for the name of one")
+    else:
+        bound = args
+    stored: list[Any] = envelope.decode(f'{{"args":{envelope.encode(bound)}}}'.encode())["args"]
+    return stored

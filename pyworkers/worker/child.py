@@ -1,0 +1,183 @@
+"""The worker process: reads jobs from its pipe, runs them through the chain, writes outcomes.
+
+Forked by the fork server, in a session of its own. It never talks to Redis on behalf of the server, and never
+acknowledges anything: it only says what should become of a job.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn
+
+from pyworkers import envelope, logs
+from pyworkers.app import Worker
+from pyworkers.control import Settings
+from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
+from pyworkers.frames import SECONDS, Kind, Reader, pack
+from pyworkers.handler import Handler
+from pyworkers.message import Message
+from pyworkers.middleware import CallNext
+from pyworkers.middleware.builtin import chain_for
+from pyworkers.middleware.retry import exhausted_hooks, run_exhausted
+from pyworkers.middleware.stats import Stats
+from pyworkers.outcome import DONE, Fate, Loss, Outcome, Report
+from pyworkers.worker.lifeline import die_with
+from pyworkers.worker.limits import time_limit
+from pyworkers.worker.recycle import Recycler
+
+BOOT_FAILED = 70
+"""Exit status of a worker whose start-up hook failed (EX_SOFTWARE of sysexits.h)."""
+_READ_SIZE = 65536
+
+log = logs.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pipes:
+    """The descriptors of one worker."""
+
+    jobs: int
+    outcomes: int
+    lifeline: int
+
+
+def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
+    """Be a worker until the job pipe is closed, then exit."""
+    os.setsid()
+    die_with(pipes.lifeline)
+    _set_signals()
+    random.seed()
+    status = 0
+    try:
+        _run_hooks(app, "on_startup")
+    except BaseException:
+        log.exception("worker.boot_failed", queue=queue)
+        exit_now(BOOT_FAILED)
+    try:
+        WorkerProcess(app, queue, pipes, settings).serve()
+        _run_hooks(app, "on_shutdown")
+    except BaseException:
+        log.exception("worker.failed", queue=queue)
+        status = 1
+    exit_now(status)
+
+
+def exit_now(status: int) -> NoReturn:
+    """Leave without the cleanup of the fork server, whose state this is a copy of."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
+class WorkerProcess:
+    """One worker of one queue."""
+
+    def __init__(self, app: Worker, queue: str, pipes: Pipes, settings: Settings) -> None:
+        self._app = app
+        self._queue = queue
+        self._pipes = pipes
+        self._settings = settings
+        self._rng = random.Random()
+        self._stats = Stats()
+        self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, self._rng)
+        self._chains: dict[str, CallNext] = {}
+        self._delivery = 0
+
+    def serve(self) -> None:
+        """Run jobs until the master closes the pipe, or until it is time for a fresh process."""
+        self._write(pack(Kind.READY, 0))
+        reader = Reader()
+        while data := os.read(self._pipes.jobs, _READ_SIZE):
+            for kind, delivery, payload in reader.feed(data):
+                if kind is Kind.JOB:
+                    self._delivery = delivery
+                    report = self._execute(payload)
+                    self._write(pack(Kind.OUTCOME, delivery, report.pack()))
+                elif kind is Kind.EXHAUSTED:
+                    self._tell_exhausted(Loss.unpack(payload))
+                    self._write(pack(Kind.OUTCOME, delivery, Report(DONE).pack()))
+                if self._recycler.retired:
+                    return
+
+    def _execute(self, raw: bytes) -> Report:
+        try:
+            message = Message.parse(raw, self._queue, self._make_jid)
+        except BadMessageError as error:
+            fields = {"queue": self._queue, "error_class": "BadMessageError", "error": error.message}
+            log.error("job.failed", outcome="dead", **fields)
+            return Report(Outcome(Fate.DEAD))
+        outcome = self._chain(message.job_class)(message)
+        tally = self._stats.take()
+        return Report(outcome, tally.elapsed_ms, self._recycler.due())
+
+    def _chain(self, job_class: str) -> CallNext:
+        chain = self._chains.get(job_class)
+        if chain is None:
+            try:
+                handler = self._app.lookup(self._queue, job_class)
+            except UnknownJobError:
+                # Not kept: the names come from payloads, and there is no end of them.
+                return self._build(None)
+            chain = self._chains[job_class] = self._build(handler)
+        return chain
+
+    def _build(self, handler: Handler | None) -> CallNext:
+        default_s = self._settings.timeouts.get(self._queue)
+        if default_s is None:
+            default_s = (handler.timeout if handler else None) or 0.0
+        return chain_for(
+            self._app,
+            handler,
+            self._stats,
+            max_retries=self._settings.max_retries,
+            clock=time.time,
+            rng=self._rng,
+            inner=(time_limit(default_s, self._announce_limit),),
+        )
+
+    def _announce_limit(self, seconds: float) -> None:
+        """Tell the master, which enforces the limit, before the job can hang."""
+        self._write(pack(Kind.LIMIT, self._delivery, SECONDS.pack(seconds)))
+
+    def _tell_exhausted(self, loss: Loss) -> None:
+        """Run the exhaustion hooks of a job whose own worker cannot, because it died."""
+        message = Message.parse(loss.raw, self._queue, self._make_jid)
+        try:
+            handler = self._app.lookup(self._queue, message.job_class)
+        except UnknownJobError:
+            handler = None
+        kind = JobTimeout if loss.error_class == JobTimeout.__name__ else WorkerLost
+        run_exhausted(exhausted_hooks(self._app, handler), message, kind(loss.error_message))
+
+    def _make_jid(self) -> str:
+        return envelope.new_jid(self._rng)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._pipes.outcomes, view) :]
+
+
+def _run_hooks(app: Worker, kind: str) -> None:
+    for hook in app.hooks(kind):
+        hook()
+
+
+def _set_signals() -> None:
+    """Deaf to what a terminal or a supervisor sends to everybody: the master decides when a worker ends.
+
+    Handlers, not SIG_IGN: programs that a job starts would inherit the latter.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+        signal.signal(number, lambda *_: None)
+    faulthandler.enable()
+    # Written in C, so that it shows where a blocked call hangs, too.
+    faulthandler.register(signal.SIGTTIN, all_threads=True, chain=False)

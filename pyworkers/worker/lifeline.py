@@ -1,0 +1,32 @@
+"""Lifeline: a pipe whose other end only the master holds, so that no process outlives it.
+
+Runs in the fork server and in workers. Nothing is ever written to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+
+
+def die_with(lifeline: int) -> None:
+    """Have the kernel kill this process and its group when the write end of the pipe is closed.
+
+    A death signal (PR_SET_PDEATHSIG) would follow the fork server, which may be replaced while its workers
+    go on; and a thread that watches the pipe would neither survive a C call that holds the GIL nor be
+    welcome before a fork. The kernel's I/O signal follows the pipe itself, to the whole group.
+    Where it cannot be chosen (macOS), the default SIGIO ends idle workers and busy ones between bytecodes.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    else:
+        signal.signal(signal.SIGIO, lambda *_: os.killpg(0, signal.SIGKILL))
+    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
+    # The master may have died before the flag was set.
+    with contextlib.suppress(BlockingIOError):
+        os.read(lifeline, 1)
+        os.killpg(0, signal.SIGKILL)

@@ -1,0 +1,58 @@
+"""The soft time limit: raises JobTimeout inside a job that runs too long.
+
+Runs in the worker process, as the innermost built-in link. It is a courtesy that lets a job clean up; the
+limit that holds is the master's, which kills the worker a little later.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from pyworkers.errors import JobTimeout
+from pyworkers.message import Message
+from pyworkers.middleware import CallNext, Middleware
+from pyworkers.outcome import Outcome
+
+
+def time_limit(default_s: float, announce: Callable[[float], None]) -> Middleware:
+    """A link that limits the job to its message's ``timeout``, or else to ``default_s``; 0 is no limit.
+
+    ``announce`` is called with the limit in seconds before the job starts.
+    """
+
+    def limit(message: Message, call_next: CallNext) -> Outcome:
+        seconds = _own_limit(message) or default_s
+        if not seconds:
+            return call_next(message)
+        announce(seconds)
+        with _alarm(seconds):
+            return call_next(message)
+
+    return limit
+
+
+def _own_limit(message: Message) -> float:
+    own = message.data.get("timeout")
+    valid = isinstance(own, int | float) and not isinstance(own, bool) and 0 < own < 1e9
+    return float(own) if valid and own is not None else 0.0
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    armed = True
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        # The alarm may have been on its way while the job ended.
+        if armed:
+            raise JobTimeout(f"the job ran longer than {seconds:g} s")
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)

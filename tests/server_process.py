@@ -1,0 +1,184 @@
+"""A real server for tests: ``pyworkers run`` in a process of its own, with an application written on the spot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from pyworkers.keys import Keys
+from tests.support import ROOT, process_alive, wait_for
+
+HEADER = """
+import json, os, signal, sys, time
+from pathlib import Path
+from pyworkers import *
+worker = Worker()
+ledger = Path(__file__).with_name("ledger")
+def note(*words):
+    with ledger.open("a") as file:
+        file.write(json.dumps([os.getpid(), *words]) + "\\n")
+"""
+
+
+class ServerProcess:
+    """One ``pyworkers run``; its log, its Redis, and the ledger that its jobs write with ``note(...)``."""
+
+    def __init__(self, folder: Path, url: str, namespace: str, *options: str, **environment: str) -> None:
+        self.folder = folder
+        self.keys = Keys(namespace)
+        self.redis = redis.Redis.from_url(url)
+        self._command = [sys.executable, "-m", "pyworkers", "run", "--url", url, "--namespace", namespace]
+        self._command += ["--log-format", "json", "--log-level", "debug", *options]
+        self._environment = os.environ | environment | {"PYTHONPATH": str(ROOT)}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def write_app(self, code: str, name: str = "tasks.py") -> None:
+        (self.folder / name).write_text(HEADER + textwrap.dedent(code))
+
+    def start(self, *, ready: bool = True, app: str = "tasks:worker") -> ServerProcess:
+        log = (self.folder / "log").open("ab")
+        with log:
+            self.process = subprocess.Popen(
+                [*self._command, "--app", app],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+        if ready:
+            self.wait_for_event("server.started")
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait(self, timeout: float = 20) -> int:
+        assert self.process is not None
+        return self.process.wait(timeout)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End everything, whatever state it is in."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.redis.close()
+
+    # What it did
+
+    def log_text(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def events(self, name: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+        """The log lines, of one event, with these fields."""
+        found = []
+        for line in self.log_text().splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                named = name is None or event.get("event") == name
+                if named and all(event.get(key) == value for key, value in fields.items()):
+                    found.append(event)
+        return found
+
+    def wait_for_event(self, name: str, count: int = 1, timeout: float = 20, **fields: Any) -> dict[str, Any]:
+        def seen() -> list[dict[str, Any]]:
+            found = self.events(name, **fields)
+            return found if len(found) >= count else []
+
+        try:
+            return wait_for(seen, timeout)[-1]
+        except AssertionError:
+            raise AssertionError(f"no {name} {fields}; the log:\n{self.log_text()}") from None
+
+    def ledger(self) -> list[list[Any]]:
+        """What jobs noted: the pid, then their words."""
+        path = self.folder / "ledger"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_for_notes(self, count: int, *words: Any, timeout: float = 20) -> list[list[Any]]:
+        def noted() -> list[list[Any]]:
+            found = [note for note in self.ledger() if note[1 : 1 + len(words)] == list(words)]
+            return found if len(found) >= count else []
+
+        try:
+            return wait_for(noted, timeout)
+        except AssertionError:
+            text = f"fewer than {count} notes {words}: {self.ledger()}; the log:\n{self.log_text()}"
+            raise AssertionError(text) from None
+
+    # Its Redis
+
+    def push(self, queue: str, *envelopes: dict[str, Any] | bytes) -> None:
+        raws = [e if isinstance(e, bytes) else json.dumps(e).encode() for e in envelopes]
+        self.redis.lpush(self.keys.queue(queue), *raws)
+
+    def zset(self, name: str) -> list[tuple[bytes, float]]:
+        found: list[tuple[bytes, float]] = self.redis.zrange(getattr(self.keys, name), 0, -1, withscores=True)
+        return found
+
+    def waiting(self, queue: str) -> int:
+        return int(self.redis.llen(self.keys.queue(queue)))
+
+    def inprogress(self, queue: str) -> list[bytes]:
+        """The members of every in-progress list of a queue, whoever owns it."""
+        found: list[bytes] = []
+        for key in self.redis.scan_iter(f"{self.keys.namespace}queue:{queue}:*:inprogress"):
+            found += self.redis.lrange(key, 0, -1)
+        return found
+
+    def tree(self) -> set[int]:
+        """The pids of all processes below the server that live."""
+        found: set[int] = set()
+        todo = [self.pid]
+        while todo:
+            for child in _children(todo.pop()):
+                if child not in found:
+                    found.add(child)
+                    todo.append(child)
+        return {pid for pid in found if process_alive(pid)}
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                found.append(int(path.parent.name))
+    return found
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path, url: str, namespace: str, code: str, *options: str, **environment: str
+) -> Iterator[ServerProcess]:
+    """A started server with this application; whatever is left of it is killed after the block."""
+    server = ServerProcess(folder, url, namespace, *options, **environment)
+    server.write_app(code)
+    try:
+        yield server.start()
+    finally:
+        server.kill()

@@ -1,0 +1,828 @@
+"""The configuration: precedence, errors that say where and what, masking, and the sample file."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from pyworkers.config import (
+    Config,
+    CronConfig,
+    HttpConfig,
+    LogConfig,
+    QueueConfig,
+    RedisConfig,
+    RetryConfig,
+    SchedulerConfig,
+    ServerConfig,
+    describe,
+    load,
+    mask_url,
+    render,
+)
+from pyworkers.errors import ConfigError
+
+SAMPLE = Path(__file__).parents[2] / "conf" / "workers.toml"
+
+CRON = """
+[[cron]]
+name = "sweep"
+schedule = "*/5 * * * *"
+class = "Sweep"
+"""
+
+
+@pytest.fixture
+def toml(tmp_path: Path):
+    """Load a text as if it were the file ``workers.toml``."""
+
+    def load_text(text: str, env: Mapping[str, str] | None = None, **overrides: object) -> Config:
+        path = tmp_path / "workers.toml"
+        path.write_text(text, encoding="utf-8")
+        return load(path, env=env or {}, overrides=overrides)
+
+    return load_text
+
+
+def load_error(toml, text: str, **env: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        toml(text, env)
+    return caught.value
+
+
+# Loading
+
+
+def test_without_any_source_every_key_has_its_default():
+    assert load(None, env={}) == Config(
+        app=None,
+        redis=RedisConfig(
+            url="redis://127.0.0.1:6379/0",
+            namespace="",
+            username="",
+            password="",
+            ca_file="",
+            cert_file="",
+            key_file="",
+        ),
+        server=ServerConfig(shutdown_timeout=25.0, lease=30.0, max_jobs_per_worker=0, max_memory_mb=0),
+        queues={},
+        retry=RetryConfig(max=25, drain_goretry=False),
+        scheduler=SchedulerConfig(poll_interval=1.0),
+        log=LogConfig(level="info", format="auto"),
+        http=HttpConfig(bind=""),
+        cron=(),
+        path=None,
+    )
+
+
+def test_the_file_sets_what_it_names_and_the_rest_stays(toml, tmp_path):
+    config = toml(
+        'app = "tasks:worker"\n[server]\nlease = 12\n[queues.mail]\nconcurrency = 3\n[queues."a.b"]\n'
+    )
+    assert config.app == "tasks:worker"
+    assert config.server == ServerConfig(lease=12.0)
+    assert config.queues == {"mail": QueueConfig(concurrency=3), "a.b": QueueConfig()}
+    assert config.path == tmp_path / "workers.toml"
+
+
+def test_an_integer_in_a_field_for_seconds_becomes_a_float(toml):
+    assert repr(toml("[server]\nlease = 12").server.lease) == "12.0"
+
+
+def test_a_cron_entry_has_a_default_for_all_but_name_schedule_and_class(toml):
+    assert toml(CRON).cron == (
+        CronConfig(
+            name="sweep",
+            schedule="*/5 * * * *",
+            queue="default",
+            job_class="Sweep",
+            args=(),
+            timezone="UTC",
+            misfire="once",
+            grace=300.0,
+        ),
+    )
+
+
+def test_a_cron_entry_takes_every_key(toml):
+    text = 'queue = "mail"\nargs = [1, "a", {b = [true]}]\ntimezone = "Europe/Paris"\n'
+    assert toml(CRON + text + 'misfire = "all"\ngrace = 5').cron == (
+        CronConfig(
+            name="sweep",
+            schedule="*/5 * * * *",
+            queue="mail",
+            job_class="Sweep",
+            args=(1, "a", {"b": [True]}),
+            timezone="Europe/Paris",
+            misfire="all",
+            grace=5.0,
+        ),
+    )
+
+
+def test_cron_entries_keep_the_order_of_the_file(toml):
+    config = toml(CRON + CRON.replace('"sweep"', '"again"'))
+    assert [entry.name for entry in config.cron] == ["sweep", "again"]
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        (Config(), "app"),
+        (RedisConfig(), "url"),
+        (ServerConfig(), "lease"),
+        (QueueConfig(), "timeout"),
+        (RetryConfig(), "max"),
+        (SchedulerConfig(), "poll_interval"),
+        (LogConfig(), "level"),
+        (HttpConfig(), "bind"),
+        (CronConfig(name="a", schedule="@daily", job_class="A"), "queue"),
+        (next(describe()), "doc"),
+    ],
+)
+def test_a_configuration_cannot_be_changed(part, name):
+    with pytest.raises(FrozenInstanceError):
+        setattr(part, name, None)
+
+
+def test_a_configuration_without_cron_entries_does_not_import_croniter(toml, monkeypatch):
+    monkeypatch.setitem(sys.modules, "croniter", None)  # an import of it fails now
+    assert load(SAMPLE, env={}).cron == ()
+    with pytest.raises(ImportError):
+        toml(CRON.replace("*/5 * * * *", "1 2 3 4 *"))  # a line that nothing has parsed before
+
+
+# Precedence and the environment
+
+
+def test_the_command_line_wins_over_environment_over_redis_url_over_file_over_default(toml):
+    text = '[redis]\nurl = "redis://file"'
+    foreign = {"REDIS_URL": "redis://foreign"}
+    ours = foreign | {"PYWORKERS_REDIS__URL": "redis://ours"}
+    assert load(None, env={}).redis.url == "redis://127.0.0.1:6379/0"
+    assert toml(text).redis.url == "redis://file"
+    assert toml(text, foreign).redis.url == "redis://foreign"
+    assert toml(text, ours).redis.url == "redis://ours"
+    assert toml(text, ours, **{"redis.url": "redis://line"}).redis.url == "redis://line"
+
+
+@pytest.mark.parametrize("url", ["", "http://bad"])
+def test_redis_url_does_not_matter_when_we_are_told_better(url):
+    env = {"REDIS_URL": url, "PYWORKERS_REDIS__URL": "redis://ours"}
+    assert load(None, env=env).redis.url == "redis://ours"
+    assert (
+        load(None, env={"REDIS_URL": url}, overrides={"redis.url": "redis://line"}).redis.url
+        == "redis://line"
+    )
+
+
+def test_an_empty_redis_url_counts_as_not_set():
+    assert load(None, env={"REDIS_URL": ""}).redis.url == "redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("PYWORKERS_APP", "tasks:worker", Config(app="tasks:worker")),
+        ("PYWORKERS_REDIS__PASSWORD", "1234", Config(redis=RedisConfig(password="1234"))),
+        ("PYWORKERS_SERVER__LEASE", "12", Config(server=ServerConfig(lease=12.0))),
+        ("PYWORKERS_SERVER__MAX_MEMORY_MB", "512", Config(server=ServerConfig(max_memory_mb=512))),
+        ("PYWORKERS_RETRY__DRAIN_GORETRY", "true", Config(retry=RetryConfig(drain_goretry=True))),
+        ("PYWORKERS_RETRY__DRAIN_GORETRY", "On", Config(retry=RetryConfig(drain_goretry=True))),
+        ("PYWORKERS_RETRY__DRAIN_GORETRY", "0", Config(retry=RetryConfig(drain_goretry=False))),
+        ("PYWORKERS_QUEUES__MAIL__CONCURRENCY", "3", Config(queues={"mail": QueueConfig(concurrency=3)})),
+        ("PYWORKERS_QUEUES__MY__MAIL__TIMEOUT", "3", Config(queues={"my__mail": QueueConfig(timeout=3.0)})),
+    ],
+)
+def test_a_variable_is_read_as_the_type_of_its_field(name, text, expected):
+    assert load(None, env={name: text}) == expected
+
+
+@pytest.mark.parametrize("queue", ["low-priority", "Low.Priority"])
+def test_a_variable_finds_the_queue_of_the_file_whose_name_it_cannot_spell(toml, queue):
+    config = toml(f'[queues."{queue}"]\ntimeout = 5', {"PYWORKERS_QUEUES__LOW_PRIORITY__CONCURRENCY": "2"})
+    assert config.queues == {queue: QueueConfig(concurrency=2, timeout=5.0)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PYWORKERS_FAILPOINTS", "PYWORKERS_LOG", "PYWORKERS_APP__X", "PYWORKERS_OTHER__KEY", "LOG__LEVEL"],
+)
+def test_variables_of_others_are_ignored(name):
+    assert load(None, env={name: "x"}) == Config()
+
+
+def test_overrides_reach_every_depth_and_none_means_not_given(toml):
+    overrides = {"app": "a:b", "queues.a.b.concurrency": 3, "server.lease": None}
+    config = toml("[server]\nlease = 12", **overrides)
+    assert config.app == "a:b"
+    assert config.queues == {"a.b": QueueConfig(concurrency=3)}
+    assert config.server.lease == 12.0
+
+
+def test_an_override_leaves_the_other_keys_of_the_table(toml):
+    config = toml("[queues.mail]\nconcurrency = 3\ntimeout = 5", **{"queues.mail.concurrency": 4})
+    assert config.queues == {"mail": QueueConfig(concurrency=4, timeout=5.0)}
+
+
+@pytest.mark.parametrize(
+    ("env", "location", "message", "hint"),
+    [
+        (
+            {"PYWORKERS_SERVER__LEASSE": "1"},
+            "PYWORKERS_SERVER__LEASSE",
+            "unknown key PYWORKERS_SERVER__LEASSE",
+            "did you mean PYWORKERS_SERVER__LEASE?",
+        ),
+        (
+            {"PYWORKERS_QUEUES__MAIL__TIME": "1"},
+            "PYWORKERS_QUEUES__MAIL__TIME",
+            "unknown key PYWORKERS_QUEUES__MAIL__TIME",
+            "did you mean PYWORKERS_QUEUES__MAIL__TIMEOUT?",
+        ),
+        (
+            {"PYWORKERS_CRON__0__NAME": "x"},
+            "PYWORKERS_CRON__0__NAME",
+            "cron entries are read from the file only",
+            "",
+        ),
+        (
+            {"PYWORKERS_SERVER__LEASE": "soon"},
+            "PYWORKERS_SERVER__LEASE",
+            "server.lease: must be a number, not 'soon'",
+            "",
+        ),
+        (
+            {"PYWORKERS_RETRY__MAX": "2.5"},
+            "PYWORKERS_RETRY__MAX",
+            "retry.max: must be an integer, not '2.5'",
+            "",
+        ),
+        (
+            {"PYWORKERS_RETRY__DRAIN_GORETRY": "maybe"},
+            "PYWORKERS_RETRY__DRAIN_GORETRY",
+            "retry.drain_goretry: must be a boolean, not 'maybe'",
+            "",
+        ),
+        (
+            {"PYWORKERS_SERVER__LEASE": "nan"},
+            "PYWORKERS_SERVER__LEASE",
+            "server.lease: must be finite, not nan",
+            "",
+        ),
+        (
+            {"REDIS_URL": "http://me:secret@host"},
+            "REDIS_URL",
+            "redis.url: 'http://me:***@host' is none of redis://, rediss://, unix://, redis+sentinel://, "
+            "embedded:DIR",
+            "",
+        ),
+    ],
+)
+def test_a_bad_variable_is_named(env, location, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        load(None, env=env)
+    error = caught.value
+    assert (error.location, error.message, error.hint) == (location, message, hint)
+
+
+def test_a_variable_that_is_no_text_is_refused():
+    with pytest.raises(ConfigError, match=r"redis\.password: .* surrogates not allowed"):
+        load(None, env={"PYWORKERS_REDIS__PASSWORD": "\udc80"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("server.leas", 1, "command line: unknown key server.leas\ndid you mean server.lease?"),
+        ("server.lease", "1", "command line: server.lease: must be a number, not a string"),
+        ("queues.mail.concurrency", 0, "command line: queues.mail.concurrency: must be at least 1, not 0"),
+        ("cron.sweep.class", "Sweep", "command line: cron entries are read from the file only"),
+    ],
+)
+def test_a_bad_override_is_named(key, value, expected):
+    with pytest.raises(ConfigError) as caught:
+        load(None, env={}, overrides={key: value})
+    assert str(caught.value) == expected
+
+
+def test_a_queue_that_only_a_variable_or_the_command_line_names_must_be_a_queue_name():
+    with pytest.raises(ConfigError, match="'a b' cannot be a queue") as caught:
+        load(None, env={}, overrides={"queues.a b.timeout": 1})
+    assert caught.value.location == "command line"
+    with pytest.raises(ConfigError, match="'' cannot be a queue") as caught:
+        load(None, env={"PYWORKERS_QUEUES__TIMEOUT": "1"})
+    assert caught.value.location == "PYWORKERS_QUEUES__TIMEOUT"
+
+
+# Errors in the file
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("\n[reddis]\nurl = 1", 2, "unknown key reddis", "did you mean redis?"),
+        ("[server]\n\nleese = 1", 3, "unknown key server.leese", "did you mean server.lease?"),
+        ("[log]\nlevel = 'info'\nx = 1", 3, "unknown key log.x", "known here: format, level"),
+        ("server.lease = 2\nserver.leese = 1", 2, "unknown key server.leese", "did you mean server.lease?"),
+        ("\nlog = {levle = 'info'}", 2, "unknown key log.levle", "did you mean log.level?"),
+        (
+            "[queues.mail]\ntimout = 1",
+            2,
+            "unknown key queues.mail.timout",
+            "did you mean queues.mail.timeout?",
+        ),
+        (CRON + "clas = 1", 6, "unknown key cron.sweep.clas", "did you mean cron.sweep.class?"),
+        (
+            CRON + "[[cron]]\nnames = 1",
+            7,
+            "unknown key cron.#2.names",
+            "did you mean cron.#2.name?",
+        ),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_line_and_its_neighbour(toml, text, line, message, hint):
+    error = load_error(toml, text)
+    assert Path(error.location).name == f"workers.toml:{line}"
+    assert (error.message, error.hint) == (message, hint)
+
+
+def test_an_error_in_the_file_shows_path_line_key_and_suggestion(toml, tmp_path):
+    assert str(load_error(toml, "[server]\nleese = 1")) == (
+        f"{tmp_path / 'workers.toml'}:2: unknown key server.leese\ndid you mean server.lease?"
+    )
+
+
+def test_an_error_ends_the_command_with_exit_code_2(toml):
+    assert load_error(toml, "[reddis]").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a = """\n[server]\nlease = 0\n"""', 1),
+        ('app = """\\\n  a:b\\\n  """\n# lease = 0\n[server]\n\nlease = 0', 7),
+        (CRON + 'args = [\n  ["x"],\n  ["server"]\n]\n[server]\nlease = 0 # lease = 1', 11),
+        ('[server]\n"le\\u0061se" = 0', 2),
+        ("[redis]\r\nurl = 'redis://h'\r\n[server]\r\nlease = 0", 4),
+        ("[server]\nlease = [\n 1,\n 2]\n[log]", 2),
+    ],
+)
+def test_the_line_is_where_the_key_stands_whatever_looks_like_it(toml, text, line):
+    assert Path(load_error(toml, text).location).name == f"workers.toml:{line}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("app = 1", "app: must be a string, not an integer"),
+        ("app.x = 1", "app: must be a string, not a table"),
+        ("[server]\nlease = true", "server.lease: must be a number, not a boolean"),
+        ("[server]\nlease = 2026-01-01", "server.lease: must be a number, not a date or time"),
+        ("[retry]\nmax = true", "retry.max: must be an integer, not a boolean"),
+        ("[retry]\nmax = 2.0", "retry.max: must be an integer, not a number"),
+        ("[retry]\ndrain_goretry = 1", "retry.drain_goretry: must be a boolean, not an integer"),
+        ("[redis]\npassword = 1234", "redis.password: must be a string, not an integer"),
+        ("[queues.mail]\nconcurrency = '3'", "queues.mail.concurrency: must be an integer, not a string"),
+        (CRON + "args = 'a'", "cron.sweep.args: must be an array, not a string"),
+        ("redis = 'redis://h'", "redis: must be a table"),
+        ("queues = ['mail']", "queues: must be a table"),
+        ("queues.mail = 3", "queues.mail: must be a table"),
+        ("[cron]\nname = 'sweep'", "cron: must be a table"),
+        ("cron = ['sweep']", "cron.#1: must be a table"),
+    ],
+)
+def test_a_wrong_type_is_refused(toml, text, message):
+    assert load_error(toml, text).message == message
+
+
+def test_a_value_in_the_place_of_a_table_comes_with_the_way_to_write_it(toml):
+    assert load_error(toml, "queues.mail = 3").hint == (
+        "write [queues.mail] on a line of its own, and its keys below"
+    )
+    assert load_error(toml, "[cron]").hint == "write [[cron]] on a line of its own, and its keys below"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[server]\nshutdown_timeout = -1", "server.shutdown_timeout: must be at least 0, not -1.0"),
+        ("[server]\nlease = 0.5", "server.lease: must be at least 1, not 0.5"),
+        ("[server]\nlease = inf", "server.lease: must be finite, not inf"),
+        ("[server]\nlease = nan", "server.lease: must be finite, not nan"),
+        (f"[server]\nlease = 1{'0' * 400}", "server.lease: int too large to convert to float"),
+        ("[server]\nmax_jobs_per_worker = -1", "server.max_jobs_per_worker: must be at least 0, not -1"),
+        ("[server]\nmax_memory_mb = -1", "server.max_memory_mb: must be at least 0, not -1"),
+        ("[queues.mail]\nconcurrency = 0", "queues.mail.concurrency: must be at least 1, not 0"),
+        ("[queues.mail]\ntimeout = -1", "queues.mail.timeout: must be at least 0, not -1.0"),
+        ("[retry]\nmax = -1", "retry.max: must be at least 0, not -1"),
+        ("[scheduler]\npoll_interval = 0", "scheduler.poll_interval: must be at least 0.01, not 0.0"),
+        ("[log]\nlevel = 'INFO'", "log.level: must be one of debug, info, warning, error, not 'INFO'"),
+        ("[log]\nformat = 'xml'", "log.format: must be one of auto, console, json, not 'xml'"),
+        (CRON + "misfire = 'never'", "cron.sweep.misfire: must be one of skip, once, all, not 'never'"),
+        (CRON + "grace = -1", "cron.sweep.grace: must be at least 0, not -1.0"),
+        ("app = 'tasks'", "app: must be module:attribute, e.g. tasks:worker, not 'tasks'"),
+        ("app = ''", "app: must be module:attribute, e.g. tasks:worker, not ''"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(toml, text, message):
+    assert load_error(toml, text).message == message
+
+
+def test_zero_is_within_the_range_where_it_means_never(toml):
+    config = toml("[server]\nshutdown_timeout = 0\n[queues.mail]\ntimeout = 0\n[retry]\nmax = 0")
+    assert (config.server.shutdown_timeout, config.queues["mail"].timeout, config.retry.max) == (0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\\nb", "a|b", "queue:a", "a:inprogress"])
+def test_a_table_for_what_cannot_be_a_queue_is_refused_with_the_rule(toml, name):
+    error = load_error(toml, f'[server]\n[queues."{name}"]')
+    assert "cannot be a queue: a queue name has 1 to 128 characters" in error.message
+    assert Path(error.location).name == "workers.toml:2"
+
+
+def test_a_syntax_error_is_reported_with_line_and_column(toml, tmp_path):
+    error = load_error(toml, "[server]\nlease = = 2")
+    assert error.location == str(tmp_path / "workers.toml")
+    assert error.message == "not valid TOML: Invalid value (at line 2, column 9)"
+
+
+def test_a_missing_file_is_reported(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "none.toml", env={})
+    assert str(caught.value) == f"{tmp_path / 'none.toml'}: there is no such file"
+
+
+def test_a_folder_is_reported(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path, env={})
+
+
+def test_a_file_in_another_encoding_is_reported(tmp_path):
+    path = tmp_path / "workers.toml"
+    path.write_bytes(b"# caf\xe9\n")
+    with pytest.raises(ConfigError, match="not valid TOML: 'utf-8' codec can't decode byte 0xe9"):
+        load(path, env={})
+
+
+# Rules of single fields
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1:6379/0",
+        "redis://me:p%2Fw@host",
+        "rediss://[::1]:6380/1?ssl_cert_reqs=required",
+        "unix:///run/redis.sock?db=1",
+        "redis+sentinel://:pw@one:26379,two:26379/mymaster/0",
+        "embedded:.pyworkers",
+    ],
+)
+def test_a_url_of_a_known_scheme_is_taken_as_it_is(url):
+    assert load(None, env={"REDIS_URL": url}).redis.url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://host", "'http://host' is none of redis://"),
+        ("host:6379", "'host:6379' is none of redis://"),
+        ("redis:/host", "'redis:/host' is none of redis://"),
+        ("embedded:", "'embedded:' is none of redis://"),
+        ("", "'' is none of redis://"),
+        ("redis://me:se/cret@host", "'redis://me:***@host' has a bad port"),
+        ("redis://host:70000", "'redis://host:70000' has a bad port"),
+        ("rediss://host:0", "'rediss://host:0' has a bad port"),
+    ],
+)
+def test_another_url_is_refused_without_its_password(url, reason):
+    with pytest.raises(ConfigError) as caught:
+        load(None, env={"PYWORKERS_REDIS__URL": url})
+    assert reason in str(caught.value)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "accepted"),
+    [
+        ("", True),
+        ("app:", True),
+        ("{app}:", True),
+        ("a:b:", True),
+        ("app", False),
+        ("my app:", False),
+        ("app:\n", False),
+    ],
+)
+def test_a_namespace_is_empty_or_ends_with_a_colon(namespace, accepted):
+    env = {"PYWORKERS_REDIS__NAMESPACE": namespace}
+    if accepted:
+        assert load(None, env=env).redis.namespace == namespace
+    else:
+        with pytest.raises(ConfigError, match=r"redis\.namespace: must be empty or end with a colon"):
+            load(None, env=env)
+
+
+@pytest.mark.parametrize(
+    ("bind", "accepted"),
+    [
+        ("", True),
+        ("127.0.0.1:1", True),
+        ("localhost:65535", True),
+        ("[::1]:7433", True),
+        ("7433", False),
+        (":7433", False),
+        ("::1:7433", False),
+        ("localhost", False),
+        ("localhost:", False),
+        ("localhost:0", False),
+        ("localhost:65536", False),
+        ("localhost:+80", False),
+        ("local host:80", False),
+        ("http://localhost:80", False),
+    ],
+)
+def test_bind_is_empty_or_host_and_port(bind, accepted):
+    env = {"PYWORKERS_HTTP__BIND": bind}
+    if accepted:
+        assert load(None, env=env).http.bind == bind
+    else:
+        with pytest.raises(ConfigError, match=r"http\.bind: must be empty or host:port"):
+            load(None, env=env)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (
+            CRON.replace("*/5 *", "61 *"),
+            4,
+            "cron.sweep.schedule: '61 * * * *' is not a cron line: [61 * * * *] is not acceptable",
+        ),
+        (
+            CRON.replace("*/5 * * * *", "0 0 30 2 *"),
+            4,
+            "cron.sweep.schedule: '0 0 30 2 *' is not a cron line: ",
+        ),
+        (
+            CRON + "timezone = 'Europe/Pariss'",
+            6,
+            "cron.sweep.timezone: 'Europe/Pariss' is not a time zone; did you mean Europe/Paris?",
+        ),
+        (CRON + "timezone = 'Europe'", 6, "cron.sweep.timezone: 'Europe' is not a time zone"),
+        (CRON + "timezone = '../UTC'", 6, "cron.sweep.timezone: '../UTC' is not a time zone"),
+        (CRON + "args = [2026-01-01]", 6, "cron.sweep.args: must be JSON values: Object of type date"),
+        (CRON + "args = [{a = nan}]", 6, "cron.sweep.args: Out of range float values"),
+        (CRON + "queue = 'a b'", 6, "cron.sweep.queue: 'a b' cannot be a queue"),
+        (CRON.replace("Sweep", ""), 5, "cron.sweep.class: must be printable and not empty, not ''"),
+        (
+            CRON.replace('"sweep"', '"a\\nb"'),
+            3,
+            "cron.#1.name: must be printable and not empty, not 'a\\nb'",
+        ),
+        (CRON + CRON, 8, "cron.sweep.name: another cron entry has this name"),
+        (CRON + "[[cron]]\nname = 'a'\nschedule = '@daily'", 6, "cron.a.class: is missing"),
+        ("\n[[cron]]", 2, "cron.#1.name: is missing"),
+    ],
+)
+def test_a_bad_cron_entry_is_named_with_its_line_and_the_reason(toml, text, line, message):
+    error = load_error(toml, text)
+    assert Path(error.location).name == f"workers.toml:{line}"
+    assert error.message.startswith(message)
+
+
+@pytest.mark.parametrize("schedule", ["*/5 * * * *", "@daily", "0 9 * * mon-fri", "0 0 29 2 *", "every 30s"])
+def test_a_schedule_that_can_fire_is_taken(toml, schedule):
+    assert toml(CRON.replace("*/5 * * * *", schedule)).cron[0].schedule == schedule
+
+
+# Secrets and showing
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("redis://me@host:6379/0", "redis://me@host:6379/0"),
+        ("redis://me:secret@host:6379/0", "redis://me:***@host:6379/0"),
+        ("redis://:secret@host", "redis://:***@host"),
+        ("redis://me:se@cr:et@host", "redis://me:***@host"),
+        ("redis://me:se/cr?et#x@host/0", "redis://me:***@host/0"),
+        ("redis://me@corp:secret@host", "redis://me@corp:***@host"),
+        ("rediss://me:secret@[::1]:6380/1", "rediss://me:***@[::1]:6380/1"),
+        ("redis+sentinel://me:secret@one:1,two:2/mymaster", "redis+sentinel://me:***@one:1,two:2/mymaster"),
+        ("redis+sentinel://:secret@one:1,:secret@two:2/m", "redis+sentinel://:***@two:2/m"),
+        ("redis+sentinel://one:1,two:2/m", "redis+sentinel://one:1,two:2/m"),
+        ("redis://host/0?password=secret", "redis://host/0?password=***"),
+        ("redis://host/0?db=1&password=se@cr#et&x=1", "redis://host/0?db=1&password=***&x=1"),
+        ("redis+sentinel://h/m?Sentinel_Password=secret", "redis+sentinel://h/m?Sentinel_Password=***"),
+        ("redis://me:secret@host?password=secret", "redis://me:***@host?password=***"),
+        ("unix://me:secret@/run/redis.sock?db=1", "unix://me:***@/run/redis.sock?db=1"),
+        ("unix:///run/redis@1.sock", "unix:///run/redis@1.sock"),
+        ("embedded:/srv/a:b@c", "embedded:/srv/a:b@c"),
+        ("me:secret@host:6379", "me:***@host:6379"),
+        ("redis:/me:secret@host", "redis:***@host"),
+        ("redis://me:sec\nret@host", "redis://me:***@host"),
+        ("", ""),
+    ],
+)
+def test_a_masked_url_keeps_all_but_the_secret(url, shown):
+    assert mask_url(url) == shown
+    assert mask_url(shown) == shown
+
+
+def test_no_repr_shows_a_secret():
+    config = Config(redis=RedisConfig(url="redis://me:secret@host", password="secret", username="me"))
+    assert "secret" not in repr(config)
+    assert "username='me'" in repr(config)
+
+
+EVERY_KEY = Config(
+    app="tasks:worker",
+    redis=RedisConfig(
+        url="rediss://me:se%22cret@host/0?password=x",
+        namespace="{app}:",
+        username='a"b',
+        password="\\ \t\n\x7f é 🎉",
+        ca_file="ca.pem",
+        cert_file="cert.pem",
+        key_file="key.pem",
+    ),
+    server=ServerConfig(shutdown_timeout=0.5, lease=1e16, max_jobs_per_worker=7, max_memory_mb=9),
+    queues={
+        "mail": QueueConfig(concurrency=3, timeout=1.5),
+        "a.b": QueueConfig(timeout=0.0),
+        "é": QueueConfig(),
+    },
+    retry=RetryConfig(max=0, drain_goretry=True),
+    scheduler=SchedulerConfig(poll_interval=0.25),
+    log=LogConfig(level="debug", format="json"),
+    http=HttpConfig(bind="[::1]:7433"),
+    cron=(
+        CronConfig(
+            name="sweep it",
+            schedule="0 9 * * mon-fri",
+            queue="mail",
+            job_class="Sweep::It",
+            args=(1, -2.5, "a'b", False, [], [[1]], {}, {"a b": {"c": [True, "d"]}}),
+            timezone="Europe/Paris",
+            misfire="skip",
+            grace=1.0,
+        ),
+        CronConfig(name="two", schedule="@hourly", job_class="two"),
+    ),
+)
+
+
+def test_the_unmasked_rendering_loads_as_the_same_configuration(toml):
+    assert toml(render(EVERY_KEY, mask=False)) == EVERY_KEY
+    assert toml(render(Config(), mask=False)) == Config()
+
+
+def test_the_round_trip_covers_every_key():
+    values = tomllib.loads(render(EVERY_KEY, mask=False))
+    values["queues"] = {"*": values["queues"]["mail"]}
+    values["cron"] = {"*": values["cron"][0]}
+    assert flat(values).keys() == {option.key for option in describe()}
+    assert [option.key for option in describe() if flat(values)[option.key] == option.default] == []
+
+
+def test_the_rendering_masks_password_and_url_and_nothing_else():
+    shown, plain = (render(EVERY_KEY, mask=mask).splitlines() for mask in (True, False))
+    changed = [line for line, unmasked in zip(shown, plain, strict=True) if line != unmasked]
+    assert changed == ['url = "rediss://me:***@host/0?password=***"', 'password = "***"']
+
+
+def test_the_rendering_is_masked_unless_asked_otherwise():
+    assert render(EVERY_KEY) == render(EVERY_KEY, mask=True)
+
+
+def test_an_empty_password_is_shown_as_empty():
+    assert tomllib.loads(render(Config()))["redis"]["password"] == ""
+
+
+def test_an_absent_application_and_an_unset_override_are_left_out():
+    shown = tomllib.loads(render(Config(queues={"mail": QueueConfig(timeout=1.0)})))
+    assert "app" not in shown
+    assert shown["queues"] == {"mail": {"timeout": 1.0}}
+
+
+def test_where_a_configuration_came_from_does_not_make_it_another():
+    assert replace(Config(), path=Path("workers.toml")) == Config()
+
+
+# The table and the sample
+
+
+def test_every_field_of_every_dataclass_is_described():
+    described = {(*option.path[:-1], option.attribute) for option in describe()}
+    expected = {("app",)}
+    for cls, group in {
+        RedisConfig: ("redis",),
+        ServerConfig: ("server",),
+        QueueConfig: ("queues", "*"),
+        RetryConfig: ("retry",),
+        SchedulerConfig: ("scheduler",),
+        LogConfig: ("log",),
+        HttpConfig: ("http",),
+        CronConfig: ("cron", "*"),
+    }.items():
+        expected |= {(*group, name) for name in get_type_hints(cls)}
+    assert described == expected
+    assert {path[0] for path in expected} == get_type_hints(Config).keys() - {"path"}
+
+
+@pytest.mark.parametrize(
+    ("key", "type_name", "default", "required"),
+    [
+        ("app", "string", None, False),
+        ("redis.url", "string", "redis://127.0.0.1:6379/0", False),
+        ("server.lease", "number", 30.0, False),
+        ("server.max_memory_mb", "integer", 0, False),
+        ("retry.drain_goretry", "boolean", False, False),
+        ("queues.*.concurrency", "integer", None, False),
+        ("queues.*.timeout", "number", None, False),
+        ("cron.*.class", "string", None, True),
+        ("cron.*.args", "array", (), False),
+    ],
+)
+def test_a_description_has_key_type_and_default(key, type_name, default, required):
+    option = next(option for option in describe() if option.key == key)
+    assert (option.type, option.default, option.required) == (type_name, default, required)
+
+
+def test_every_default_is_accepted_as_a_value(toml):
+    """Defaults are not checked when they apply, so one out of its own range would go unnoticed."""
+    assert toml(render(load(None, env={}))) == Config()
+    assert toml(render(Config(cron=toml(CRON).cron))).cron == toml(CRON).cron
+
+
+def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Dotted keys and values of the configuration's tables; tables inside arrays are values."""
+    found: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def sample_with_everything_switched_on() -> dict[str, object]:
+    """The sample's keys and values, with ``queues.default`` and the one cron entry as ``*``."""
+    text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    values = tomllib.loads(text)
+    (queue,) = values["queues"].values()
+    (entry,) = values["cron"]
+    return flat(values | {"queues": {"*": queue}, "cron": {"*": entry}})
+
+
+def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue():
+    assert load(SAMPLE, env={}) == Config(
+        app="contrib.examples.python.tasks:worker",
+        redis=RedisConfig(url="embedded:.pyworkers"),
+        queues={"default": QueueConfig(concurrency=2)},
+    )
+
+
+def test_the_sample_with_everything_switched_on_loads(toml):
+    text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    config = toml(text)
+    assert config.queues == {"default": QueueConfig(concurrency=2, timeout=30.0)}
+    assert config.cron == (CronConfig(name="sweep", schedule="*/5 * * * *", job_class="sweep"),)
+
+
+def test_the_sample_has_exactly_the_keys_of_the_code_in_the_same_order():
+    assert list(sample_with_everything_switched_on()) == [option.key for option in describe()]
+
+
+def test_the_sample_states_the_defaults_of_the_code():
+    examples = {"app", "redis.url", "queues.*.concurrency", "queues.*.timeout"}
+    examples |= {option.key for option in describe() if option.required}
+    stated = {
+        key: value for key, value in sample_with_everything_switched_on().items() if key not in examples
+    }
+    defaults = {option.key: option.default for option in describe() if option.key not in examples}
+    assert stated == defaults | {"cron.*.args": []}
+    assert '# Default: "redis://127.0.0.1:6379/0".' in SAMPLE.read_text(encoding="utf-8")
+
+
+def test_the_sample_says_of_every_key_what_the_code_says():
+    lines = SAMPLE.read_text(encoding="utf-8").splitlines()
+    comment, explained = [], []
+    for line in lines:
+        comment = [*comment, line] if line.startswith("# ") else comment
+        if (match := re.match(r"#?(\w+) = ", line)) is not None:
+            explained.append((match[1], comment[0]))
+        if not line.startswith("# "):
+            comment = []
+    assert explained == [(option.path[-1], f"# {option.doc}") for option in describe()]
