@@ -234,7 +234,7 @@ def _walls(line: str, after: float) -> Iterator[int]:
 
 
 def _once_for_each_time(line: str, zone: ZoneInfo, after: float) -> Iterator[int]:
-    """The instant of each wall-clock time: by the offset before the clock change, where it has none or two."""
+    """The instant of each wall-clock time. Where it has none or two, the offset before the change counts."""
     waiting: list[int] = []
     # The times of a gap, which is no longer than a day, may still be to come.
     before = min(_offset(zone, after), _offset(zone, after - _DAY_S))

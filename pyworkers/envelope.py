@@ -16,7 +16,12 @@ from pyworkers.errors import BadArgumentError, BadMessageError
 
 # Sidekiq's readers compare bytes that Ruby generates: compact, raw UTF-8 (protocol.md, 9).
 _ENCODER = simplejson.JSONEncoder(
-    separators=(",", ":"), ensure_ascii=False, allow_nan=False, namedtuple_as_object=False, use_decimal=False
+    separators=(",", ":"),
+    ensure_ascii=False,
+    allow_nan=False,
+    encoding=None,  # type: ignore[arg-type]  # bytes are an error, not text
+    namedtuple_as_object=False,
+    use_decimal=False,
 )
 _DECODER = simplejson.JSONDecoder()
 _WHITESPACE = " \t\n\r"
@@ -24,6 +29,9 @@ _WHITESPACE = " \t\n\r"
 # Redis stores 512 MiB at most; a job of this size is a mistake long before.
 MAX_BYTES = 128 * 1024 * 1024
 MAX_DEPTH = 500
+"""Levels of lists and objects below an argument."""
+# Around them are the list of arguments and the envelope; a little more for other producers.
+_MAX_LEVELS = MAX_DEPTH + 10
 
 
 class Rng(Protocol):
@@ -53,7 +61,24 @@ def decode(raw: bytes) -> dict[str, Any]:
         raise BadMessageError(f"not JSON: {error}") from error
     if not isinstance(data, dict):
         raise BadMessageError(f"not a JSON object but {type(data).__name__}")
+    if raw.count(b"[") + raw.count(b"{") > _MAX_LEVELS and _is_deep(data):
+        raise BadMessageError(f"nested deeper than {MAX_DEPTH} levels")
     return data
+
+
+def _is_deep(data: dict[str, Any]) -> bool:
+    """True for what decodes here, but might not where more of the stack is in use: in ``splice``."""
+    level: list[Any] = [data]
+    for _ in range(_MAX_LEVELS):
+        level = [
+            item
+            for parent in level
+            for item in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _text(raw: bytes) -> str:
@@ -74,22 +99,23 @@ def splice(raw: bytes, changes: Mapping[str, Any], remove: Iterable[str] = ()) -
     for key in remove:
         members.pop(key, None)
     for key, value in changes.items():
-        members[key] = encode(value)
-    return ("{" + ",".join(f"{encode(key)}:{text}" for key, text in members.items()) + "}").encode()
+        members[key] = f"{encode(key)}:{encode(value)}"
+    # A lone surrogate can only stand in a string, where the backslash form is its JSON escape, too.
+    return ("{" + ",".join(members.values()) + "}").encode(errors="backslashreplace")
 
 
 def _members(text: str) -> dict[str, str]:
-    """The top-level members of an object, each value as its source text; of equal keys the last one."""
+    """The top-level members of an object, each as its source text; of equal keys the last one."""
     members: dict[str, str] = {}
     try:
         position = _skip(text, _expect(text, _skip(text, 0), "{"))
         while text[position] != "}":
             _expect(text, position, '"')
-            key, position = _DECODER.raw_decode(text, position)
-            position = _skip(text, _expect(text, _skip(text, position), ":"))
-            _, end = _DECODER.raw_decode(text, position)
-            members[key] = text[position:end]
-            position = _skip(text, end)
+            key, key_end = _DECODER.raw_decode(text, position)
+            value_start = _skip(text, _expect(text, _skip(text, key_end), ":"))
+            _, value_end = _DECODER.raw_decode(text, value_start)
+            members[key] = f"{text[position:key_end]}:{text[value_start:value_end]}"
+            position = _skip(text, value_end)
             if text[position] == ",":
                 position = _skip(text, position + 1)
     except (ValueError, IndexError, RecursionError) as error:

@@ -21,7 +21,7 @@ from pyworkers.middleware import Middleware
 from pyworkers.retry import Policy
 
 RetryIn = Callable[[int, BaseException, Message], float | None]
-"""``(failures so far, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""
+"""``(failures before this one, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""
 OnExhausted = Callable[[Message, BaseException | None], object]
 """Called for a failed job that will not be tried again."""
 

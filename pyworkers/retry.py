@@ -96,16 +96,16 @@ def _limit(data: dict[str, Any], policy: Policy) -> int | None:
     """How many retries the job has; None where a failed job is dropped. protocol.md, 4.1 and 15.2."""
     retry = data.get("retry")
     if isinstance(retry, str):
-        retry = as_count(retry) if retry.strip().isdecimal() else {"false": False}.get(retry, True)
+        retry = as_count(retry.strip()) if retry.strip().isdecimal() else {"false": False}.get(retry, True)
     if retry is None:
         retry = policy.retry
     if isinstance(retry, bool):
         retry_max = as_count(data.get("retry_max"))
         unlimited = policy.max_retries if retry_max is None else retry_max
         return unlimited if retry else None
-    if isinstance(retry, int | float):
-        return as_count(math.floor(retry)) or 0 if math.isfinite(retry) else policy.max_retries
-    return policy.max_retries
+    if isinstance(retry, float) and math.isfinite(retry):
+        retry = math.floor(retry)
+    return as_count(retry) or 0 if isinstance(retry, int) else policy.max_retries
 
 
 def _exhausted(data: dict[str, Any], count: int, limit: int, now: float) -> bool:

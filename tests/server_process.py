@@ -1,4 +1,4 @@
-"""A real server for tests: ``pyworkers run`` in a process of its own, with an application written on the spot."""
+"""A real server for tests: ``pyworkers run`` in its own process, with an application written on the spot."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pyworkers.version import __version__
 # The command NAME is the attribute NAME of the module pyworkers.cli.NAME.
 _COMMANDS = {
     "run": "Execute jobs until told to stop.",
-    "enqueue": "Put jobs into a queue, now or for later.",
+    "enqueue": "Put a job of CLASS into QUEUE and print its id (jid).",
     "stats": "Show how many jobs there are in each state.",
     "queues": "Show the queues: size, latency, jobs in progress.",
     "config": "Check the configuration, or show what is in effect.",

@@ -17,13 +17,15 @@ from typing import Any
 import click
 
 from pyworkers import logs
-from pyworkers.config import Config, RedisConfig, load, mask_url
-from pyworkers.embedded import EmbeddedServer, socket_url
+from pyworkers.cli.options import Source, config_options
+from pyworkers.config import Config, RedisConfig
+from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.keys import check_queue_name
 from pyworkers.server.spawner import Spawner
 
-_EMBEDDED = "embedded:"
+_LEVELS = ("debug", "info", "warning", "error")
+_FORMATS = ("auto", "console", "json")
 
 
 def _parse_queues(
@@ -48,14 +50,6 @@ def _parse_queue(value: str) -> tuple[str, int | None]:
 
 
 @click.command()
-@click.option(
-    "-c",
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    envvar="PYWORKERS_CONFIG",
-    help="Configuration file, e.g. conf/workers.toml.",
-)
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to serve, e.g. tasks:worker.")
 @click.option(
     "-q",
@@ -66,19 +60,14 @@ def _parse_queue(value: str) -> tuple[str, int | None]:
     callback=_parse_queues,
     help="Serve only this queue, with so many workers; may be repeated.",
 )
-@click.option("--url", help="Redis, e.g. redis://127.0.0.1:6379/0, or embedded:DIR.")
-@click.option("--namespace", help="Prefix of every key, with its colon, e.g. app:")
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level to log."
-)
-@click.option("--log-format", type=click.Choice(["auto", "console", "json"]), help="Form of the log lines.")
+@click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
+@click.option("--log-format", type=click.Choice(_FORMATS), help="Form of the log lines.")
 @click.option("--fail-fast", is_flag=True, help="Exit with 4 if Redis cannot be reached at the start.")
+@config_options
 def run(
-    path: Path | None,
+    source: Source,
     app: str | None,
     queues: Mapping[str, int | None],
-    url: str | None,
-    namespace: str | None,
     log_level: str | None,
     log_format: str | None,
     fail_fast: bool,
@@ -94,14 +83,7 @@ def run(
     Exit codes: 0 stopped as asked, 1 unexpected error, 2 configuration, 3 application import, 4 Redis
     unreachable with --fail-fast.
     """
-    overrides = {
-        "app": app,
-        "redis.url": url,
-        "redis.namespace": namespace,
-        "log.level": log_level,
-        "log.format": log_format,
-    }
-    config = load(path, env=os.environ, overrides=overrides)
+    config = source.load({"app": app, "log.level": log_level, "log.format": log_format})
     if config.app is None:
         raise ConfigError(
             "no application", hint='set app = "module:attribute" in the configuration, or use --app'
@@ -126,11 +108,11 @@ def serve(config: Config, queues: Mapping[str, int | None], fail_fast: bool) -> 
 
 def _with_embedded(config: Config, stack: ExitStack) -> Config:
     """Start the embedded server if the configuration names one; its place is fixed from here on."""
-    url = config.redis.url
-    if not url.startswith(_EMBEDDED):
+    directory = directory_of(config.redis.url)
+    if directory is None:
         return config
-    stack.enter_context(EmbeddedServer(Path(url.removeprefix(_EMBEDDED))))
-    return replace(config, redis=replace(config.redis, url=socket_url(url)))
+    stack.enter_context(EmbeddedServer(directory))
+    return replace(config, redis=replace(config.redis, url=socket_url(config.redis.url)))
 
 
 def _make_spawner(config: Config) -> Spawner:

@@ -77,7 +77,10 @@ class Cron:
                 await asyncio.sleep(backoff_s(failures, self._rng))
 
     async def look(self, now: float) -> bool:
-        """Fire what is due at ``now``. True if Redis was asked. Raises PyworkersError; what failed stays due."""
+        """Fire what is due at ``now``. True if Redis was asked.
+
+        Raises PyworkersError; what could not be fired stays due.
+        """
         self._notice(now)
         watched = list(self._watched.values())
         asked = await self._recall([one for one in watched if one.last is None], now)

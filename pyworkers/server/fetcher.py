@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pyworkers import logs
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.outcome import Report
 from pyworkers.server.pool import Pool
 from pyworkers.server.weather import Weather, backoff_s
@@ -45,6 +45,7 @@ class Fetcher:
         self._store = store
         self._waiter = waiter
         self._weather = weather
+        self._trouble = Weather(time.monotonic, ("queue.broken", "queue.mended"), queue=queue)
         self._on_settled = on_settled
         self._on_lease_lost = on_lease_lost
         self._rng = random.Random()
@@ -117,13 +118,15 @@ class Fetcher:
         except PyworkersError as error:
             await self._wait_out(error)
             return
-        self._failures = 0
-        self._weather.up()
         # Only now: had the reply been lost, the same batch would be sent again.
         del self._reports[: len(batch)]
         self._account(batch, found.stale)
         for raw in found.jobs:
             self.pool.deliver(raw)
+        if found.error:
+            await self._wait_out(StoreError(found.error))
+            return
+        self._recover()
         if len(found.jobs) < wanted and self.fetching:
             self._waiting = asyncio.create_task(self._wait())
 
@@ -138,8 +141,7 @@ class Fetcher:
     async def _wait(self) -> None:
         try:
             raw = await self._waiter.wait()
-            self._failures = 0
-            self._weather.up()
+            self._recover()
         except PyworkersError as error:
             raw = None
             await self._wait_out(error)
@@ -148,9 +150,15 @@ class Fetcher:
             self.pool.deliver(raw)
         self._wake.set()
 
+    def _recover(self) -> None:
+        self._failures = 0
+        self._weather.up()
+        self._trouble.up()
+
     async def _wait_out(self, error: PyworkersError) -> None:
+        """Pause after a failure: Redis is away, or it refuses this queue's key alone."""
         self._failures += 1
-        self._weather.down(error)
+        (self._weather if isinstance(error, RedisUnavailableError) else self._trouble).down(error)
         await asyncio.sleep(backoff_s(self._failures, self._rng))
         self._wake.set()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from pyworkers import logs
-from pyworkers.config import RedisConfig
+from pyworkers.config import Config
 from pyworkers.control import Exited, Spawned
 from pyworkers.keys import Keys
 from pyworkers.outcome import Report
@@ -58,17 +58,17 @@ class Manager:
     def __init__(
         self,
         queue: str,
-        redis: RedisConfig,
+        config: Config,
         identity: str,
         weather: Weather,
         on_settled: Callable[[Report], None],
         on_lease_lost: Callable[[], None],
     ) -> None:
-        keys = Keys(redis.namespace)
+        redis, keys = config.redis, Keys(config.redis.namespace)
         self.queue = queue
         self.state = State.STARTING
         self._store = Store(connect_async(redis, single_connection_client=True), keys, identity)
-        self._waiter = Waiter(redis, keys, queue, identity)
+        self._waiter = Waiter(redis, keys, queue, identity, config.server.lease)
         self._fetcher = Fetcher(queue, self._store, self._waiter, weather, on_settled, on_lease_lost)
         self.pool = Pool(queue, Callbacks(self._fetcher.settle, self._fetcher.wake, self._failing))
         self._fetcher.pool = self.pool

@@ -23,20 +23,22 @@ from pyworkers.control import Exited, Loaded, LoadFailed, Spawned
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
+from pyworkers.server.cron import Cron
 from pyworkers.server.heartbeat import Heartbeat
 from pyworkers.server.losses import Losses
 from pyworkers.server.manager import Manager, until
-from pyworkers.server.plan import plan
+from pyworkers.server.plan import Plan, plan
 from pyworkers.server.reaper import Reaper
 from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.weather import Weather, backoff_s
 from pyworkers.store.connection import connect_async
+from pyworkers.store.cron import CronStore
 from pyworkers.store.store import Store
 
 _ADOPT_S = 5.0
-# Only orphans wait for this; a fork server tells at once. No SIGCHLD handler: uvloop has that signal to itself.
+# Only orphans wait for this; a fork server tells at once. uvloop keeps SIGCHLD to itself, hence no handler.
 _REAP_S = 0.5
 _GOODBYE_S = 2.0
 
@@ -69,7 +71,7 @@ class Master:
         self._weather = Weather(time.monotonic)
         self._managers: dict[str, Manager] = {}
         self._served: list[str] = []
-        self._manifest: dict[str, Any] = {}
+        self._manifest: Mapping[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._quiet = False
@@ -84,11 +86,10 @@ class Master:
             loaded = await self._first_load()
             if loaded is None or not await self._reach_redis():
                 return
-            queues = plan(loaded.manifest, self._config, self._only)
-            self._apply(loaded, queues)
+            self._apply(loaded, plan(loaded.manifest, self._config, self._only))
             await self._heartbeat.beat()
             self._start_parts()
-            log.info("server.started", identity=self._identity, queues=queues, import_ms=loaded.import_ms)
+            log.info("server.started", identity=self._identity, import_ms=loaded.import_ms)
             await self._stop.wait()
             await self._shut_down()
         finally:
@@ -105,6 +106,7 @@ class Master:
         scheduler, retry = self._config.scheduler, self._config.retry
         self._scheduler = Scheduler(self._store, self._weather, scheduler.poll_interval, retry.drain_goretry)
         self._recovery = Recovery(self._store, self._weather, self._config.server.lease)
+        self._cron = Cron(CronStore(self._store.redis, self._store.keys), self._weather, self._rng)
         self._heartbeat = Heartbeat(
             self._store,
             self._weather,
@@ -153,6 +155,7 @@ class Master:
         self._start(self._heartbeat.run(), "heartbeat")
         self._start(self._scheduler.run(), "scheduler")
         self._start(self._recovery.run(), "recovery")
+        self._start(self._cron.run(), "cron")
         self._start(self._adopt_strays(), "strays")
         self._start(self._reap(), "reaper")
 
@@ -173,19 +176,18 @@ class Master:
 
     # Work
 
-    def _apply(self, loaded: Loaded, queues: Mapping[str, int]) -> None:
+    def _apply(self, loaded: Loaded, work: Plan) -> None:
         """Have managers for exactly these queues, all on the code that was loaded last."""
-        self._manifest = loaded.manifest
+        self._manifest = work.manifest
+        self._cron.use(work.cron)
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
-        for name in queues:
-            if name not in self._served:
-                self._served.append(name)
-        for name in self._managers.keys() - queues.keys():
+        self._served += [name for name in work.queues if name not in self._served]
+        for name in self._managers.keys() - work.queues.keys():
             manager = self._managers.pop(name)
             deadline = asyncio.get_running_loop().time() + self._config.server.shutdown_timeout
             self._start(manager.stop(deadline), f"stop {name}")
-        for name, concurrency in queues.items():
+        for name, concurrency in work.queues.items():
             self._serve(name, concurrency)
 
     def _serve(self, queue: str, concurrency: int) -> None:
@@ -196,7 +198,7 @@ class Master:
             manager.pool.resize(concurrency)
             return
         manager = self._managers[queue] = Manager(
-            queue, self._config.redis, self._identity, self._weather, self._settled, self._lease_lost
+            queue, self._config, self._identity, self._weather, self._settled, self._lease_lost
         )
         self._watch(manager.start(concurrency, self._spawner, losses))
 
@@ -268,7 +270,7 @@ class Master:
         log.info("reload.started", pid=spawner.process.pid)
         try:
             loaded = _checked(await spawner.loaded)
-            queues = plan(loaded.manifest, self._config, self._only)
+            work = plan(loaded.manifest, self._config, self._only)
         except PyworkersError as error:
             spawner.kill()
             traceback = getattr(error, "traceback", "")
@@ -280,11 +282,11 @@ class Master:
                 return
         else:
             old, self._spawner = self._spawner, spawner
-            self._apply(loaded, queues)
+            self._apply(loaded, work)
             if self._quiet:
                 await self._quiet_all()
             self._retire(old)
-            log.info("reload.done", queues=queues)
+            log.info("reload.done", queues=dict(work.queues))
         self._reloading = False
 
     def _retire(self, spawner: Spawner) -> None:

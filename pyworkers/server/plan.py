@@ -1,4 +1,4 @@
-"""Plan: which queues this server works on, with how many workers each.
+"""Plan: which queues this server works on, with how many workers each, and what it enqueues by the clock.
 
 Pure: what the application declares and what the configuration says come in. Used by the master.
 """
@@ -7,21 +7,37 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.config import Config
+from pyworkers.cron import CronEntry
 from pyworkers.errors import ConfigError
+from pyworkers.server.cron import entries_of
 
 DEFAULT_CONCURRENCY = 5
 """Workers of a queue for which neither decorator nor configuration says a number (Sidekiq 7's default)."""
 
 
-def plan(manifest: Mapping[str, Any], config: Config, only: Mapping[str, int | None]) -> dict[str, int]:
-    """Concurrency by queue. ``only`` is the choice of the command line; empty is all queues.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What there is to do, with the code that was loaded last."""
 
-    Raises ConfigError when a queue is named that the application has no handler for.
+    manifest: Mapping[str, Any]
+    queues: Mapping[str, int]
+    """Number of workers by queue."""
+    cron: list[CronEntry]
+
+
+def plan(manifest: Mapping[str, Any], config: Config, only: Mapping[str, int | None]) -> Plan:
+    """What to do. ``only`` are the queues of the command line; empty is all.
+
+    Raises ConfigError when a queue is named that the application has no handler for, or for a bad cron entry.
     """
-    declared: Mapping[str, Any] = manifest["queues"]
+    return Plan(manifest, _queues(manifest["queues"], config, only), entries_of(manifest, config))
+
+
+def _queues(declared: Mapping[str, Any], config: Config, only: Mapping[str, int | None]) -> dict[str, int]:
     if not declared:
         raise ConfigError(
             "the application declares no handler", hint="use @worker.job() or @worker.process()"

@@ -12,8 +12,9 @@ from pyworkers.errors import PyworkersError
 from pyworkers.server.weather import Weather
 from pyworkers.store.store import Store
 
-# The lease of a live owner may have been deleted by hand, or lost by a failover; it is back at its next beat. So one look is not enough, and the second comes later than that beat: with the default lease of 30 s,
-# jobs run again 30 + 5 + 9 s after a crash at the latest, and at most 5 s more for the sweep.
+# The lease of a live owner may have been deleted by hand, or lost by a failover; it is back at its next beat.
+# So one look is not enough, and the second comes later than that beat: with the default lease of 30 s, jobs
+# run again 30 + 5 + 9 s after a crash, and at most 5 s later for the sweep.
 _SWEEPS_PER_LEASE = 6
 _GRACE = 0.3
 # Paced: a heap of recovered jobs must not stall the queue's other commands.

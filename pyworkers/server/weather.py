@@ -33,10 +33,20 @@ def backoff_s(failures: int, rng: Jitter) -> float:
 
 
 class Weather:
-    """Shared by all parts of one master. ``clock`` is monotonic seconds."""
+    """Shared by all parts of one master. ``clock`` is monotonic seconds.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    ``names`` are the events of the beginning and the end of an outage, ``fields`` what they say besides.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        names: tuple[str, str] = ("redis.down", "redis.up"),
+        **fields: str,
+    ) -> None:
         self._clock = clock
+        self._names = names
+        self._fields = fields
         self._down_since: float | None = None
         self._reminded = 0.0
 
@@ -50,13 +60,15 @@ class Weather:
         now = self._clock()
         if self._down_since is None:
             self._down_since = self._reminded = now
-            log.warning("redis.down", error=error.message)
+            log.warning(self._names[0], error=error.message, **self._fields)
         elif now - self._reminded >= _REMIND_S:
             self._reminded = now
-            log.warning("redis.down", error=error.message, since_s=round(now - self._down_since))
+            since_s = round(now - self._down_since)
+            log.warning(self._names[0], error=error.message, since_s=since_s, **self._fields)
 
     def up(self) -> None:
         """Something succeeded."""
         if self._down_since is not None:
-            log.info("redis.up", after_s=round(self._clock() - self._down_since, 1))
+            after_s = round(self._clock() - self._down_since, 1)
+            log.info(self._names[1], after_s=after_s, **self._fields)
             self._down_since = None

@@ -20,7 +20,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pyworkers.config_fields import RedisConfig, describe
+from pyworkers.config_fields import RedisConfig, describe, mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 
@@ -29,6 +29,8 @@ AsyncConnection = redis.asyncio.Redis
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
+# A replica, or a failover under way: another server will answer soon, here or through Sentinel.
+_NOT_NOW = (redis.ReadOnlyError, redis.exceptions.MasterDownError, redis.exceptions.ClusterDownError)
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 
@@ -36,45 +38,29 @@ _SENTINEL_PORT = 26379
 def connect(config: RedisConfig, **options: Any) -> Connection:
     """A client for the server of ``config``; ``options`` are redis-py's and go before the defaults.
 
-    Raises ValueError for a URL that cannot be used.
+    Raises ConfigError for a URL that cannot be used.
     """
-    url = socket_url(config.url)
-    options = {"retry": Retry(NoBackoff(), 0), **_options(config, url), **options}
-    if not url.startswith(_SENTINEL_SCHEME):
-        return redis.Redis.from_url(url, **options)
-    group = _Group.parse(url)
-    sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
-    single = options.pop("single_connection_client", False)
-    pool = redis.sentinel.SentinelConnectionPool(group.name, sentinel, **options, **group.options)
-    client = redis.Redis(connection_pool=pool, single_connection_client=single)
-    client.auto_close_connection_pool = True
-    return client
+    with _url_checked(config.url):
+        return _connect(config, socket_url(config.url), options)
 
 
 def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
     """As ``connect``, for asyncio; the client belongs to the loop that uses it first."""
-    url = socket_url(config.url)
-    options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
-    if not url.startswith(_SENTINEL_SCHEME):
-        return redis.asyncio.Redis.from_url(url, **options)
-    group = _Group.parse(url)
-    sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
-    single = options.pop("single_connection_client", False)
-    pool = _SentinelPool(group.name, sentinel, **options, **group.options)  # type: ignore[no-untyped-call]
-    client = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single)
-    client.auto_close_connection_pool = True
-    return client
+    with _url_checked(config.url):
+        return _connect_async(config, socket_url(config.url), options)
 
 
 def translate(error: Exception) -> PyworkersError:
     """The error to raise ``from`` one of redis-py or of the system. The text names no password."""
     if isinstance(error, PyworkersError):
         return error
-    text = str(error) or type(error).__name__
+    text = reply_text(error) or type(error).__name__
     if isinstance(error, redis.exceptions.AuthenticationError | redis.exceptions.AuthorizationError):
         return RedisUnavailableError(f"Redis refused the login: {text}")
     if isinstance(error, redis.BusyLoadingError):
         return RedisUnavailableError(f"Redis is not ready: {text}")
+    if isinstance(error, _NOT_NOW):
+        return RedisUnavailableError(f"Redis takes no writes now: {text}")
     if isinstance(error, redis.TimeoutError | TimeoutError):
         return RedisUnavailableError(f"Redis did not answer in time: {text}")
     if isinstance(error, redis.ConnectionError | OSError):
@@ -82,6 +68,11 @@ def translate(error: Exception) -> PyworkersError:
     if isinstance(error, redis.exceptions.OutOfMemoryError):
         return StoreError(f"the server's memory is full (maxmemory): {text}")
     return StoreError(text)
+
+
+def reply_text(error: Exception) -> str:
+    """Redis' own words. In a pipeline redis-py puts the command before them, and with it a job's arguments."""
+    return str(error).rpartition(" of pipeline caused error: ")[2]
 
 
 @contextmanager
@@ -123,6 +114,40 @@ def _check(name: str, value: str, check: Callable[[str], None]) -> None:
         check(value)
     except ValueError as error:
         raise ConfigError(f"{name} {error}") from error
+
+
+@contextmanager
+def _url_checked(url: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"the Redis URL {mask_url(url)!r} cannot be used: {error}") from error
+
+
+def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connection:
+    options = {"retry": Retry(NoBackoff(), 0), **_options(config, url), **options}
+    if not url.startswith(_SENTINEL_SCHEME):
+        return redis.Redis.from_url(url, **options)
+    group = _Group.parse(url)
+    sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
+    single = options.pop("single_connection_client", False)
+    pool = redis.sentinel.SentinelConnectionPool(group.name, sentinel, **(options | group.options))
+    client = redis.Redis(connection_pool=pool, single_connection_client=single)
+    client.auto_close_connection_pool = True
+    return client
+
+
+def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> AsyncConnection:
+    options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
+    if not url.startswith(_SENTINEL_SCHEME):
+        return redis.asyncio.Redis.from_url(url, **options)
+    group = _Group.parse(url)
+    sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
+    single = options.pop("single_connection_client", False)
+    pool = _SentinelPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
+    client = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single)
+    client.auto_close_connection_pool = True
+    return client
 
 
 def _options(config: RedisConfig, url: str) -> dict[str, Any]:
@@ -169,8 +194,9 @@ class _Group:
             raise ValueError("a sentinel URL is redis+sentinel://host:port,host:port/NAME-OF-THE-MASTER/db")
         login = {"username": unquote(user), "password": unquote(password)}
         options = {"db": int(db or 0)} | {key: value for key, value in login.items() if value}
-        query = {key.removeprefix("sentinel_"): values[0] for key, values in parse_qs(parts.query).items()}
-        return cls([_address(host) for host in hosts.split(",")], unquote(name), options, query)
+        query = parse_qs(parts.query)
+        sentinel_login = {key: query[f"sentinel_{key}"][0] for key in login if f"sentinel_{key}" in query}
+        return cls([_address(host) for host in hosts.split(",")], unquote(name), options, sentinel_login)
 
     def for_sentinels(self, options: dict[str, Any]) -> dict[str, Any]:
         """Options of the connections to the sentinels, where Redis' own login is not valid."""

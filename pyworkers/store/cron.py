@@ -1,7 +1,7 @@
 """Cron store: which slots have been fired, and the one script that fires one.
 
-Runs in the master's event loop. It moves opaque bytes, reads no clock, and never decides what is due. Errors of
-redis-py leave as RedisUnavailableError or StoreError.
+Runs in the master's event loop. It moves opaque bytes, reads no clock, and never decides what is due.
+Errors of redis-py leave as RedisUnavailableError or StoreError.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ class CronStore:
         with errors_translated():
             async with self._redis.pipeline(transaction=False) as pipe:
                 for name in names:
-                    pipe.hsetnx(self._keys.cron_last, name, now)  # type: ignore[arg-type]
+                    pipe.hsetnx(self._keys.cron_last, name, now)
                 await pipe.execute()

@@ -15,7 +15,7 @@ from redis.exceptions import ReadOnlyError
 
 from pyworkers.drafts import PushedJob
 from pyworkers.keys import Keys
-from pyworkers.store.connection import AsyncConnection, Connection, errors_translated
+from pyworkers.store.connection import AsyncConnection, Connection, errors_translated, reply_text
 
 # Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
 _REFUSALS = ("READONLY", "NOREPLICAS", "UNBLOCKED")
@@ -101,4 +101,4 @@ def _is_refusal(error: Exception) -> bool:
     # redis-py takes the code off READONLY; behind a sentinel it makes a ConnectionError of it.
     if isinstance(error, ReadOnlyError) or isinstance(error.__context__, ReadOnlyError):
         return True
-    return isinstance(error, redis.ResponseError) and str(error).startswith(_REFUSALS)
+    return isinstance(error, redis.ResponseError) and reply_text(error).startswith(_REFUSALS)

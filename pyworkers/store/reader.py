@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import redis
 import simplejson
 
 from pyworkers.config import RedisConfig
 from pyworkers.keys import Keys
-from pyworkers.store.connection import connect, errors_translated
+from pyworkers.store.connection import Connection, connect, errors_translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def overview(config: RedisConfig) -> Overview:
         return _overview(connection, keys)
 
 
-def _overview(connection: redis.Redis, keys: Keys) -> Overview:
+def _overview(connection: Connection, keys: Keys) -> Overview:
     with connection.pipeline(transaction=False) as pipe:
         pipe.get(keys.stat("processed"))
         pipe.get(keys.stat("failed"))
@@ -64,7 +63,7 @@ def _overview(connection: redis.Redis, keys: Keys) -> Overview:
 
 
 def _look(
-    connection: redis.Redis, keys: Keys, names: list[str], owners: dict[str, set[str]]
+    connection: Connection, keys: Keys, names: list[str], owners: dict[str, set[str]]
 ) -> tuple[int, list[QueueView]]:
     """The number of live owners, and the named queues."""
     claims = [(identity, name) for identity, served in owners.items() for name in served]

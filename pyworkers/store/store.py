@@ -31,10 +31,14 @@ Settlement = tuple[bytes, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The jobs taken, and which outcomes came too late (places in the batch, from 0)."""
+    """The jobs taken, and which outcomes came too late (places in the batch, from 0).
+
+    ``error`` is Redis' own word on why no more jobs could be taken; what was settled is settled.
+    """
 
     jobs: list[bytes]
     stale: list[int]
+    error: str = ""
 
 
 class Lease(IntEnum):
@@ -97,8 +101,8 @@ class Store:
         reply = await self._run("exchange", names, args)
         if not reply:
             raise LeaseLostError(self.identity)
-        stale, jobs = reply
-        return Exchange(jobs, [place - 1 for place in stale])
+        stale, jobs, *error = reply
+        return Exchange(jobs, [place - 1 for place in stale], error[0].decode() if error else "")
 
     async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
         """Renew the lease and say which queues this incarnation may hold jobs of."""

@@ -15,8 +15,11 @@ from pyworkers.errors import PyworkersError
 from pyworkers.keys import Keys
 from pyworkers.store.connection import connect_async, errors_translated
 
-# How long Redis blocks at a time: an idle queue costs 60 / 5 = 12 commands a minute.
-BLOCK_S = 5
+# How long Redis blocks at a time: an idle queue costs 2 x 60 / 5 = 24 commands a minute.
+LONGEST_BLOCK_S = 5.0
+# A master that was stopped (SIGSTOP, a suspended machine) is still served while it blocks. That must be over
+# before its lease is, or a job would go to an owner whose lists were recovered already.
+_BLOCKS_PER_LEASE = 6
 # A reply later than this after the block means that the connection is half open.
 PATIENCE_S = 2
 
@@ -24,9 +27,12 @@ PATIENCE_S = 2
 class Waiter:
     """Waits for one job at a time. ``unblock`` ends the wait without losing a job."""
 
-    def __init__(self, config: RedisConfig, keys: Keys, queue: str, identity: str) -> None:
+    def __init__(
+        self, config: RedisConfig, keys: Keys, queue: str, identity: str, lease_s: float = 30.0
+    ) -> None:
+        self._block_s = min(LONGEST_BLOCK_S, lease_s / _BLOCKS_PER_LEASE)
         self._redis: Redis = connect_async(
-            config, single_connection_client=True, socket_timeout=BLOCK_S + PATIENCE_S
+            config, single_connection_client=True, socket_timeout=self._block_s + PATIENCE_S
         )
         self._keys = keys
         self._queue = queue
@@ -35,7 +41,7 @@ class Waiter:
         self.blocked = False
 
     async def wait(self) -> bytes | None:
-        """The next job, or None after BLOCK_S seconds or ``unblock``."""
+        """The next job, or None after a few seconds or ``unblock``."""
         source = self._keys.queue(self._queue)
         target = self._keys.inprogress(self._queue, self.identity)
         with errors_translated():
@@ -43,7 +49,8 @@ class Waiter:
                 self._client_id = await self._redis.execute_command("CLIENT", "ID")
             self.blocked = True
             try:
-                raw: bytes | None = await self._redis.execute_command("BRPOPLPUSH", source, target, BLOCK_S)
+                command = ("BRPOPLPUSH", source, target, self._block_s)
+                raw: bytes | None = await self._redis.execute_command(*command)
             except BaseException:
                 self._client_id = None
                 raise

@@ -292,11 +292,18 @@ def test_a_forgotten_script_is_sent_again(run: Run) -> None:
     run(body)
 
 
-def test_a_wrong_type_is_a_named_error(run: Run) -> None:
+def test_a_wrong_type_is_a_named_error_and_what_was_settled_stays_settled(run: Run) -> None:
     async def body(bench: Bench) -> None:
         await bench.redis.set(bench.keys.queue("q"), "a string")
+        store = bench.store()
+        held = bench.keys.inprogress("q", store.identity)
+        await bench.redis.lpush(held, "job")
+        exchange = await store.exchange("q", [(b"job", DONE), (b"no", DONE)], 1, NOW)
+        assert exchange.error.startswith("WRONGTYPE")
+        assert exchange.stale == [1]
+        assert await store.inprogress("q") == []
         with pytest.raises(StoreError, match="WRONGTYPE"):
-            await bench.store().exchange("q", [], 1, NOW)
+            await bench.waiter("q").wait()
 
     run(body)
 

@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
 VOCABULARY = {
-    "errors", "envelope", "message", "keys", "outcome", "retry", "frames", "timestamps", "control", "version", "cron",
-    "drafts",
+    "errors", "envelope", "message", "keys", "outcome", "retry", "frames", "timestamps", "control", "version",
+    "cron", "drafts",
 }  # fmt: skip
 CONFIG = {"config", "config_fields"}
 APPLICATION = {"app", "handler", "job"}

@@ -3,7 +3,8 @@
 -- KEYS 1 queue  2 in-progress list  3 retry  4 schedule  5 dead  6 tombstone of this incarnation
 -- ARGV 1 number of jobs wanted  2 now  3 oldest score kept in dead  4 members kept in dead
 --      then for each outcome: fate, raw, at, payload ('' is raw); the fates are those of outcome.py
--- Returns { places of the outcomes whose job was not in the list, counted from 1,  jobs taken }
+-- Returns { places of the outcomes whose job was not in the list, counted from 1,  jobs taken,
+--           the error that ended the taking, if any: what was settled and taken before it counts }
 --      or {} when the lists of this incarnation were recovered by somebody else: nothing was taken.
 
 local stale = {}
@@ -30,6 +31,17 @@ for i = 5, #ARGV, 4 do
   end
 end
 
+-- With maxmemory reached, Redis refuses a script its first write if that could need memory, but none after
+-- another write. A move needs none, and jobs must go on, for only they make room: so write nothing, first.
+local function take()
+  local raw = redis.pcall('RPOPLPUSH', KEYS[1], KEYS[2])
+  if type(raw) == 'table' and string.find(raw.err or '', '^%-?OOM') then
+    redis.call('LTRIM', KEYS[2], 0, -1)
+    raw = redis.pcall('RPOPLPUSH', KEYS[1], KEYS[2])
+  end
+  return raw
+end
+
 local jobs = {}
 local wanted = tonumber(ARGV[1])
 if wanted > 0 then
@@ -37,9 +49,12 @@ if wanted > 0 then
     return {}
   end
   for n = 1, wanted do
-    local raw = redis.call('RPOPLPUSH', KEYS[1], KEYS[2])
+    local raw = take()
     if not raw then
       break
+    end
+    if type(raw) == 'table' then
+      return { stale, jobs, raw.err }
     end
     jobs[n] = raw
   end

@@ -1,0 +1,445 @@
+"""Cron in the master: each slot once, whatever happens to masters, clocks and Redis meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from pyworkers import envelope, logs
+from pyworkers.app import Worker
+from pyworkers.config import Config, CronConfig, RedisConfig
+from pyworkers.cron import CronEntry
+from pyworkers.errors import ConfigError, RedisUnavailableError, StoreError
+from pyworkers.keys import Keys
+from pyworkers.server import cron as cron_module
+from pyworkers.server.cron import Cron, entries_of
+from pyworkers.server.weather import Weather
+from pyworkers.store.connection import connect_async
+from pyworkers.store.cron import CronStore
+from tests.support import async_wait_for
+
+NOON = 1_793_534_400
+
+
+def entry(schedule: str = "*/5 * * * *", name: str = "sweep", **fields: Any) -> CronEntry:
+    return CronEntry(name, schedule, **{"queue": "mail", "job_class": "Sweep", **fields})
+
+
+class Sleepy(CronStore):
+    """A store whose Redis can be away."""
+
+    away = False
+
+    async def fire(self, name: str, slot: int, payload: bytes, queue: str, life_s: int) -> bool:
+        if self.away:
+            raise RedisUnavailableError("away")
+        return await super().fire(name, slot, payload, queue, life_s)
+
+    async def last_slots(self) -> dict[str, int]:
+        if self.away:
+            raise RedisUnavailableError("away")
+        return await super().last_slots()
+
+
+class Bench:
+    """One Redis with its keys, and the crons of several masters on it."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.keys = Keys(namespace)
+        self.redis: Redis = connect_async(RedisConfig(url=url, namespace=namespace))
+        self.store = Sleepy(self.redis, self.keys)
+        self.weather = Weather(time.monotonic)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def cron(self, *entries: CronEntry) -> Cron:
+        cron = Cron(self.store, self.weather, random.Random())
+        cron.use(entries)
+        return cron
+
+    def start(self, *entries: CronEntry) -> Cron:
+        cron = self.cron(*entries)
+        self._tasks.append(asyncio.create_task(cron.run()))
+        return cron
+
+    async def slots(self, queue: str = "mail") -> list[int]:
+        """The slots of the jobs in a queue, as they were enqueued."""
+        jobs = await self.redis.lrange(self.keys.queue(queue), 0, -1)
+        return [envelope.decode(job)["cron"]["slot"] for job in reversed(jobs)]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self.redis.aclose()
+
+
+Body = Callable[[Bench], Awaitable[None]]
+Run = Callable[[Body], None]
+
+
+@pytest.fixture
+def run(redis_url: str, namespace: str) -> Run:
+    """Run a coroutine function on a bench of its own."""
+
+    async def main(body: Body) -> None:
+        bench = Bench(redis_url, namespace)
+        try:
+            await body(bench)
+        finally:
+            await bench.close()
+
+    return lambda body: asyncio.run(main(body))
+
+
+# Running
+
+
+def test_two_masters_fire_every_slot_once_and_on_time(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        for _ in range(2):
+            bench.start(entry("every 1s"))
+
+        async def some() -> bool:
+            return len(await bench.slots()) >= 3
+
+        await async_wait_for(some, message="three slots were fired")
+        jobs = [envelope.decode(job) for job in await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)]
+        slots = [job["cron"]["slot"] for job in reversed(jobs)]
+        assert slots == list(range(slots[0], slots[0] + len(slots)))
+        assert all(0 <= job["enqueued_at"] - job["cron"]["slot"] < 0.5 for job in jobs)
+
+    run(body)
+
+
+def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cron_module, "_LOOK_S", 60.0)
+
+    async def body(bench: Bench) -> None:
+        cron = bench.start(entry("every 9000d"))
+        await async_wait_for(bench.store.last_slots, message="the first look")
+        cron.use([entry("every 9000d"), entry("every 1s", name="second", queue="other")])
+        await async_wait_for(lambda: bench.slots("other"), timeout=5)
+
+    run(body)
+
+
+def test_a_clock_that_was_set_is_noticed_within_seconds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    shift = 0.0
+    now = time.time
+    monkeypatch.setattr(cron_module.time, "time", lambda: now() + shift)
+
+    async def body(bench: Bench) -> None:
+        nonlocal shift
+        bench.start(entry("every 1d"))
+        await async_wait_for(bench.store.last_slots, message="the first look")
+        tomorrow = (now() // 86_400 + 1) * 86_400
+        shift = tomorrow + 100 - now()
+        await async_wait_for(bench.slots, timeout=cron_module._LOOK_S + 2)
+        assert await bench.slots() == [tomorrow]
+
+    run(body)
+
+
+def test_a_redis_that_is_away_is_asked_again_until_it_is_back(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        bench.store.away = True
+        bench.start(entry("every 1s"))
+        await async_wait_for(lambda: bench.weather.is_down)
+        bench.store.away = False
+        await async_wait_for(lambda: not bench.weather.is_down)
+        await async_wait_for(bench.slots, message="a slot was fired")
+
+        bench.store.away = True
+        await async_wait_for(lambda: bench.weather.is_down)
+        bench.store.away = False
+        await async_wait_for(lambda: not bench.weather.is_down)
+        slots = await bench.slots()
+        assert slots == list(range(slots[0], slots[0] + len(slots)))
+
+    run(body)
+
+
+def test_without_anything_due_redis_is_left_alone(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        cron = bench.cron(entry("every 1h"))
+        assert await cron.look(NOON + 1.0)
+        bench.store.away = True
+        assert not any([await cron.look(NOON + second) for second in range(2, 3600, 3)])
+        with pytest.raises(RedisUnavailableError):
+            await cron.look(NOON + 3600.0)
+
+    run(body)
+
+
+# Looking, with the time as an argument
+
+
+def test_a_new_entry_fires_nothing_for_the_past(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        cron = bench.cron(entry(misfire="all"))
+        await cron.look(NOON + 2.5)
+        assert await bench.slots() == []
+        assert await bench.store.last_slots() == {"sweep": NOON + 2}
+        await cron.look(NOON + 299.9)
+        assert await bench.slots() == []
+        await cron.look(NOON + 300.0)
+        await cron.look(NOON + 300.1)
+        assert await bench.slots() == [NOON + 300]
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("misfire", "expected"),
+    [("skip", []), ("once", [NOON + 1200]), ("all", [NOON + 600, NOON + 900, NOON + 1200])],
+)
+def test_after_a_downtime_missed_slots_are_caught_up_by_policy(
+    run: Run, misfire: str, expected: list[int]
+) -> None:
+    async def body(bench: Bench) -> None:
+        one = entry(misfire=misfire, grace_s=900.0)
+        before = bench.cron(one)
+        await before.look(NOON - 1.0)
+        await before.look(NOON + 0.5)
+        assert await bench.slots() == [NOON]
+
+        after = bench.cron(one)
+        await after.look(NOON + 1400.0)
+        assert await bench.slots() == [NOON, *expected]
+        await after.look(NOON + 1500.0)
+        assert await bench.slots() == [NOON, *expected, NOON + 1500]
+
+    run(body)
+
+
+def test_an_entry_seen_before_its_first_slot_is_caught_up_too(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.cron(entry()).look(NOON + 1.0)
+        await bench.cron(entry()).look(NOON + 400.0)
+        assert await bench.slots() == [NOON + 300]
+
+    run(body)
+
+
+def test_a_slot_that_could_not_be_fired_is_tried_again(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        cron = bench.cron(entry(misfire="all"))
+        await cron.look(NOON - 1.0)
+        bench.store.away = True
+        for second in (0.0, 1.0, 290.0, 301.0):
+            with pytest.raises(RedisUnavailableError):
+                await cron.look(NOON + second)
+        bench.store.away = False
+        assert await cron.look(NOON + 302.0)
+        assert await bench.slots() == [NOON + 300]  # NOON itself is out of its grace of 300 s
+        bench.store.away = True
+        with pytest.raises(RedisUnavailableError):
+            await cron.look(NOON + 600.0)
+        bench.store.away = False
+        await cron.look(NOON + 890.0)
+        assert await bench.slots() == [NOON + 300, NOON + 600]
+
+    run(body)
+
+
+def test_an_outage_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.cron(entry()).look(NOON + 1.0)
+        original, calls = bench.store.fire, 0
+
+        async def fire(*args: Any) -> bool:
+            nonlocal calls
+            calls += 1
+            fired = await original(*args)
+            if calls == 2:
+                raise RedisUnavailableError("the reply was lost")
+            return fired
+
+        monkeypatch.setattr(bench.store, "fire", fire)
+        cron = bench.cron(entry(misfire="all", grace_s=3600.0))
+        with pytest.raises(RedisUnavailableError):
+            await cron.look(NOON + 1000.0)
+        await cron.look(NOON + 1001.0)
+        assert await bench.slots() == [NOON + 300, NOON + 600, NOON + 900]
+        assert calls == 4
+
+    run(body)
+
+
+def test_an_entry_that_redis_refuses_does_not_stop_the_others(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        cron = bench.cron(entry(name="bad", queue="bad"), entry(name="good"))
+        await cron.look(NOON - 1.0)
+        await bench.redis.set(bench.keys.queue("bad"), "no list")
+        with pytest.raises(StoreError, match="WRONGTYPE"):
+            await cron.look(NOON + 1.0)
+        assert await bench.slots() == [NOON]
+
+    run(body)
+
+
+def test_a_clock_that_is_set_back_doubles_nothing_and_loses_nothing(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        cron = bench.cron(entry())
+        # The clock is an hour ahead when the master starts, and is then put right.
+        await cron.look(NOON + 3599.0)
+        await cron.look(NOON + 3600.0)
+        await cron.look(NOON + 299.0)
+        await cron.look(NOON + 300.0)
+        assert await bench.slots() == [NOON + 3600, NOON + 300]
+        await cron.look(NOON + 3600.0)
+        assert await bench.slots() == [NOON + 3600, NOON + 300]
+
+        # The next master starts by the right clock, and a slot in the future is remembered.
+        other = bench.cron(entry())
+        await other.look(NOON + 599.0)
+        await other.look(NOON + 600.0)
+        assert (await bench.slots())[-1] == NOON + 600
+
+    run(body)
+
+
+def test_entries_are_replaced_and_those_that_stay_keep_their_place(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        stays = entry(name="stays", misfire="once")
+        cron = bench.cron(stays, entry(name="goes", queue="other"))
+        await cron.look(NOON + 1.0)
+        cron.use([stays, entry("*/10 * * * *", name="comes", queue="new")])
+        await cron.look(NOON + 310.0)
+        await cron.look(NOON + 600.0)
+        assert await bench.slots() == [NOON + 300, NOON + 600]
+        assert await bench.slots("other") == []
+        assert await bench.slots("new") == [NOON + 600]
+
+    run(body)
+
+
+def test_an_entry_replaced_while_it_is_fired_goes_by_its_new_schedule(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(bench: Bench) -> None:
+        cron = bench.cron(entry())
+        await cron.look(NOON - 1.0)
+        original = bench.store.fire
+
+        async def fire(*args: Any) -> bool:
+            cron.use([entry("* * * * *")])
+            return await original(*args)
+
+        monkeypatch.setattr(bench.store, "fire", fire)
+        await cron.look(NOON + 0.5)
+        monkeypatch.setattr(bench.store, "fire", original)
+        await cron.look(NOON + 1.0)
+        await cron.look(NOON + 60.0)
+        assert await bench.slots() == [NOON, NOON + 60]
+
+    run(body)
+
+
+def test_a_slots_key_outlives_the_grace(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        cron = bench.cron(entry(grace_s=100_000.5))
+        await cron.look(NOON - 1.0)
+        await cron.look(NOON + 0.0)
+        ttl = await bench.redis.ttl(bench.keys.cron_slot("sweep", NOON))
+        assert 100_001 + 3500 < ttl <= 100_001 + 3600
+
+    run(body)
+
+
+def test_a_fired_slot_is_logged_by_the_master_that_fired_it(run: Run) -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+
+    async def body(bench: Bench) -> None:
+        crons = [bench.cron(entry()), bench.cron(entry())]
+        for now in (NOON - 1.0, NOON + 0.5):
+            for cron in crons:
+                await cron.look(now)
+        (job,) = await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)
+        (line,) = stream.getvalue().splitlines()
+        found = json.loads(line)
+        del found["timestamp"]
+        assert found == {
+            "level": "info",
+            "event": "cron.fired",
+            "name": "sweep",
+            "slot": NOON,
+            "queue": "mail",
+            "jid": envelope.decode(job)["jid"],
+        }
+
+    run(body)
+
+
+# The entries of application and configuration
+
+
+def configured(name: str = "sweep", **fields: Any) -> CronConfig:
+    return CronConfig(**{"name": name, "schedule": "@daily", "job_class": "Sweep", **fields})
+
+
+def application() -> Worker:
+    worker = Worker()
+
+    @worker.cron("*/5 * * * *", timezone="Europe/Paris", misfire="all", grace=60.0, args=[7])
+    @worker.job(queue="mail", retry=3)
+    def tidy(days: int) -> None: ...
+
+    return worker
+
+
+def test_the_entries_of_the_application_come_before_those_of_the_configuration() -> None:
+    # The manifest reaches the master as JSON.
+    manifest = json.loads(json.dumps(application().manifest()))
+    config = Config(cron=(configured(queue="other", args=(1,), timezone="Asia/Tokyo", grace=5.0),))
+    first, second = entries_of(manifest, config)
+    assert first == CronEntry(
+        "tidy",
+        "*/5 * * * *",
+        "mail",
+        "tidy",
+        (7,),
+        "Europe/Paris",
+        "all",
+        60.0,
+        retry=3,
+        options=first.options,
+    )
+    assert "retry" not in first.options
+    assert second == CronEntry("sweep", "@daily", "other", "Sweep", (1,), "Asia/Tokyo", "once", 5.0)
+
+
+def test_an_application_without_cron_entries_has_those_of_the_configuration() -> None:
+    assert [one.name for one in entries_of({}, Config(cron=(configured("a"), configured("b"))))] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ([configured("tidy")], "cron 'tidy': two cron entries have this name"),
+        ([configured(schedule="61 * * * *")], "cron 'sweep': '61 * * * *' is not a cron line"),
+        ([configured(timezone="Mars/Base")], "cron 'sweep': 'Mars/Base' is not a time zone"),
+    ],
+)
+def test_entries_that_cannot_be_are_a_configuration_error(
+    sections: Sequence[CronConfig], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        entries_of(application().manifest(), Config(cron=tuple(sections)))
+    assert message in str(caught.value)
+    assert caught.value.exit_code == 2

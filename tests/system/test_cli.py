@@ -1,0 +1,246 @@
+"""The command line against real servers: what it writes, what it shows, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from pyworkers.embedded import EmbeddedServer, socket_url
+from pyworkers.keys import Keys
+from tests.support import ROOT, free_port
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def python_m_pyworkers(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, which no variable of ours reaches."""
+    ours = ("PYWORKERS_", "REDIS_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8", "timeout": 60}
+    command = [sys.executable, "-m", "pyworkers", *words]
+    return subprocess.run(command, env=env | {"PYTHONPATH": str(ROOT)}, **(settings | options))
+
+
+@pytest.fixture
+def cli(redis_url: str, namespace: str) -> Cli:
+    """Run a command on the Redis of this test; it must succeed."""
+
+    def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        done = python_m_pyworkers(*words, "--url", redis_url, "--namespace", namespace, **options)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done
+
+    return run
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def keys(namespace: str) -> Keys:
+    return Keys(namespace)
+
+
+# enqueue
+
+
+def test_enqueue_puts_the_job_where_sidekiq_looks_for_it(cli: Cli, store: redis.Redis, keys: Keys) -> None:
+    jid = cli("enqueue", "mail", "SendMail", '[12345678901234567890123, "grüße"]').stdout.rstrip("\n")
+    assert store.smembers(keys.queues) == {b"mail"}
+    [raw] = store.lrange(keys.queue("mail"), 0, -1)
+    assert '"args":[12345678901234567890123,"grüße"]'.encode() in raw
+    envelope = json.loads(raw)
+    assert (envelope["jid"], envelope["class"], envelope["queue"]) == (jid, "SendMail", "mail")
+    assert abs(envelope["enqueued_at"] - time.time()) < 60
+
+
+def test_enqueue_reads_the_arguments_from_stdin(cli: Cli, store: redis.Redis, keys: Keys) -> None:
+    cli("enqueue", "mail", "SendMail", "-", input='["from a pipe"]\n')
+    assert json.loads(store.lindex(keys.queue("mail"), 0))["args"] == ["from a pipe"]
+
+
+def test_enqueue_for_later_goes_to_the_schedule(cli: Cli, store: redis.Redis, keys: Keys) -> None:
+    cli("enqueue", "mail", "Later", "--at", "2099-01-31T12:00:00Z")
+    before = time.time()
+    cli("enqueue", "mail", "Sooner", "--in", "1h30m")
+    (sooner, at), (later, score) = store.zrange(keys.schedule, 0, -1, withscores=True)
+    assert (json.loads(sooner)["class"], json.loads(later)["class"]) == ("Sooner", "Later")
+    assert before + 5400 <= at <= time.time() + 5400
+    assert score == 4_073_544_000.0
+    assert store.exists(keys.queue("mail")) == 0
+
+
+def test_enqueue_many_prints_their_number(cli: Cli, store: redis.Redis, keys: Keys) -> None:
+    assert cli("enqueue", "mail", "SendMail", "[1]", "--count", "2500", "--retry", "3").stdout == "2500\n"
+    envelopes = [json.loads(raw) for raw in store.lrange(keys.queue("mail"), 0, -1)]
+    assert len({envelope["jid"] for envelope in envelopes}) == 2500
+    assert {(tuple(envelope["args"]), envelope["retry"]) for envelope in envelopes} == {((1,), 3)}
+
+
+# stats and queues
+
+
+@pytest.fixture
+def two_servers(store: redis.Redis, keys: Keys) -> None:
+    """Jobs in every state: a live server with two queues, a dead one, and a queue that nobody serves."""
+    now = time.time()
+    store.mset({keys.stat("processed"): 120, keys.stat("failed"): 7})
+    store.hset(keys.owners, mapping={"live:1:a": '["mail","bare"]', "dead:1:b": '["mail"]', "odd": "no JSON"})
+    store.set(keys.lease("live:1:a"), "live:1:a", px=60_000)
+    store.lpush(keys.inprogress("mail", "live:1:a"), "x", "x")
+    store.lpush(keys.inprogress("bare", "live:1:a"), "x")
+    store.lpush(keys.inprogress("mail", "dead:1:b"), "x")
+    store.sadd(keys.queues, "mail", "idle", b"\xff")
+    store.lpush(keys.queue("mail"), json.dumps({"enqueued_at": now - 100}), json.dumps({"enqueued_at": now}))
+    store.lpush(keys.queue("bare"), "not a job")
+    store.zadd(keys.schedule, {"a": 1, "b": 2})
+    store.zadd(keys.retry, {"a": 1, "b": 2, "c": 3})
+    store.zadd(keys.dead, {"a": 1})
+
+
+EXPECTED = {
+    "processed": 120,
+    "failed": 7,
+    "enqueued": 3,
+    "busy": 4,
+    "scheduled": 2,
+    "retries": 3,
+    "dead": 1,
+    "processes": 1,
+}
+
+
+@pytest.mark.usefixtures("two_servers")
+def test_stats_count_the_jobs_in_each_state(cli: Cli) -> None:
+    assert json.loads(cli("stats", "--json").stdout) == EXPECTED
+    lines = cli("stats").stdout.splitlines()
+    assert {name: int(count) for name, count in map(str.split, lines)} == EXPECTED
+
+
+def test_stats_of_an_empty_namespace_are_zeros(cli: Cli) -> None:
+    assert json.loads(cli("stats", "--json").stdout) == dict.fromkeys(EXPECTED, 0)
+
+
+@pytest.mark.usefixtures("two_servers")
+def test_queues_show_size_latency_and_jobs_in_progress(cli: Cli) -> None:
+    found = json.loads(cli("queues", "--json").stdout)
+    by_name = {queue["name"]: queue for queue in found}
+    assert list(by_name) == [r"\xff", "bare", "idle", "mail"]
+    latency_s = by_name["mail"].pop("latency_s")
+    assert 100 <= latency_s < 160
+    assert by_name["mail"] == {"name": "mail", "size": 2, "in_progress": 3}
+    assert by_name["bare"] == {"name": "bare", "size": 1, "latency_s": 0.0, "in_progress": 1}
+    assert by_name["idle"] == {"name": "idle", "size": 0, "latency_s": 0.0, "in_progress": 0}
+    rows = [line.split() for line in cli("queues").stdout.splitlines()]
+    assert [row[0] for row in rows] == ["queue", r"\xff", "bare", "idle", "mail"]
+
+
+def test_queues_of_an_empty_namespace_say_so(cli: Cli) -> None:
+    assert cli("queues").stdout == "No queues: nothing has been enqueued yet, and no server runs.\n"
+
+
+@pytest.mark.usefixtures("two_servers")
+def test_no_command_asks_redis_for_all_keys(
+    redis_url: str, namespace: str, store: redis.Redis, keys: Keys
+) -> None:
+    user = namespace.rstrip(":")
+    store.acl_setuser(
+        user, enabled=True, passwords=["+pw"], keys=[f"{namespace}*"], commands=["+@all", "-keys", "-scan"]
+    )
+    try:
+        url = redis_url.replace("://", f"://{user}:pw@")
+        done = python_m_pyworkers("stats", "--json", "--url", url, "--namespace", namespace)
+        assert json.loads(done.stdout) == EXPECTED
+    finally:
+        store.acl_deluser(user)
+
+
+# How it ends
+
+
+def test_a_wrong_configuration_ends_with_2_and_names_the_line(tmp_path: Path) -> None:
+    (tmp_path / "workers.toml").write_text("[redis]\nurl = 7\n")
+    done = python_m_pyworkers("stats", "--config", "workers.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "Error: workers.toml:2: redis.url: must be a string, not an integer\n"
+
+
+def test_an_unreachable_redis_ends_with_4_and_shows_no_password() -> None:
+    url = f"redis://me:hunter2@127.0.0.1:{free_port()}/0"
+    for words in (["stats"], ["queues"], ["enqueue", "mail", "SendMail"]):
+        done = python_m_pyworkers(*words, "--url", url)
+        assert done.returncode == 4
+        assert done.stderr.startswith("Error: Redis cannot be reached: ")
+        assert "hunter2" not in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_what_redis_refuses_ends_with_1_and_its_words(
+    redis_url: str, namespace: str, store: redis.Redis, keys: Keys
+) -> None:
+    store.set(keys.queue("mail"), "no list")
+    store.sadd(keys.queues, "mail")
+    done = python_m_pyworkers("stats", "--url", redis_url, "--namespace", namespace)
+    assert done.returncode == 1
+    assert "WRONGTYPE" in done.stderr
+    assert keys.queue("mail") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_url_that_no_client_takes_ends_with_2() -> None:
+    done = python_m_pyworkers("stats", "--url", "redis+sentinel://127.0.0.1:1")
+    assert done.returncode == 2
+    assert "sentinel" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_usage_error_names_the_command_as_it_is_installed() -> None:
+    done = python_m_pyworkers("enqueue", "mail")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "Usage: pyworkers enqueue [OPTIONS] QUEUE CLASS [JSON_ARGS]",
+        "Try 'pyworkers enqueue --help' for help.",
+        "",
+        "Error: Missing argument 'CLASS'.",
+    ]
+
+
+def test_a_reader_that_has_seen_enough_makes_no_noise() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = python_m_pyworkers("config", "show", stdout=writing)
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+
+
+# The embedded server
+
+
+def test_commands_find_the_embedded_server_that_another_process_runs(
+    tmp_path: Path, valkey_binary: str
+) -> None:
+    (tmp_path / "workers.toml").write_text('[redis]\nurl = "embedded:data"\n')
+    options = ("--config", "workers.toml")
+    absent = python_m_pyworkers("enqueue", "mail", "SendMail", *options, cwd=tmp_path)
+    assert absent.returncode == 4
+    assert "Start `pyworkers run` with the same configuration" in absent.stderr
+    with EmbeddedServer(tmp_path / "data"):
+        jid = python_m_pyworkers("enqueue", "mail", "SendMail", *options, cwd=tmp_path).stdout.rstrip("\n")
+        with redis.Redis.from_url(socket_url(f"embedded:{tmp_path / 'data'}")) as connection:
+            assert json.loads(connection.lindex("queue:mail", 0))["jid"] == jid
+        done = python_m_pyworkers("stats", "--json", *options, cwd=tmp_path)
+        assert json.loads(done.stdout)["enqueued"] == 1

@@ -1,0 +1,258 @@
+"""What becomes of jobs, in every dialect, through the real server: done, retried, dead, dropped, put off."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server_process import ServerProcess, serving
+from tests.support import wait_for
+
+CODE = """
+@worker.process("go", concurrency=2)
+def handle(message):
+    note("go", message.jid, message.job_class, message.args, message.enqueued_at)
+    if message.job_class == "Fail":
+        raise ValueError("go failed")
+
+@worker.job(queue="mail", concurrency=2)
+def ok(*args):
+    note("ok", *args)
+
+@worker.job(queue="mail")
+def fail(*args):
+    raise ValueError("fäiled\\ud800")
+
+@worker.job(queue="mail", retry=2, retry_in=lambda count, error, message: 0.2)
+def flaky(key):
+    attempt = current_message().attempt
+    note("flaky", key, attempt)
+    if attempt < 2:
+        raise ConnectionError(f"attempt {attempt}")
+
+@worker.job(queue="mail")
+def choose(how):
+    note("choose", how)
+    if how == "snoozed":
+        if current_message().data.get("seen"):
+            return
+        raise Snooze(0.3)
+    raise {"discard": Discard("no"), "kill": Kill("yes"), "retry": Retry(delay=50)}[how]
+
+@worker.on_exhausted
+def gone(message, error):
+    note("gone", message.jid, type(error).__name__)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
+    with serving(tmp_path, redis_url, namespace, CODE) as running:
+        yield running
+
+
+def job(job_class: str, *args: Any, **fields: Any) -> dict[str, Any]:
+    return {"class": job_class, "args": list(args), "jid": f"jid-{job_class}"} | fields
+
+
+def settled(server: ServerProcess) -> bool:
+    queues = ("go", "mail")
+    return not any(server.waiting(queue) or server.inprogress(queue) for queue in queues)
+
+
+def one(server: ServerProcess, zset: str) -> tuple[dict[str, Any], float]:
+    """The only member of a set, as an envelope with its score."""
+    [(member, score)] = wait_for(lambda: server.zset(zset), message=f"a job in {zset}")
+    return json.loads(member), score
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        # What each program writes (protocol.md, 1.3 and 1.6): times as float seconds, ms, text; args of any kind.
+        b'{"retry":true,"queue":"go","class":"Add","args":[1],"jid":"s6","enqueued_at":1795225197.5}',
+        b'{"retry":true,"queue":"go","class":"Add","args":[1],"jid":"s8","enqueued_at":1795225197500}',
+        b'{"queue":"go","class":"Add","args":[1],"jid":"g1","enqueued_at":1795225197.5,"at":1795225197.5}',
+        b'{"queue":"ns:go","class":"Add","args":[1],"jid":"g2","enqueued_at":1.7952251975e9,"retry_max":3}',
+        b'{"queue":"go","class":"Add","args":1,"jid":"g3","enqueued_at":"2026-11-21 01:39:57.500000+00:00"}',
+        b'{"class":"ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper","wrapped":"Add","jid":"aj",'
+        b'"args":[{"job_class":"Add","arguments":[1]}],"enqueued_at":1795225197.5}',
+    ],
+)
+def test_every_dialect_is_read(server: ServerProcess, envelope: bytes) -> None:
+    server.push("go", envelope)
+    [[_, _, _, job_class, args, enqueued_at]] = server.wait_for_notes(1, "go")
+    assert (job_class, args, enqueued_at) == ("Add", [1], 1795225197.5)
+    wait_for(lambda: settled(server), message="settled")
+
+
+@pytest.mark.parametrize(
+    ("envelope", "place"),
+    [
+        (job("fail", retry=True), "retry"),
+        (job("fail", retry=1), "retry"),
+        (job("fail", retry="3"), "retry"),
+        (job("fail"), "retry"),
+        (job("fail", retry=None), "retry"),
+        (job("fail", retry=0), "dead"),
+        (job("fail", retry=0, dead=False), None),
+        (job("fail", retry=False), None),
+        (job("fail", retry=3, retry_count=2, failed_at=1.5), "dead"),
+        (job("fail", retry=3, retry_count="2", failed_at=1.5), "dead"),
+        (job("fail", retry=True, retry_max=0), "dead"),
+        (job("fail", retry=True, retry_for=10, failed_at=1.5), "dead"),
+        (job("Unknown"), "retry"),
+        (job("Unknown", retry=0), "dead"),
+        (job("choose", "discard"), None),
+        (job("choose", "kill"), "dead"),
+        (job("choose", "kill", retry=False), "dead"),
+        (job("choose", "retry"), "retry"),
+        (job("flaky"), "retry"),  # called with too few arguments
+    ],
+)
+def test_a_failed_job_goes_where_its_envelope_says(
+    server: ServerProcess, envelope: dict[str, Any], place: str | None
+) -> None:
+    server.push("mail", envelope)
+    server.wait_for_event("job.failed", outcome=place or "discard", jid=envelope["jid"])
+    wait_for(lambda: settled(server), message="settled")
+    found = {name: len(server.zset(name)) for name in ("retry", "dead", "schedule")}
+    assert found == {name: int(name == place) for name in found}
+    server.stop()
+    assert server.redis.mget(server.keys.stat("processed"), server.keys.stat("failed")) == [b"1", b"1"]
+    assert [note[1:] for note in server.ledger() if note[1] == "gone"] == (
+        [] if place == "retry" else [["gone", envelope["jid"], server.ledger()[-1][3]]]
+    )
+
+
+def test_a_process_handler_without_retry_keeps_its_failed_job_in_dead(server: ServerProcess) -> None:
+    server.push("go", job("Fail", 1))
+    dead, score = one(server, "dead")
+    assert (dead["error_class"], dead["error_message"], dead["queue"]) == ("ValueError", "go failed", "go")
+    assert abs(score - time.time()) < 20
+
+
+def test_the_error_is_written_as_sidekiq_writes_it(server: ServerProcess) -> None:
+    before = time.time()
+    server.push("mail", job("fail", "x" * 10, backtrace=True, retry=5))
+    first, score = one(server, "retry")
+    assert (first["retry_count"], first["error_class"], first["error_message"]) == (
+        0,
+        "ValueError",
+        "fäiled?",
+    )
+    assert before < first["failed_at"] < time.time()
+    assert "retried_at" not in first
+    assert 15 <= score - first["failed_at"] < 25
+    lines = json.loads(zlib.decompress(base64.b64decode(first["error_backtrace"], validate=True)))
+    assert [line.rpartition(":in ")[2] for line in lines] == ["fail"]
+
+    server.redis.delete(server.keys.retry)
+    server.push("mail", first)
+    second, score = one(server, "retry")
+    assert (second["retry_count"], second["failed_at"]) == (1, first["failed_at"])
+    assert 16 <= score - second["retried_at"] < 36
+
+
+def test_what_is_written_back_keeps_every_other_byte(server: ServerProcess) -> None:
+    unknown = (
+        b'"big":123456789012345678901234567890,"dec":1.50,"exp":1e3,"u":"\\u003c","o":{"b": 1,"a" : [ ]}'
+    )
+    server.push("mail", b'{"class":"fail",%s,"args":[0.10],"jid":"j"}' % unknown)
+    [(member, _)] = wait_for(lambda: server.zset("retry"), message="a retry")
+    assert member.startswith(b'{"class":"fail",%s,"args":[0.10],"jid":"j","queue":"mail",' % unknown)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b" ", b"{", b"[]", b"1", b"null", b'"text"', b"not json", b"\xff\xfe", b'{"class":"ok"}garbage',
+        b'{"class":5,"args":[],"jid":"x"}', b'{"class":"ok","jid":7}', b'{"a":' * 100_000,
+        b'{"class":"ok","args":[' + b"9" * 5000 + b"]}", b'{"class":"ok","args":[NaN]}', b'{"class":"ok\x00"}',
+        b'{"class":"Sidekiq::ActiveJob::Wrapper","args":[]}',
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_job_go_to_dead_as_they_are(server: ServerProcess, raw: bytes) -> None:
+    server.push("mail", raw, json.dumps(job("ok", "after")).encode())
+    server.wait_for_notes(1, "ok", "after")
+    wait_for(lambda: settled(server), message="settled")
+    assert [member for member, _ in server.zset("dead")] == [raw]
+    [event] = server.events("job.failed")
+    assert (event["outcome"], event["error_class"]) == ("dead", "BadMessageError")
+    assert len(event["error"]) > 5
+
+
+def test_odd_numbers_and_keys_run(server: ServerProcess) -> None:
+    server.push(
+        "mail", b'{"class":"ok","args":[1e400, 12345678901234567890, "\\u00e9"],"class":"ok","extra":{"":1}}'
+    )
+    [[_, _, infinite, big, text]] = server.wait_for_notes(1, "ok")
+    assert (infinite, big, text) == (float("inf"), 12345678901234567890, "é")
+
+
+def test_a_job_without_an_id_gets_one_and_keeps_it(server: ServerProcess) -> None:
+    server.push("mail", {"class": "fail", "args": []})
+    retried, _ = one(server, "retry")
+    assert len(retried["jid"]) == 24
+
+
+def test_equal_payloads_are_settled_one_by_one(server: ServerProcess) -> None:
+    twin = json.dumps(job("ok", 1)).encode()
+    server.push("mail", *[twin] * 5)
+    server.wait_for_notes(5, "ok", 1)
+    wait_for(lambda: settled(server), message="settled")
+    assert server.stop() == 0
+    assert server.redis.get(server.keys.stat("processed")) == b"5"
+
+
+def test_a_failed_job_runs_again_at_its_time_until_it_succeeds(server: ServerProcess) -> None:
+    server.push("mail", job("flaky", "k"))
+    notes = server.wait_for_notes(3, "flaky", "k")
+    assert [note[-1] for note in notes] == [0, 1, 2]
+    wait_for(lambda: settled(server) and not server.zset("retry"), message="settled")
+    assert [event["attempt"] for event in server.events("job.done")] == [2]
+
+
+def test_a_snoozed_job_is_scheduled_and_not_counted(server: ServerProcess) -> None:
+    server.push("mail", job("choose", "snoozed"))
+    scheduled, score = one(server, "schedule")
+    assert "retry_count" not in scheduled
+    assert score < time.time() + 1
+    server.wait_for_notes(2, "choose", "snoozed")
+    assert server.events("job.failed") == []
+
+
+def test_a_retry_goes_to_its_retry_queue(server: ServerProcess) -> None:
+    server.push("mail", job("fail", retry_queue="slow"))
+    retried, _ = one(server, "retry")
+    assert retried["queue"] == "slow"
+
+
+def test_a_scheduled_job_runs_at_its_time(server: ServerProcess) -> None:
+    at = time.time() + 1.2
+    server.redis.zadd(server.keys.schedule, {json.dumps(job("ok", "later", queue="mail", at=at)): at})
+    server.wait_for_notes(1, "ok", "later")
+    assert 0 <= time.time() - at < 1
+    wait_for(lambda: not server.zset("schedule"), message="promoted")
+
+
+def test_scheduled_bytes_that_are_no_job_are_buried(server: ServerProcess) -> None:
+    member = json.dumps(job("ok", "fine", queue="mail"))
+    server.redis.zadd(server.keys.schedule, {"no job": 1.0, '{"queue":5}': 2.0, member: 3.0})
+    server.wait_for_notes(1, "ok", "fine")
+    assert {raw for raw, _ in server.zset("dead")} == {b"no job", b'{"queue":5}'}
+
+
+def test_a_hundred_scheduled_jobs_keep_every_byte(server: ServerProcess) -> None:
+    members = {b'{"class":"Gone","queue":"x","args":[1.50,%d],"jid":"%d"}' % (n, n): 1.0 for n in range(100)}
+    server.redis.zadd(server.keys.schedule, members)
+    wait_for(lambda: server.waiting("x") == 100, message="promoted")
+    found = server.redis.lrange(server.keys.queue("x"), 0, -1)
+    assert {raw.partition(b',"enqueued_at":')[0] + b"}" for raw in found} == set(members)

@@ -1,0 +1,246 @@
+"""Redis away, back, slow, full or wrong: workers carry on, outcomes wait, no job is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers.embedded import spawn_bound
+from tests.server_process import ServerProcess, serving
+from tests.support import free_port, wait_for
+
+CODE = """
+@worker.process("q", concurrency=2)
+def handle(message):
+    note("start", *message.args)
+    while message.args[0] == "wait" and not Path(__file__).with_name("finish").exists():
+        time.sleep(0.01)
+    note("end", *message.args)
+"""
+
+
+class OwnRedis:
+    """A server that one test may stop and start, with an append-only file."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self.folder = folder
+        self.folder.mkdir()
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        self._command += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = spawn_bound(self._command, output=log)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture
+def own(tmp_path: Path, valkey_binary: str) -> Iterator[OwnRedis]:
+    server = OwnRedis(valkey_binary, tmp_path / "redis")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def job(*args: object) -> dict[str, object]:
+    return {"class": "Any", "args": list(args), "jid": "-".join(map(str, args))}
+
+
+def test_a_restart_of_redis_loses_nothing_and_repeats_nothing(tmp_path: Path, own: OwnRedis) -> None:
+    own.start()
+    with serving(tmp_path, own.url, "", CODE) as server:
+        server.push("q", job("wait", 1), job("wait", 2))
+        server.wait_for_notes(2, "start")
+        own.stop()
+        (tmp_path / "finish").touch()
+        server.wait_for_notes(2, "end")
+        server.wait_for_event("redis.down")
+        time.sleep(0.5)  # long enough for several attempts
+        own.start()
+        back = time.monotonic()
+        server.wait_for_event("redis.up")
+        wait_for(lambda: not inprogress(server), message="settled afterwards")
+        server.push("q", job("after", 3))
+        server.wait_for_notes(1, "end", "after")
+        assert time.monotonic() - back < 2 + 1  # the second is Valkey's own start
+        assert server.stop() == 0
+        assert len(server.ledger()) == 6
+        assert server.redis.get("stat:processed") == b"3"
+
+
+def inprogress(server: ServerProcess) -> list[bytes]:
+    with contextlib.suppress(ConnectionError):
+        return server.inprogress("q")
+    return [b"unknown"]
+
+
+def test_redis_may_be_absent_at_the_start(tmp_path: Path, own: OwnRedis) -> None:
+    server = ServerProcess(tmp_path, own.url, "")
+    server.write_app(CODE)
+    try:
+        server.start(ready=False)
+        server.wait_for_event("redis.down")
+        own.start()
+        server.wait_for_event("server.started")
+        server.push("q", job("now"))
+        server.wait_for_notes(1, "end")
+        assert len(server.events("redis.down")) == 1
+        assert server.stop() == 0
+    finally:
+        server.kill()
+
+
+def test_a_server_without_redis_can_be_stopped(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "")
+    server.write_app(CODE)
+    try:
+        server.start(ready=False)
+        server.wait_for_event("redis.down")
+        assert server.stop() == 0
+    finally:
+        server.kill()
+
+
+def test_fail_fast_exits_with_4_and_says_why(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, f"redis://:secret@127.0.0.1:{free_port()}/0", "", "--fail-fast")
+    server.write_app(CODE)
+    try:
+        server.start(ready=False)
+        assert server.wait() == 4
+        assert "Redis cannot be reached" in server.log_text()
+        assert "secret" not in server.log_text()
+        assert "Traceback" not in server.log_text()
+    finally:
+        server.kill()
+
+
+def test_killed_connections_heal_and_lose_no_outcome(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        for number in range(30):
+            server.push("q", job("n", number))
+            wait_for(lambda: _kill_a_connection(server, number), message="a connection to kill")  # noqa: B023
+        server.wait_for_notes(30, "end")
+        wait_for(lambda: not server.inprogress("q"), timeout=20, message="settled")
+        assert server.stop() == 0
+        assert sorted(note[3] for note in server.ledger() if note[1] == "end") == list(range(30))
+
+
+def _kill_a_connection(server: ServerProcess, number: int) -> int:
+    """Kill the one whose turn it is; 0 while there is none."""
+    ours = server.redis.client_id()
+    victims = [client["id"] for client in server.redis.client_list() if int(client["id"]) != ours]
+    if not victims:
+        return 0
+    return int(server.redis.client_kill_filter(_id=victims[number % len(victims)], skipme=True))
+
+
+def test_a_job_whose_fetch_reply_was_lost_is_adopted_and_runs_once(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        [identity] = server.redis.hkeys(server.keys.owners)
+        stray = b'{"class":"Any","args":["stray"],"jid":"s"}'
+        server.redis.lpush(server.keys.inprogress("q", identity.decode()), stray)
+        server.wait_for_notes(1, "end", "stray", timeout=30)
+        server.wait_for_event("job.adopted")
+        wait_for(lambda: not server.inprogress("q"), message="settled")
+        assert server.stop() == 0
+        assert len(server.ledger()) == 2
+
+
+def test_a_deleted_lease_comes_back_and_nobody_recovers_from_the_living(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    path = tmp_path / "workers.toml"
+    path.write_text("[server]\nlease = 2\n")
+    options = ("--config", str(path))
+    with serving(tmp_path, one_redis_url, namespace, CODE, *options) as server:
+        peer = ServerProcess(tmp_path, one_redis_url, namespace, *options)
+        peer.start()
+        try:
+            server.push("q", job("wait"))
+            server.wait_for_notes(1, "start")
+            for identity in server.redis.hkeys(server.keys.owners):
+                server.redis.delete(server.keys.lease(identity.decode()))
+            wait_for(lambda: _leases(server) == 2, message="both leases are back")
+            (tmp_path / "finish").touch()
+            server.wait_for_notes(1, "end")
+            assert server.events("process.recovered") == []
+            assert len(server.ledger()) == 2
+        finally:
+            peer.kill()
+
+
+def _leases(server: ServerProcess) -> int:
+    owners = [identity.decode() for identity in server.redis.hkeys(server.keys.owners)]
+    return sum(server.redis.exists(server.keys.lease(identity)) for identity in owners)
+
+
+def test_a_flushed_database_is_survived(tmp_path: Path, own: OwnRedis) -> None:
+    own.start()
+    path = tmp_path / "workers.toml"
+    path.write_text("[server]\nlease = 2\n")
+    with serving(tmp_path, own.url, "", CODE, "--config", str(path)) as server:
+        server.push("q", job("wait"))
+        server.wait_for_notes(1, "start")
+        server.redis.flushall()
+        (tmp_path / "finish").touch()
+        server.wait_for_event("job.not_ours")
+        wait_for(lambda: _leases(server) == 1, message="registered again")
+        server.push("q", job("after"))
+        server.wait_for_notes(1, "end", "after")
+        assert server.stop() == 0
+
+
+def test_a_queue_of_the_wrong_type_does_not_stop_the_others(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    code = (
+        CODE
+        + """
+@worker.process("other", concurrency=1)
+def other(message):
+    note("other", *message.args)
+"""
+    )
+    with serving(tmp_path, redis_url, namespace, code) as server:
+        server.redis.set(server.keys.queue("q"), "no list")
+        server.wait_for_event("queue.broken", queue="q")
+        server.push("other", job(1))
+        server.wait_for_notes(1, "other")
+        server.redis.delete(server.keys.queue("q"))
+        server.push("q", job("mended"))
+        server.wait_for_notes(1, "end", "mended", timeout=30)
+        assert server.events("redis.down") == []
+        assert server.stop() == 0
+
+
+def test_full_memory_lets_running_jobs_settle(tmp_path: Path, own: OwnRedis) -> None:
+    own.start()
+    with serving(tmp_path, own.url, "", CODE) as server:
+        server.push("q", job("wait", 1), job("wait", 2), job("n", 3), job("n", 4))
+        server.wait_for_notes(2, "start")
+        server.redis.config_set("maxmemory", 1)
+        (tmp_path / "finish").touch()
+        server.wait_for_notes(4, "end")
+        wait_for(lambda: not server.inprogress("q"), message="settled while full")
+        server.redis.config_set("maxmemory", 0)
+        server.push("q", job("n", 5))
+        server.wait_for_notes(1, "end", "n", 5)
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0

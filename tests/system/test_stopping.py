@@ -1,0 +1,189 @@
+"""Stopping: nothing is lost, nothing is left behind, whatever the signals and their order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import ServerProcess, serving
+from tests.support import process_alive, wait_for
+
+CODE = """
+@worker.process("q", concurrency=2)
+def handle(message):
+    key, seconds = message.args
+    note("start", key, message.attempt)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not Path(__file__).with_name("finish").exists():
+        time.sleep(0.01)
+    note("end", key)
+"""
+
+
+def config(folder: Path, text: str) -> str:
+    path = folder / "workers.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def job(key: str, seconds: float) -> dict[str, object]:
+    return {"class": "Any", "args": [key, seconds], "jid": key}
+
+
+def clean(server: ServerProcess) -> bool:
+    """No key is left that speaks of a living server; the tombstone of a recovered one has a TTL."""
+    left = [
+        key
+        for key in server.redis.scan_iter(f"{server.keys.namespace}pyworkers:*")
+        if server.redis.ttl(key) < 0 or b":recovered:" not in key
+    ]
+    lists = list(server.redis.scan_iter(f"{server.keys.namespace}*:inprogress"))
+    return left == [] and lists == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_running_jobs_finish_before_the_server_ends(
+    tmp_path: Path, redis_url: str, namespace: str, number: int
+) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        server.push("q", job("a", 60), job("b", 60), job("c", 60))
+        server.wait_for_notes(2, "start")
+        tree = server.tree()
+        server.signal(number)
+        server.wait_for_event("manager.state", state="quiet")
+        (tmp_path / "finish").touch()
+        assert server.wait() == 0
+        assert sorted(note[2] for note in server.ledger() if note[1] == "end") == ["a", "b"]
+        assert server.waiting("q") == 1
+        assert clean(server)
+        assert not [pid for pid in tree if process_alive(pid)]
+
+
+def test_jobs_past_the_deadline_are_given_back_in_order_and_run_elsewhere(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    options = ("--config", config(tmp_path, "[server]\nshutdown_timeout = 0.3\n"))
+    with serving(tmp_path, redis_url, namespace, CODE, *options) as server:
+        jobs = [json.dumps(job(key, 60)).encode() for key in "abc"]
+        for raw in jobs:
+            server.push("q", raw)
+        server.wait_for_notes(2, "start")
+        pids = {note[0] for note in server.ledger()}
+        assert server.stop() == 0
+        assert server.redis.lrange(server.keys.queue("q"), 0, -1) == list(reversed(jobs))
+        assert clean(server)
+        assert not [pid for pid in pids if process_alive(pid)]
+        assert server.redis.get(server.keys.stat("processed")) is None
+
+        (tmp_path / "finish").touch()
+        server.start()
+        ends = server.wait_for_notes(3, "end")
+        assert {note[2] for note in ends} == {"a", "b", "c"}
+        assert {note[3] for note in server.ledger() if note[1] == "start"} == {0}
+        assert server.stop() == 0
+
+
+def test_many_signals_are_one_clean_stop(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        server.push("q", job("a", 60))
+        server.wait_for_notes(1, "start")
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
+            os.killpg(server.pid, number)
+        server.wait_for_event("manager.state", state="quiet")
+        (tmp_path / "finish").touch()
+        assert server.wait() == 0
+        assert [note[2] for note in server.ledger() if note[1] == "end"] == ["a"]
+        assert len(server.events("server.stopping")) == 1
+        assert clean(server)
+
+
+def test_a_quiet_server_fetches_nothing_and_its_jobs_finish(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        server.push("q", job("a", 60))
+        server.wait_for_notes(1, "start")
+        server.signal(signal.SIGTSTP)
+        server.wait_for_event("manager.state", state="quiet")
+        server.push("q", job("b", 0))
+        (tmp_path / "finish").touch()
+        server.wait_for_event("job.done", jid="a")
+        wait_for(lambda: not server.inprogress("q"), message="settled")
+        assert server.waiting("q") == 1
+        assert server.stop() == 0
+        assert [note[2] for note in server.ledger() if note[1] == "start"] == ["a"]
+
+
+def test_an_idle_server_stops_at_once_though_a_fetch_is_blocked(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        wait_for(lambda: _blocked(server), message="a blocking fetch")
+        server.signal(signal.SIGTERM)
+        assert server.wait(timeout=2) == 0
+
+
+def _blocked(server: ServerProcess) -> bool:
+    return any(client["cmd"] == "brpoplpush" for client in server.redis.client_list())
+
+
+def test_the_jobs_of_a_killed_server_run_on_another_once_each(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    short = ("--config", config(tmp_path, "[server]\nlease = 2\n"))
+    with serving(tmp_path, redis_url, namespace, CODE, *short) as dead:
+        dead.push("q", job("a", 60), job("b", 60))
+        dead.wait_for_notes(2, "start")
+        tree = dead.tree()
+        os.kill(dead.pid, signal.SIGKILL)
+        dead.wait()
+        wait_for(lambda: not any(map(process_alive, tree)), timeout=2, message="its tree is gone")
+        assert len(dead.inprogress("q")) == 2
+        (tmp_path / "finish").touch()
+        heir = ServerProcess(tmp_path, redis_url, namespace, *short)
+        try:
+            heir.start()
+            heir.wait_for_event("process.recovered", jobs=2)
+            ends = heir.wait_for_notes(2, "end")
+            assert {note[2] for note in ends} == {"a", "b"}
+            assert {note[3] for note in heir.ledger() if note[1] == "start"} == {0}
+            wait_for(lambda: not heir.inprogress("q"), message="settled")
+            assert heir.stop() == 0
+            assert len(heir.ledger()) == 6
+        finally:
+            heir.kill()
+
+
+def test_a_server_that_was_stopped_for_too_long_kills_its_workers_and_goes_on(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    short = ("--config", config(tmp_path, "[server]\nlease = 2\n"))
+    with serving(tmp_path, one_redis_url, namespace, CODE, *short) as sleeper:
+        sleeper.push("q", job("a", 60))
+        sleeper.wait_for_notes(1, "start")
+        [[first_pid, *_]] = sleeper.ledger()
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        heir = ServerProcess(tmp_path, one_redis_url, namespace, *short)
+        try:
+            heir.start()
+            heir.wait_for_event("process.recovered", jobs=1)
+            heir.wait_for_notes(2, "start", "a")
+            os.kill(sleeper.pid, signal.SIGCONT)
+            sleeper.wait_for_event("lease.lost")
+            wait_for(lambda: not process_alive(first_pid), message="the sleeper's worker is killed")
+            (tmp_path / "finish").touch()
+            heir.wait_for_notes(1, "end", "a")
+            sleeper.push("q", job("b", 0), job("c", 0))
+            sleeper.wait_for_notes(3, "end")
+            assert heir.stop() == 0
+            sleeper.push("q", job("d", 0))
+            sleeper.wait_for_notes(1, "end", "d")
+            assert sleeper.stop() == 0
+            assert len([note for note in sleeper.ledger() if note[1:3] == ["end", "a"]]) == 1
+            assert clean(sleeper)
+        finally:
+            heir.kill()

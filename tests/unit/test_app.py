@@ -1,0 +1,486 @@
+"""Worker: what can be declared, and what is refused at once."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pyworkers.app import Job, Worker
+from pyworkers.errors import BadArgumentError, DeclarationError, UnknownJobError
+from pyworkers.message import Message
+from pyworkers.retry import Policy
+from pyworkers.testing import Fake, fake
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker()
+
+
+@pytest.fixture
+def queue() -> Iterator[Fake]:
+    with fake() as collected:
+        yield collected
+
+
+def message(*args: Any) -> Message:
+    raw = json.dumps({"class": "x", "args": args}).encode()
+    return Message.parse(raw, "q", lambda: "j1")
+
+
+# --- process ------------------------------------------------------------------------------------------------
+
+
+def test_a_process_handler_owns_its_queue(worker: Worker) -> None:
+    seen: list[Message] = []
+
+    @worker.process("myqueue", concurrency=3, timeout=5, backtrace=2)
+    def handle(message: Message) -> None:
+        seen.append(message)
+
+    handler = worker.lookup("myqueue", "Whatever")
+    assert (handler.name, handler.queue, handler.kind, handler.timeout) == ("handle", "myqueue", "process", 5)
+    assert handler.policy == Policy(retry=0, dead=True, backtrace=2)
+    job = message(1)
+    handler.run(job)
+    handle(job)
+    assert seen == [job, job]
+
+
+def test_a_timeout_of_zero_is_none(worker: Worker) -> None:
+    worker.process("q", timeout=0)(lambda message: None)
+    assert worker.lookup("q", "x").timeout is None
+
+
+# --- job ----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_found_by_its_class_whatever_the_queue(worker: Worker) -> None:
+    @worker.job(queue="mail")
+    def send(user_id: int, subject: str) -> str:
+        return f"{user_id}: {subject}"
+
+    handler = worker.lookup("elsewhere", "send")
+    assert (handler.name, handler.queue, handler.kind, handler.policy) == ("send", "mail", "job", Policy())
+    assert handler.run(message(7, "hello")) == "7: hello"
+
+
+def test_a_class_that_nobody_declared(worker: Worker) -> None:
+    worker.process("other")(lambda message: None)
+    with pytest.raises(UnknownJobError, match=r"no handler for the class 'os\.system' of the queue 'q'"):
+        worker.lookup("q", "os.system")
+
+
+def test_a_job_is_still_the_function(worker: Worker) -> None:
+    @worker.job
+    def add(a: int, b: int = 2) -> int:
+        """Add."""
+        return a + b
+
+    assert (add(1), add(1, b=5), add.__name__, add.__doc__, add.name) == (3, 6, "add", "Add.", "add")
+    assert isinstance(add, Job)
+    assert add.queue == "default"
+
+
+def test_the_envelope_carries_what_differs_from_the_default(worker: Worker, queue: Fake) -> None:
+    @worker.job(retry=5, dead=False, backtrace=10, tags=["x"], timeout=30)
+    def one() -> None: ...
+
+    @worker.job()
+    def two() -> None: ...
+
+    one.enqueue()
+    two.enqueue()
+    own = [
+        {k: v for k, v in job.data.items() if k not in ("jid", "created_at", "enqueued_at")}
+        for job in queue.jobs
+    ]
+    assert own == [
+        {
+            "retry": 5,
+            "queue": "default",
+            "class": "one",
+            "args": [],
+            "backtrace": 10,
+            "dead": False,
+            "tags": ["x"],
+        },
+        {"retry": True, "queue": "default", "class": "two", "args": []},
+    ]
+
+
+def declare_several(worker: Worker) -> Job[..., Any]:
+    @worker.job
+    def several(a: int, b: int = 1, *rest: int, c: int = 9, **more: int) -> None: ...
+
+    return several
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "stored"),
+    [
+        ((1,), {}, [1]),
+        ((1, 2), {}, [1, 2]),
+        ((1, 2, 3, 4), {}, [1, 2, 3, 4]),
+        ((), {"a": 5}, [5]),
+        ((), {"b": 6, "a": 5}, [5, 6]),
+    ],
+)
+def test_arguments_by_name_are_stored_by_place(
+    worker: Worker, queue: Fake, args: tuple[int, ...], kwargs: dict[str, int], stored: list[int]
+) -> None:
+    declare_several(worker).enqueue(*args, **kwargs)
+    assert queue.jobs[0].args == stored
+
+
+def test_a_gap_before_an_argument_by_name_takes_the_default(worker: Worker, queue: Fake) -> None:
+    @worker.job
+    def job(a: int, b: str = "b", c: str = "c", d: str = "d") -> None: ...
+
+    job.enqueue(1, c="x")
+    assert queue.jobs[0].args == [1, "b", "x"]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {}, r"several\(\): missing a required argument: 'a'"),
+        ((1,), {"a": 2}, r"several\(\): multiple values for argument 'a'"),
+        ((1,), {"c": 2}, r"several\(\): 'c' can only be given by name, and a job carries .* without names"),
+        ((1,), {"z": 2}, r"several\(\): 'more' can only be given by name"),
+    ],
+)
+def test_wrong_arguments_fail_in_the_caller(
+    worker: Worker, queue: Fake, args: tuple[int, ...], kwargs: dict[str, int], message: str
+) -> None:
+    job = declare_several(worker)
+    with pytest.raises(TypeError, match=message):
+        job.enqueue(*args, **kwargs)
+    assert queue.jobs == []
+
+
+def test_too_many_arguments_fail_in_the_caller(worker: Worker, queue: Fake) -> None:
+    @worker.job
+    def one(a: int) -> None: ...
+
+    enqueue: Callable[..., str] = one.enqueue
+    with pytest.raises(TypeError, match=r"one\(\): too many positional arguments"):
+        enqueue(1, 2)
+    with pytest.raises(TypeError, match=r"one\(\): too many"):
+        one.enqueue_bulk([(1,), (1, 2)])
+    with pytest.raises(BadArgumentError, match=r"args_list\[1\] is a str"):
+        one.enqueue_bulk([(1,), "x"])
+    queue.assert_none()
+
+
+def test_enqueue_in_and_at_and_bulk(worker: Worker, queue: Fake) -> None:
+    @worker.job(queue="mail")
+    def send(delay: int) -> None: ...
+
+    jids = [send.enqueue_in(60, 1), send.enqueue_at(4e9, delay=2), *send.enqueue_bulk((n,) for n in (3, 4))]
+    assert [(job.jid, job.queue, job.args) for job in queue.jobs] == [
+        (jid, "mail", [n]) for n, jid in enumerate(jids, start=1)
+    ]
+    due = [job.at for job in queue.jobs]
+    assert due[1:] == [4e9, None, None]
+    assert due[0] is not None
+    assert due[0] - queue.jobs[0].data["created_at"] == pytest.approx(60, abs=1)
+
+
+def test_options_make_another_job_and_leave_the_first_alone(worker: Worker, queue: Fake) -> None:
+    @worker.job(queue="mail", retry=5)
+    def send(n: int) -> None: ...
+
+    send.options(queue="slow", retry=False, tags=["x"]).enqueue(1)
+    send.options(dead=False).enqueue(2)
+    send.enqueue(3)
+    found = [(job.queue, job.data["retry"], job.data.get("tags"), job.data.get("dead")) for job in queue.jobs]
+    assert found == [("slow", False, ["x"], None), ("mail", 5, None, False), ("mail", 5, None, None)]
+
+
+@pytest.mark.parametrize("options", [{"queue": "a b"}, {"retry": -1}, {"delay": 5}, {"at": 5}, {"tags": "x"}])
+def test_options_are_checked(worker: Worker, options: dict[str, Any]) -> None:
+    job = worker.job(name="x")(lambda: None)
+    with pytest.raises(BadArgumentError):
+        job.options(**options)
+
+
+def test_a_worker_enqueues_like_a_client(worker: Worker, queue: Fake) -> None:
+    worker.enqueue("myqueue", "Add", [1, 2], retry=3, tags=["x"])
+    worker.enqueue_in(60, "myqueue", "Add")
+    worker.enqueue_at(4e9, "myqueue", "Add")
+    worker.enqueue_bulk("myqueue", "Add", [[1], [2]])
+    assert [job.args for job in queue.jobs] == [[1, 2], [], [], [1], [2]]
+    assert {(job.queue, job.job_class, job.worker) for job in queue.jobs} == {("myqueue", "Add", worker)}
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+async def async_function() -> None: ...
+
+
+async def async_generator() -> Any:
+    yield 1
+
+
+def generator() -> Any:
+    yield 1
+
+
+class AsyncCall:
+    async def __call__(self) -> None: ...
+
+
+class Plain:
+    def method(self) -> None: ...
+
+    def __call__(self, *args: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (async_function, "is async"),
+        (async_generator, "is async"),
+        (AsyncCall(), "is async"),
+        (functools.partial(async_function), "is async"),
+        (functools.partial(functools.partial(AsyncCall())), "is async"),
+        (generator, "is a generator function"),
+        (Plain, "is the class Plain"),
+        (Plain.method, "is a method of Plain"),
+        (staticmethod(len), "is a staticmethod, not a function"),
+        (5, "is a int, not a function"),
+    ],
+)
+def test_what_is_no_plain_function_is_refused_everywhere(worker: Worker, function: Any, message: str) -> None:
+    for declare in (
+        worker.job(name="x"),
+        worker.process("q"),
+        worker.middleware,
+        worker.on_startup,
+        worker.on_exhausted,
+    ):
+        with pytest.raises(DeclarationError, match=message):
+            declare(function)
+    assert worker.manifest()["queues"] == {}
+
+
+def test_hooks_of_a_handler_are_checked(worker: Worker) -> None:
+    for option in ("retry_in", "on_exhausted"):
+        arguments: dict[str, Any] = {option: async_function}
+        with pytest.raises(DeclarationError, match=f"{option} of x is async"):
+            worker.job(name="x", **arguments)(lambda: None)
+    with pytest.raises(DeclarationError, match="middleware of x is async"):
+        worker.job(name="x", middleware=[async_function])(lambda: None)  # type: ignore[list-item]
+    with pytest.raises(DeclarationError, match="middleware is a list"):
+        worker.job(middleware=lambda message, call_next: None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "function", [lambda: None, functools.partial(print), Plain()], ids=["lambda", "partial", "object"]
+)
+def test_a_job_without_a_name_needs_one(worker: Worker, function: Any) -> None:
+    with pytest.raises(DeclarationError, match='has no name of its own\ngive it one: name="…"'):
+        worker.job(function)
+    assert worker.job(name="x")(function).name == "x"
+
+
+def test_a_bound_method_can_be_a_job(worker: Worker) -> None:
+    assert worker.job(Plain().method).name == "method"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"queue": "a b"}, "'a b' cannot be a queue"),
+        ({"name": "a|b"}, "cannot be a job class"),
+        ({"retry": -1}, "retry is True, False or a number of retries, not -1"),
+        ({"retry": "5"}, "retry is True, False"),
+        ({"retry": None}, "retry is True, False"),
+        ({"backtrace": "x"}, "backtrace is"),
+        ({"dead": None}, "dead is True or False"),
+        ({"concurrency": 0}, "concurrency is from 1, not 0"),
+        ({"concurrency": True}, "concurrency is from 1"),
+        ({"timeout": -1}, "timeout is in seconds"),
+        ({"timeout": "30"}, "timeout is in seconds"),
+        ({"timeout": float("nan")}, "timeout is in seconds"),
+        ({"tags": "x"}, "tags must be a list of strings"),
+    ],
+)
+def test_bad_options_of_a_job(worker: Worker, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        worker.job(**{"name": "x", **options})(lambda: None)
+
+
+def test_a_process_handler_takes_one_argument(worker: Worker) -> None:
+    with pytest.raises(DeclarationError, match="must take one argument, the message"):
+        worker.process("q")(lambda: None)  # type: ignore[arg-type, misc]
+    worker.process("q")(lambda message, extra=None: None)
+
+
+def test_process_needs_a_queue(worker: Worker) -> None:
+    with pytest.raises(DeclarationError, match=r"needs the name of a queue\n@worker\.process"):
+        worker.process(lambda message: None)  # type: ignore[arg-type]
+
+
+def test_a_keyword_only_parameter_needs_a_default(worker: Worker) -> None:
+    def job(a: int, *, b: int) -> None: ...
+
+    with pytest.raises(DeclarationError, match="keyword-only parameter 'b' without a default"):
+        worker.job(job)
+
+
+def test_a_queue_has_one_owner(worker: Worker) -> None:
+    worker.process("q")(lambda message: None)
+    worker.job(queue="jobs", name="one")(lambda: None)
+    with pytest.raises(DeclarationError, match="the queue 'q' belongs to"):
+        worker.process("q")(lambda message: None)
+    with pytest.raises(DeclarationError, match="the queue 'q' belongs to"):
+        worker.job(queue="q", name="two")(lambda: None)
+    with pytest.raises(DeclarationError, match="the queue 'jobs' has the job one"):
+        worker.process("jobs")(lambda message: None)
+
+
+def test_two_jobs_of_one_name(worker: Worker) -> None:
+    worker.job(name="same")(lambda: 1)
+    with pytest.raises(
+        DeclarationError, match=r'two jobs are named \'same\'\ngive one another name: .*name="…"'
+    ):
+        worker.job(name="same", queue="other")(lambda: 2)
+
+
+def test_a_job_is_not_declared_twice(worker: Worker) -> None:
+    job = worker.job(name="x")(lambda: None)
+    for declare in (worker.job(name="y"), worker.process("q")):
+        with pytest.raises(DeclarationError, match="is a job already"):
+            declare(job)
+
+
+# --- cron, hooks, manifest ----------------------------------------------------------------------------------
+
+
+def test_cron_stacks_on_a_job(worker: Worker) -> None:
+    @worker.cron("*/5 * * * *", timezone="Europe/Paris", misfire="all", grace=60, args=[1])
+    @worker.cron("@daily", name="daily")
+    @worker.job(queue="low", retry=2)
+    def sweep(n: int = 0) -> int:
+        return n
+
+    assert sweep(3) == 3
+    assert worker.manifest()["cron"] == [
+        {
+            "name": "daily",
+            "schedule": "@daily",
+            "queue": "low",
+            "class": "sweep",
+            "args": [],
+            "timezone": "UTC",
+            "misfire": "once",
+            "grace": 300.0,
+            "options": {"retry": 2},
+        },
+        {
+            "name": "sweep",
+            "schedule": "*/5 * * * *",
+            "queue": "low",
+            "class": "sweep",
+            "args": [1],
+            "timezone": "Europe/Paris",
+            "misfire": "all",
+            "grace": 60,
+            "options": {"retry": 2},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "options", "message"),
+    [
+        ("* * * *", {}, "schedule: .*is not a cron line"),
+        ("61 * * * *", {}, "schedule"),
+        ("* * * * *", {"timezone": "Europe/Pari"}, "timezone: .*did you mean Europe/Paris"),
+        ("* * * * *", {"misfire": "never"}, "misfire is one of skip, once, all"),
+        ("* * * * *", {"grace": -1}, "grace is in seconds from 0"),
+        ("* * * * *", {"grace": float("nan")}, "grace is in seconds"),
+        ("* * * * *", {"name": ""}, "name"),
+        ("* * * * *", {"args": [{1}]}, "args: must be JSON values"),
+        ("* * * * *", {"args": [1, 2]}, "too many positional arguments"),
+        ("* * * * *", {"args": "x"}, "args is a list, not a str"),
+    ],
+)
+def test_bad_cron_entries(worker: Worker, schedule: str, options: dict[str, Any], message: str) -> None:
+    @worker.job
+    def sweep(n: int = 0) -> None: ...
+
+    with pytest.raises(DeclarationError, match=message):
+        worker.cron(schedule, **options)(sweep)
+    assert worker.cron_entries == []
+
+
+def test_two_entries_of_one_job_need_names(worker: Worker) -> None:
+    job = worker.cron("@daily")(worker.job(name="sweep")(lambda: None))
+    with pytest.raises(DeclarationError, match=r"two cron entries are named \'sweep\'\ntell them apart"):
+        worker.cron("@hourly")(job)
+
+
+def test_cron_below_job_is_refused(worker: Worker) -> None:
+    with pytest.raises(DeclarationError, match=r"cron must stand above @worker\.job"):
+        worker.cron("@daily")(lambda: None)  # type: ignore[arg-type]
+
+
+def test_hooks_and_links_are_kept_in_order_and_stay_functions(worker: Worker) -> None:
+    def first() -> int:
+        return 1
+
+    def second() -> None: ...
+
+    assert worker.on_startup(first) is first
+    worker.on_startup(second)
+    assert worker.hooks("on_startup") == (first, second)
+    assert worker.hooks("during_drain") == ()
+    assert worker.middleware(lambda message, call_next: None) is worker.links[0]
+
+
+def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
+    worker.process("myqueue", concurrency=3, retry=2, dead=False, timeout=7)(lambda message: None)
+    worker.job(queue="mail", concurrency=2, name="a", on_exhausted=lambda message, error: None)(lambda: None)
+    worker.job(queue="mail", concurrency=4, name="b", retry=False)(lambda: None)
+    worker.job(queue="mail", name="c", timeout=9)(lambda: None)
+    worker.job(name="d")(lambda: None)
+    worker.during_drain(lambda: None)
+    manifest = worker.manifest()
+    assert json.loads(json.dumps(manifest)) == manifest
+    assert manifest["queues"] == {
+        "myqueue": {
+            "kind": "process",
+            "concurrency": 3,
+            "retry": 2,
+            "dead": False,
+            "timeout": 7,
+            "exhausted_hook": False,
+        },
+        "mail": {"kind": "job", "concurrency": 4},
+        "default": {"kind": "job", "concurrency": None},
+    }
+    assert manifest["jobs"]["a"] == {
+        "queue": "mail",
+        "retry": True,
+        "dead": True,
+        "timeout": None,
+        "exhausted_hook": True,
+    }
+    assert [manifest["jobs"][name]["retry"] for name in "bcd"] == [False, True, True]
+    assert manifest["jobs"]["c"]["timeout"] == 9
+    assert manifest["hooks"]["during_drain"] == 1
+    assert manifest["hooks"]["on_startup"] == 0
+
+
+def test_a_global_exhaustion_hook_is_for_every_job(worker: Worker) -> None:
+    worker.process("q")(lambda message: None)
+    worker.on_exhausted(lambda message, error: None)
+    assert worker.manifest()["queues"]["q"]["exhausted_hook"] is True

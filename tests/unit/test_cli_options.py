@@ -1,0 +1,112 @@
+"""The shared options: where the configuration comes from, and what the ``config`` commands say of it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pyworkers.cli import main
+from pyworkers.cli.options import Source
+from pyworkers.config import RedisConfig, render
+from pyworkers.errors import ConfigError, RedisUnavailableError
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYWORKERS_CONFIG", "PYWORKERS_REDIS__URL", "PYWORKERS_REDIS__NAMESPACE", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "workers.toml"
+    path.write_text('[redis]\nurl = "redis://file:6379/0"\nnamespace = "file:"\n')
+    return path
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+def shown(*words: str) -> RedisConfig:
+    """``[redis]`` as ``config show`` prints it."""
+    result = run("config", "show", *words)
+    assert result.exit_code == 0, result.stderr
+    return RedisConfig(**tomllib.loads(result.output)["redis"])
+
+
+@pytest.mark.parametrize("option", ["-c", "--config"])
+def test_the_file_is_given_by_option(option: str, file: Path) -> None:
+    assert shown(option, str(file)) == RedisConfig(url="redis://file:6379/0", namespace="file:")
+
+
+def test_the_file_is_given_by_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYWORKERS_CONFIG", str(file))
+    assert shown() == RedisConfig(url="redis://file:6379/0", namespace="file:")
+
+
+def test_options_win_over_the_environment_and_that_over_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYWORKERS_REDIS__URL", "redis://env:6379/0")
+    monkeypatch.setenv("PYWORKERS_REDIS__NAMESPACE", "env:")
+    found = shown("-c", str(file), "--url", "redis://option:6379/0")
+    assert found == RedisConfig(url="redis://option:6379/0", namespace="env:")
+    assert shown("-c", str(file), "--namespace", "option:").namespace == "option:"
+
+
+def test_a_command_may_override_further_keys(file: Path) -> None:
+    config = Source(file, None, None).load({"app": "tasks:worker", "log.level": "debug"})
+    assert (config.app, config.log.level, config.redis.namespace) == ("tasks:worker", "debug", "file:")
+
+
+def test_show_prints_all_that_is_in_effect_without_passwords(file: Path) -> None:
+    file.write_text(
+        '[redis]\nurl = "redis://me:hunter2@file/0"\npassword = "hunter3"\n[queues.a]\nconcurrency = 3\n'
+    )
+    result = run("config", "show", "-c", str(file))
+    assert result.output == render(Source(file, None, None).load())
+    assert "me:***@file" in result.output
+    assert "hunter" not in result.output
+    assert tomllib.loads(result.output)["queues"] == {"a": {"concurrency": 3}}
+
+
+def test_check_says_ok_and_which_file(file: Path) -> None:
+    result = run("config", "check", "-c", str(file))
+    assert (result.exit_code, result.output) == (0, f"ok: {file}\n")
+
+
+def test_check_without_a_file_says_what_it_has_checked() -> None:
+    assert run("config", "check").output == "ok: no file, only environment and defaults\n"
+
+
+@pytest.mark.parametrize(
+    "command", [["config", "check"], ["config", "show"], ["stats"], ["enqueue", "q", "C"]]
+)
+def test_a_wrong_file_ends_every_command_with_2_and_the_line(command: list[str], file: Path) -> None:
+    file.write_text('[redis]\n\nulr = "redis://x"\n')
+    result = run(*command, "-c", str(file))
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: {file}:3: unknown key redis.ulr\ndid you mean redis.url?\n"
+    assert result.stdout == ""
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    result = run("config", "check", "-c", str(tmp_path / "no.toml"))
+    assert (result.exit_code, result.stderr) == (2, f"Error: {tmp_path / 'no.toml'}: there is no such file\n")
+
+
+def test_a_bad_url_on_the_command_line_is_an_error_of_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"command line: redis\.url: 'ftp://x' is none of"):
+        Source(None, "ftp://x", None).redis()
+
+
+def test_an_embedded_server_that_does_not_run_is_reported_with_how_to_start_it(tmp_path: Path) -> None:
+    with pytest.raises(RedisUnavailableError) as caught:
+        Source(None, f"embedded:{tmp_path / 'redis'}", None).redis()
+    assert caught.value.message == f"no embedded server answers in {tmp_path / 'redis'}"
+    assert "Start `pyworkers run` with the same configuration" in caught.value.hint
+    assert not (tmp_path / "redis").exists()

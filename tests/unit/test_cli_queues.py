@@ -1,0 +1,105 @@
+"""What ``stats`` and ``queues`` make of what they read; that they read the right keys is in tests/system."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pyworkers import api
+from pyworkers.api import Queue, Stats
+from pyworkers.cli import main
+from pyworkers.store.reader import Overview, QueueView
+
+NOW = 1_795_225_197.5
+
+
+@pytest.fixture
+def redis_holds(monkeypatch: pytest.MonkeyPatch):
+    """Let Redis hold these queues."""
+
+    def hold(*queues: QueueView) -> None:
+        seen = Overview(120, 7, 3, 4, 5, 2, list(queues))
+        monkeypatch.setattr(api, "overview", lambda config: seen)
+        monkeypatch.setattr("time.time", lambda: NOW)
+
+    return hold
+
+
+def run(*words: str) -> Result:
+    result = CliRunner().invoke(main, [*words, "--url", "redis://127.0.0.1:1/0"])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def job(enqueued_at: object) -> bytes:
+    return json.dumps({"class": "Add", "args": [], "enqueued_at": enqueued_at}).encode()
+
+
+def test_stats_add_up_the_queues(redis_holds) -> None:
+    redis_holds(QueueView("a", 10, 1, None), QueueView("b", 20, 2, None))
+    expected = {
+        "processed": 120,
+        "failed": 7,
+        "enqueued": 30,
+        "busy": 3,
+        "scheduled": 3,
+        "retries": 4,
+        "dead": 5,
+        "processes": 2,
+    }
+    assert json.loads(run("stats", "--json").output) == expected
+    assert Stats.fetch(None) == Stats(**expected)
+
+
+def test_stats_are_aligned(redis_holds) -> None:
+    redis_holds(QueueView("a", 10, 1, None))
+    assert run("stats").output.splitlines()[:3] == ["processed  120", "failed       7", "enqueued    10"]
+
+
+def test_queues_are_aligned_columns_with_units(redis_holds) -> None:
+    redis_holds(QueueView("default", 1234, 2, job(NOW - 90.26)), QueueView("m", 0, 0, None))
+    assert run("queues").output.splitlines() == [
+        "queue    size  latency (s)  in progress",
+        "default  1234         90.3            2",
+        "m           0          0.0            0",
+    ]
+
+
+def test_queues_as_json(redis_holds) -> None:
+    redis_holds(QueueView("default", 1234, 2, job(NOW - 90.25)))
+    assert json.loads(run("queues", "--json").output) == [
+        {"name": "default", "size": 1234, "latency_s": 90.25, "in_progress": 2}
+    ]
+
+
+def test_no_queue_is_said_so_and_is_an_empty_list(redis_holds) -> None:
+    redis_holds()
+    assert run("queues").output == "No queues: nothing has been enqueued yet, and no server runs.\n"
+    assert json.loads(run("queues", "--json").output) == []
+
+
+def test_the_name_of_a_queue_cannot_control_the_terminal(redis_holds) -> None:
+    redis_holds(QueueView("a\x1b[2Jb", 1, 0, None))
+    assert run("queues").output.splitlines()[1].split() == [r"'a\x1b[2Jb'", "1", "0.0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "latency_s"),
+    [
+        (job(NOW - 60), 60.0),
+        (job(int((NOW - 60) * 1000)), 60.0),
+        (job("2026-11-21T01:38:57.5Z"), 60.0),
+        (job(NOW + 60), 0.0),
+        (job(None), 0.0),
+        (b'{"class":"Add"}', 0.0),
+        (b"no job", 0.0),
+        (b"\xff", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_the_latency_is_the_age_of_the_next_job(raw: bytes | None, latency_s: float, redis_holds) -> None:
+    redis_holds(QueueView("default", 1, 0, raw))
+    [queue] = Queue.all(None)
+    assert queue.latency_s(NOW) == pytest.approx(latency_s)

@@ -1,0 +1,177 @@
+"""Which server a client talks to, and what its errors become. No server is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from pyworkers.client import AsyncClient, Client
+from pyworkers.config_fields import RedisConfig
+from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.store.connection import config_for, connect, connect_async, errors_translated, translate
+
+DEFAULT = "redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("url", "namespace", "env", "expected"),
+    [
+        (None, None, {}, (DEFAULT, "", "")),
+        (None, None, {"REDIS_URL": "redis://a/1"}, ("redis://a/1", "", "")),
+        (None, None, {"REDIS_URL": "redis://a", "PYWORKERS_REDIS__URL": "redis://b"}, ("redis://b", "", "")),
+        (None, None, {"PYWORKERS_REDIS__URL": "", "REDIS_URL": "redis://a/1"}, ("redis://a/1", "", "")),
+        (None, None, {"PYWORKERS_REDIS__NAMESPACE": "app:"}, (DEFAULT, "app:", "")),
+        (None, "", {"PYWORKERS_REDIS__NAMESPACE": "app:"}, (DEFAULT, "", "")),
+        (None, None, {"PYWORKERS_REDIS__PASSWORD": "p"}, (DEFAULT, "", "p")),
+        ("redis://c", None, {"PYWORKERS_REDIS__PASSWORD": "p"}, ("redis://c", "", "")),
+        ("redis://c", None, {"PYWORKERS_REDIS__NAMESPACE": "app:"}, ("redis://c", "app:", "")),
+    ],
+)
+def test_the_configuration_of_a_client(
+    url: str | None, namespace: str | None, env: dict[str, str], expected: tuple[str, str, str]
+) -> None:
+    found = config_for(url, namespace, env)
+    assert (found.url, found.namespace, found.password) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "namespace", "message"),
+    [
+        ("http://x", None, "url 'http://x' is none of redis://"),
+        ("redis://:secret@host:port", None, "bad port"),
+        (5, None, "url must be a string, not int"),
+        (None, "app", "namespace must be empty or end with a colon"),
+    ],
+)
+def test_a_bad_configuration_is_refused_when_the_client_is_made(
+    url: Any, namespace: Any, message: str
+) -> None:
+    for client in (Client, AsyncClient):
+        with pytest.raises(ConfigError, match=message) as caught:
+            client(url, namespace=namespace)
+        assert "secret" not in str(caught.value)
+
+
+def test_the_environment_is_read_when_the_client_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYWORKERS_REDIS__URL", "redis://:secret@host/3")
+    monkeypatch.setenv("PYWORKERS_REDIS__NAMESPACE", "app:")
+    assert repr(Client()) == "Client('redis://:***@host/3', namespace='app:')"
+    assert AsyncClient.from_config(RedisConfig(url="redis://h")).config.url == "redis://h"
+
+
+_COMMON = {"host", "port", "path", "db", "username", "password", "protocol"}
+
+
+def options(url: str, **config: str) -> dict[str, Any]:
+    """What the blocking and the asyncio connections of a URL have in common."""
+    settings = RedisConfig(url=url, **config)
+    found = connect(settings).connection_pool.connection_kwargs
+    other = connect_async(settings).connection_pool.connection_kwargs
+    names = {name for name in found if name in _COMMON or name.startswith(("socket_", "ssl_"))}
+    assert {name: found[name] for name in names} == {name: other[name] for name in names}
+    assert found["retry"]._retries == other["retry"]._retries == 0
+    return found
+
+
+def test_the_options_of_a_connection() -> None:
+    found = options("redis://user:pa%40ss@host:7000/3")
+    expected = {"host": "host", "port": 7000, "db": 3, "username": "user", "password": "pa@ss", "protocol": 2}
+    expected |= {"socket_connect_timeout": 5.0, "socket_timeout": 10.0, "socket_keepalive": True}
+    assert expected.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("url", "login"),
+    [
+        ("redis://host", ("name", "word")),
+        ("redis://other:pass@host", ("other", "pass")),
+        ("redis://:pass@host", ("name", "pass")),
+        ("unix:///run/redis.sock", ("name", "word")),
+        ("rediss://other@host", ("other", "word")),
+        ("redis+sentinel://h/main", ("name", "word")),
+        ("redis+sentinel://other:pa%40ss@h/main", ("other", "pa@ss")),
+    ],
+)
+def test_the_url_goes_before_user_and_password(url: str, login: tuple[str, str]) -> None:
+    found = options(url, username="name", password="word")
+    assert (found["username"], found["password"]) == login
+
+
+def test_the_callers_options_go_before_the_defaults() -> None:
+    pool = connect(RedisConfig(), socket_timeout=1.5).connection_pool
+    assert pool.connection_kwargs["socket_timeout"] == 1.5
+
+
+def test_certificates_are_for_tls_alone() -> None:
+    files = {"ca_file": "ca.pem", "cert_file": "c.pem", "key_file": "k.pem"}
+    names = {"ssl_ca_certs": "ca.pem", "ssl_certfile": "c.pem", "ssl_keyfile": "k.pem"}
+    assert names.items() <= options("rediss://host", **files).items()
+    assert not names.keys() & options("redis://host", **files).keys()
+    assert not names.keys() & options("rediss://host").keys()
+
+
+def test_an_embedded_server_is_a_socket(tmp_path: Any) -> None:
+    assert options(f"embedded:{tmp_path}")["path"].endswith("valkey.sock")
+
+
+def test_a_sentinel_url() -> None:
+    url = "redis+sentinel://user:word@a:1,b,[::1]:3/main/2?sentinel_username=su&sentinel_password=s%40p"
+    for client in (connect(RedisConfig(url=url)), connect_async(RedisConfig(url=url))):
+        pool: Any = client.connection_pool
+        nodes = [node.connection_pool.connection_kwargs for node in pool.sentinel_manager.sentinels]
+        assert [(node["host"], node["port"]) for node in nodes] == [("a", 1), ("b", 26379), ("::1", 3)]
+        assert {(node["username"], node["password"], node["socket_timeout"]) for node in nodes} == {
+            ("su", "s@p", 10.0)
+        }
+        assert (pool.service_name, pool.connection_kwargs["db"], pool.connection_kwargs["username"]) == (
+            "main",
+            2,
+            "user",
+        )
+        assert {node["retry"]._retries for node in nodes} == {0}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis+sentinel://h", "redis+sentinel://:secret@/main", "redis+sentinel://h/main/x", "redis+sentinel://h,/main",
+     "redis://:secret@host/0?socket_timeout=soon"],
+)  # fmt: skip
+def test_a_url_that_cannot_be_used(url: str) -> None:
+    for make in (connect, connect_async):
+        with pytest.raises(ConfigError, match="cannot be used") as caught:
+            make(RedisConfig(url=url))
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (redis.ConnectionError("Error 111"), RedisUnavailableError, "Redis cannot be reached: Error 111"),
+        (ConnectionRefusedError(111, "no"), RedisUnavailableError, "Redis cannot be reached: [Errno 111] no"),
+        (redis.TimeoutError("late"), RedisUnavailableError, "Redis did not answer in time: late"),
+        (TimeoutError(), RedisUnavailableError, "Redis did not answer in time: TimeoutError"),
+        (redis.AuthenticationError("WRONGPASS"), RedisUnavailableError, "Redis refused the login: WRONGPASS"),
+        (redis.BusyLoadingError("loading"), RedisUnavailableError, "Redis is not ready: loading"),
+        (
+            redis.exceptions.OutOfMemoryError("command not allowed"),
+            StoreError,
+            "the server's memory is full (maxmemory): command not allowed",
+        ),
+        (redis.ResponseError("WRONGTYPE x"), StoreError, "WRONGTYPE x"),
+        (redis.ResponseError("Command # 2 (LPUSH q secret) of pipeline caused error: NO"), StoreError, "NO"),
+        (StoreError("ours"), StoreError, "ours"),
+    ],
+)
+def test_translate(error: Exception, kind: type[PyworkersError], text: str) -> None:
+    found = translate(error)
+    assert (type(found), str(found)) == (kind, text)
+
+
+def test_only_errors_of_redis_and_the_system_are_translated() -> None:
+    with pytest.raises(RedisUnavailableError) as caught, errors_translated():
+        raise redis.ConnectionError("gone")
+    assert isinstance(caught.value.__cause__, redis.ConnectionError)
+    with pytest.raises(KeyError), errors_translated():
+        raise KeyError("x")

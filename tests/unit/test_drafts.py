@@ -1,0 +1,230 @@
+"""Drafts: what a producer may ask for, and the bytes that come of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyworkers import drafts, envelope
+from pyworkers.drafts import batches, draft, moment, seconds
+from pyworkers.errors import BadArgumentError
+
+NOW = 1_795_225_197.5
+
+
+def payload(
+    args: Any = (1, 2), at: float | None = None, retry: bool | int | None = None, **options: Any
+) -> str:
+    return draft("mail", "Add", retry, options, at).job(args, NOW).payload.decode()
+
+
+def test_a_job_for_now() -> None:
+    assert payload(jid="j1") == (
+        '{"retry":true,"queue":"mail","class":"Add","args":[1,2],"jid":"j1",'
+        '"created_at":1795225197.5,"enqueued_at":1795225197.5}'
+    )
+
+
+def test_a_job_for_later_has_neither_at_nor_enqueued_at() -> None:
+    job = draft("mail", "Add", 3, {"tags": ("a",), "x": None, "jid": "j1"}, NOW + 60).job([], NOW)
+    assert job.payload.decode() == (
+        '{"retry":3,"queue":"mail","class":"Add","args":[],"tags":["a"],"x":null,"jid":"j1",'
+        '"created_at":1795225197.5}'
+    )
+    assert (job.queue, job.jid, job.at) == ("mail", "j1", NOW + 60)
+
+
+def test_a_whole_second_is_written_as_a_float() -> None:
+    assert b'"created_at":1795225197.0,' in draft("q", "A", None, {}).job((), 1795225197.0).payload
+
+
+def test_each_job_has_its_own_jid() -> None:
+    plan = draft("q", "A", None, {})
+    jobs = [plan.job((), NOW), plan.job((), NOW), *plan.jobs([(), (), ()], NOW)]
+    assert len({job.jid for job in jobs}) == 5
+    assert all(re.fullmatch("[0-9a-f]{24}", job.jid) for job in jobs)
+    assert [json.loads(job.payload)["jid"] for job in jobs] == [job.jid for job in jobs]
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text('aé"\\'),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(st.lists(json_values, max_size=4))
+def test_arguments_arrive_as_they_were_given(args: list[Any]) -> None:
+    assert json.loads(payload(args))["args"] == args
+
+
+def test_tuples_are_written_as_lists() -> None:
+    assert '"args":[1,[2,[3]]],' in payload((1, (2, (3,))))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("text", "args is a str, not a list or tuple"),
+        ({"a": 1}, "args is a dict, not a list or tuple"),
+        ({1}, "args is a set, not a list or tuple"),
+        (iter([1]), "args is a list_iterator, not a list or tuple"),
+        (None, "args is a NoneType, not a list or tuple"),
+        ([1, float("nan")], "args[1] is nan"),
+        (["\ud800"], "args[0] holds a lone surrogate"),
+        ([{1: 2}], "args[0] has the key 1"),
+        ([[b"x"]], "args[0][0] is a bytes"),
+        ([{"a": datetime(2026, 1, 1)}], "args[0]['a'] is a datetime"),
+        ([10**5000], "args cannot be written as JSON: Exceeds the limit"),
+    ],
+)
+def test_bad_arguments_are_refused_with_their_path(args: Any, message: str) -> None:
+    with pytest.raises(BadArgumentError) as caught:
+        payload(args)
+    assert caught.value.message.startswith(message)
+
+
+def test_a_job_that_no_worker_would_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "MAX_BYTES", 200)
+    payload(["x"])
+    with pytest.raises(BadArgumentError, match=r"args: a job of \d+ bytes; the limit is 200"):
+        payload(["x" * 100])
+
+
+def test_in_bulk_the_path_begins_with_the_place_in_the_list() -> None:
+    with pytest.raises(BadArgumentError, match=r"args_list\[1001\]\[0\] is a set"):
+        draft("q", "A", None, {}).jobs([[1], [{2}]], NOW, start=1000)
+
+
+def test_one_jid_cannot_be_given_to_many() -> None:
+    with pytest.raises(BadArgumentError, match="jid"):
+        draft("q", "A", None, {"jid": "x"}).jobs([[1]], NOW)
+
+
+@pytest.mark.parametrize(
+    ("queue", "job_class", "message"),
+    [
+        ("a b", "Add", "queue 'a b' cannot be a queue: a queue name has 1 to 128 characters"),
+        (5, "Add", "queue 5 cannot be a queue"),
+        ("q", "", "'' cannot be a job class"),
+        ("q", "A|B", "'A|B' cannot be a job class"),
+        ("q", 5, "5 cannot be a job class"),
+        ("q", "\ud800", "job_class holds a lone surrogate"),
+    ],
+)
+def test_queue_and_class_are_checked(queue: Any, job_class: Any, message: str) -> None:
+    with pytest.raises(BadArgumentError) as caught:
+        draft(queue, job_class, None, {})
+    assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retry": -1},
+        {"retry": "x"},
+        {"retry": 1.5},
+        {"tags": "a"},
+        {"tags": [1]},
+        {"retry_for": 1e9 + 1},
+        {"retry_for": True},
+        {"retry_queue": "a b"},
+        {"retry_queue": None},
+        {"backtrace": "yes"},
+        {"dead": 1},
+        {"timeout": 0},
+        {"timeout": float("inf")},
+        {"jid": ""},
+        {"jid": 5},
+        {"custom": {1}},
+        {"custom": float("nan")},
+        {"args": []},
+        {"class": "x"},
+        {"queue": "x"},
+        {"at": 1},
+        {"created_at": 1},
+        {"enqueued_at": 1},
+        {"failed_at": 1},
+        {"retry_count": 1},
+    ],
+)
+def test_options_that_are_refused(options: dict[str, Any]) -> None:
+    others = dict(options)
+    with pytest.raises(BadArgumentError):
+        draft("q", "A", others.pop("retry", None), others)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "tags": ["a"],
+            "retry_for": 1e9,
+            "retry_queue": "slow",
+            "backtrace": 10,
+            "dead": False,
+            "timeout": 0.5,
+        },
+        {"custom": {"nested": [1]}, "locale": "fr", "bid": None},
+    ],
+)
+def test_options_land_in_the_envelope(options: dict[str, Any]) -> None:
+    data = json.loads(payload(**options))
+    assert {name: data[name] for name in options} == options
+    assert list(data)[:4] == ["retry", "queue", "class", "args"]
+
+
+@pytest.mark.parametrize(
+    ("delay", "at", "due"),
+    [
+        (None, None, None),
+        (0, None, None),
+        (60, None, NOW + 60),
+        (0.25, None, NOW + 0.25),
+        (timedelta(minutes=1), None, NOW + 60),
+        (None, NOW, None),
+        (None, NOW - 5, None),
+        (None, NOW + 5, NOW + 5),
+        (None, datetime(2030, 1, 1, tzinfo=UTC), 1893456000.0),
+    ],
+)
+def test_the_moment_of_a_job(delay: Any, at: Any, due: float | None) -> None:
+    assert moment(delay, at, NOW) == due
+
+
+@pytest.mark.parametrize(
+    ("delay", "at"),
+    [(1, 1), (-1, None), (float("nan"), None), (float("inf"), None), (1e300, None), (None, "x")],
+)
+def test_moments_that_are_refused(delay: Any, at: Any) -> None:
+    with pytest.raises(BadArgumentError):
+        moment(delay, at, NOW)
+
+
+@pytest.mark.parametrize("delay", [None, True, "5", timedelta(seconds=-1)])
+def test_what_is_no_delay(delay: Any) -> None:
+    with pytest.raises(BadArgumentError, match="is no delay"):
+        seconds(delay)
+
+
+def test_batches_take_no_more_than_they_give() -> None:
+    taken: list[int] = []
+    parts = iter(batches((taken.append(n) or n for n in range(5)), 2))
+    assert next(parts) == [0, 1]
+    assert taken == [0, 1]
+    assert list(parts) == [[2, 3], [4]]
+    assert list(batches([], 2)) == []
+
+
+def test_a_draft_is_what_a_worker_reads() -> None:
+    assert envelope.decode(payload(["é"]).encode())["args"] == ["é"]

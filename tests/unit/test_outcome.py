@@ -1,0 +1,61 @@
+"""Outcomes: values that survive the pipe."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyworkers.outcome import DONE, REQUEUE, Fate, Loss, Outcome, Report
+
+outcomes = st.builds(
+    Outcome,
+    fate=st.sampled_from(Fate),
+    at=st.floats(allow_nan=False),
+    payload=st.binary(max_size=20),
+    failed=st.booleans(),
+    crashed=st.booleans(),
+)
+
+
+@given(
+    outcomes.filter(lambda outcome: outcome.fate is not Fate.DONE), st.integers(0, 2**32 - 1), st.booleans()
+)
+def test_a_report_is_read_as_it_was_written(outcome: Outcome, elapsed_ms: int, retiring: bool) -> None:
+    report = Report(outcome, elapsed_ms, retiring)
+    assert Report.unpack(report.pack()) == report
+
+
+@pytest.mark.parametrize("retiring", [False, True])
+def test_a_job_that_is_done_reports_so(retiring: bool) -> None:
+    assert Report.unpack(Report(DONE, 12, retiring).pack()) == Report(DONE, 12, retiring)
+
+
+def test_a_job_of_two_months_does_not_break_its_report() -> None:
+    assert Report.unpack(Report(DONE, 2**40).pack()).elapsed_ms == 2**32 - 1
+
+
+def test_error_texts_stay_in_the_worker() -> None:
+    outcome = Outcome(Fate.RETRY, 5.0, b"x", failed=True, error_class="E", error_message="m")
+    assert Report.unpack(Report(outcome).pack()).outcome == Outcome(Fate.RETRY, 5.0, b"x", failed=True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "final"),
+    [
+        (Outcome(Fate.DEAD, failed=True), True),
+        (Outcome(Fate.DISCARD, failed=True), True),
+        (Outcome(Fate.DISCARD), False),
+        (Outcome(Fate.RETRY, failed=True), False),
+        (DONE, False),
+        (REQUEUE, False),
+    ],
+)
+def test_final_is_a_failure_that_is_not_tried_again(outcome: Outcome, final: bool) -> None:
+    assert outcome.final is final
+
+
+@given(st.binary(max_size=20), st.text("aé :\n", max_size=9))
+def test_a_loss_is_read_as_it_was_written(raw: bytes, text: str) -> None:
+    loss = Loss(raw, "WorkerLost", text)
+    assert Loss.unpack(loss.pack()) == loss

@@ -1,0 +1,234 @@
+"""What becomes of a failed job: Sidekiq's rules, as a table."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyworkers import retry
+from pyworkers.errors import JobTimeout
+from pyworkers.message import Message
+from pyworkers.outcome import Fate, Outcome
+from pyworkers.retry import Failure, Policy
+
+NOW = 1_795_225_197.5
+FAILURE = Failure("ValueError", "bad")
+
+
+class Lowest(random.Random):
+    """Draws the lowest number each time."""
+
+    def randrange(self, *_: Any) -> int:
+        return 0
+
+
+def message(**fields: Any) -> Message:
+    raw = json.dumps({"class": "Add", "args": [1], "jid": "j1", **fields}).encode()
+    return Message.parse(raw, "q", lambda: "made")
+
+
+def decide(data: dict[str, Any], failure: Failure = FAILURE, policy: Policy | None = None) -> Outcome:
+    return retry.decide(message(**data), failure, policy or Policy(), NOW, Lowest())
+
+
+def fields_of(outcome: Outcome) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(outcome.payload)
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("data", "policy", "fate"),
+    [
+        ({"retry": True}, Policy(), Fate.RETRY),
+        ({"retry": True, "retry_count": 23}, Policy(), Fate.RETRY),
+        ({"retry": True, "retry_count": 24}, Policy(), Fate.DEAD),
+        ({"retry": True, "retry_count": 4}, Policy(max_retries=5), Fate.DEAD),
+        ({"retry": False}, Policy(), Fate.DISCARD),
+        ({"retry": 0}, Policy(), Fate.DEAD),
+        ({"retry": 2, "retry_count": 0}, Policy(), Fate.RETRY),
+        ({"retry": 2, "retry_count": 1}, Policy(), Fate.DEAD),
+        ({"retry": "2", "retry_count": 1}, Policy(), Fate.DEAD),
+        ({"retry": " 2 ", "retry_count": 1}, Policy(), Fate.DEAD),
+        ({"retry": 2.9, "retry_count": 1}, Policy(), Fate.DEAD),
+        ({"retry": -1}, Policy(), Fate.DEAD),
+        ({"retry": "true"}, Policy(), Fate.RETRY),
+        ({"retry": "false"}, Policy(), Fate.DISCARD),
+        ({"retry": [1]}, Policy(), Fate.RETRY),
+        ({"retry": 10**400}, Policy(), Fate.RETRY),
+        ({"retry": True, "retry_max": 1, "retry_count": 0}, Policy(), Fate.DEAD),
+        ({}, Policy(), Fate.RETRY),
+        ({}, Policy(retry=0), Fate.DEAD),
+        ({"retry": None}, Policy(retry=0), Fate.DEAD),
+        ({}, Policy(retry=False), Fate.DISCARD),
+        ({}, Policy(retry=1), Fate.RETRY),
+        ({"retry": 0, "dead": False}, Policy(), Fate.DISCARD),
+        ({"retry": 0}, Policy(dead=False), Fate.DISCARD),
+        ({"retry": 0, "dead": True}, Policy(dead=False), Fate.DEAD),
+        ({"retry": 0, "retry_for": 60}, Policy(), Fate.RETRY),
+        ({"retry_for": 60, "failed_at": NOW - 59, "retry_count": 99}, Policy(), Fate.RETRY),
+        ({"retry_for": 60, "failed_at": NOW - 61}, Policy(), Fate.DEAD),
+        ({"retry_for": 60, "failed_at": (NOW - 61) * 1000}, Policy(), Fate.DEAD),
+        ({"retry_for": "60", "failed_at": "2001-01-01 00:00:00 UTC"}, Policy(), Fate.DEAD),
+        ({"retry": False, "retry_for": 60}, Policy(), Fate.DISCARD),
+    ],
+)
+def test_retry_dead_or_discard(data: dict[str, Any], policy: Policy, fate: Fate) -> None:
+    outcome = decide(data, policy=policy)
+    assert outcome.fate is fate
+    assert outcome.failed
+    assert not outcome.crashed
+
+
+@pytest.mark.parametrize(
+    ("data", "chosen", "fate"),
+    [
+        ({"retry": True}, Fate.DISCARD, Fate.DISCARD),
+        ({"retry": True}, Fate.DEAD, Fate.DEAD),
+        ({"retry": False}, Fate.DEAD, Fate.DEAD),
+        ({"retry": True, "dead": False}, Fate.DEAD, Fate.DISCARD),
+    ],
+)
+def test_a_fate_that_the_job_chose(data: dict[str, Any], chosen: Fate, fate: Fate) -> None:
+    assert decide(data, Failure("Kill", "", fate=chosen)).fate is fate
+
+
+@pytest.mark.parametrize(("count", "delay"), [(0, 15), (1, 16), (2, 31), (3, 96), (24, 331791)])
+def test_the_delay_grows_with_the_fourth_power(count: int, delay: int) -> None:
+    assert retry.default_delay(count, Lowest()) == delay
+
+
+@given(st.integers(0, 30), st.integers(0, 2**32))
+def test_the_jitter_grows_with_the_count(count: int, seed: int) -> None:
+    jitter = retry.default_delay(count, random.Random(seed)) - (count**4 + 15)
+    assert 0 <= jitter < 10 * (count + 1)
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "at"),
+    [
+        (None, NOW + 15),
+        (0.0, NOW),
+        (7.5, NOW + 7.5),
+        (-1.0, NOW + 15),
+        (float("nan"), NOW + 15),
+        (1e300, NOW + 10 * 365 * 86_400),
+    ],
+)
+def test_the_moment_of_the_retry(delay_s: float | None, at: float) -> None:
+    assert decide({}, Failure("Retry", "", delay_s=delay_s)).at == at
+
+
+def test_a_count_from_a_broken_producer_has_a_usable_moment() -> None:
+    outcome = decide({"retry_for": 1e9, "retry_count": 10**30})
+    assert (outcome.fate, outcome.at) == (Fate.RETRY, NOW + 10 * 365 * 86_400)
+
+
+def test_the_fields_of_the_first_failure() -> None:
+    fields = fields_of(decide({"retry": 5, "at": 1, "x": 1.0}))
+    assert fields == {
+        "class": "Add",
+        "args": [1],
+        "jid": "j1",
+        "retry": 5,
+        "x": 1.0,
+        "queue": "q",
+        "error_message": "bad",
+        "error_class": "ValueError",
+        "failed_at": NOW,
+        "retry_count": 0,
+    }
+
+
+def test_the_fields_of_a_later_failure() -> None:
+    fields = fields_of(
+        decide({"retry_count": 0, "failed_at": 5.0, "error_class": "Old", "error_message": "old"})
+    )
+    found = {name: fields[name] for name in ("failed_at", "retried_at", "retry_count", "error_class")}
+    assert found == {"failed_at": 5.0, "retried_at": NOW, "retry_count": 1, "error_class": "ValueError"}
+
+
+@pytest.mark.parametrize(
+    ("data", "queue"),
+    [({"queue": "ns:q"}, "q"), ({"retry_queue": "slow"}, "slow"), ({"retry_queue": 5}, "q")],
+)
+def test_the_queue_of_the_retry(data: dict[str, Any], queue: str) -> None:
+    assert fields_of(decide(data))["queue"] == queue
+
+
+def test_a_new_jid_is_kept() -> None:
+    assert fields_of(decide({"jid": None}))["jid"] == "made"
+
+
+def test_the_stored_text_stays_as_it_was() -> None:
+    raw = b'{"class":"Add","args":[1.50,"\\u003c"],"jid":"j"}'
+    outcome = retry.decide(Message.parse(raw, "q", str), FAILURE, Policy(), NOW, Lowest())
+    assert outcome.payload.startswith(b'{"class":"Add","args":[1.50,"\\u003c"],"jid":"j"')
+
+
+def test_long_and_odd_error_texts() -> None:
+    fields = fields_of(decide({}, Failure("E", "\ud800" + "x" * 20_000)))
+    assert fields["error_message"] == "?" + "x" * 9_999
+
+
+def test_a_job_id_that_utf8_does_not_carry_is_written_back_as_it_came() -> None:
+    assert b'"jid":"\\ud800"' in decide({"jid": "\ud800"}).payload
+
+
+@pytest.mark.parametrize(
+    ("wanted", "policy", "kept"),
+    [
+        (None, False, None),
+        (False, True, None),
+        (True, False, 3),
+        (2, False, 2),
+        (None, 1, None),
+        ("x", False, 3),
+    ],
+)
+def test_the_backtrace(wanted: object, policy: bool | int, kept: int | None) -> None:
+    failure = Failure("E", "", ("a:1", "b:2", "c:3"))
+    fields = fields_of(decide({"backtrace": wanted}, failure, Policy(backtrace=policy)))
+    expected = ["a:1", "b:2", "c:3"][:kept] if kept else None
+    packed = fields.get("error_backtrace")
+    assert (json.loads(zlib.decompress(base64.b64decode(packed))) if packed else None) == expected
+
+
+def test_the_handler_may_want_the_backtrace() -> None:
+    assert "error_backtrace" in fields_of(decide({}, Failure("E", "", ("a:1",)), Policy(backtrace=True)))
+
+
+@pytest.mark.parametrize(
+    ("data", "fate", "at"),
+    [
+        ({}, Fate.RETRY, NOW + 1),
+        ({"crash_count": 1}, Fate.RETRY, NOW + 2),
+        ({"crash_count": 2}, Fate.DEAD, 0.0),
+        ({"crash_count": 2, "dead": False}, Fate.DISCARD, 0.0),
+        ({"retry": False}, Fate.RETRY, NOW + 1),
+    ],
+)
+def test_a_crash_has_its_own_count(data: dict[str, Any], fate: Fate, at: float) -> None:
+    outcome = decide(data, Failure("WorkerLost", "killed", crashed=True))
+    assert (outcome.fate, outcome.at, outcome.crashed) == (fate, at, True)
+    if outcome.payload:
+        assert fields_of(outcome)["crash_count"] == data.get("crash_count", 0) + 1
+        assert "retry_count" not in fields_of(outcome)
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (ValueError(), "ValueError"),
+        (JobTimeout(), "JobTimeout"),
+        (json.JSONDecodeError("", "", 0), "json.decoder.JSONDecodeError"),
+    ],
+)
+def test_error_name(error: Exception, name: str) -> None:
+    assert retry.error_name(error) == name

@@ -1,0 +1,226 @@
+"""pyworkers.testing: what users' tests rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from pyworkers import AsyncClient, Client, Message, Worker, current_message
+from pyworkers.client import intercept
+from pyworkers.errors import Kill, PyworkersError, Snooze, UnknownJobError
+from pyworkers.middleware import CallNext
+from pyworkers.outcome import Fate, Outcome
+from pyworkers.testing import fake, inline
+
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def ran() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def worker(ran: list[Any]) -> Worker:
+    worker = Worker(NOWHERE)
+
+    @worker.job(queue="mail")
+    def send(user_id: int, subject: Any = "hi") -> None:
+        ran.append((user_id, subject, current_message().jid))
+
+    @worker.process("myqueue")
+    def handle(message: Message) -> None:
+        ran.append((message.job_class, message.args))
+
+    @worker.job
+    def fail(error: str) -> None:
+        ran.append(error)
+        raise ValueError(error)
+
+    @worker.job
+    def countdown(n: int) -> None:
+        ran.append(n)
+        if n:
+            worker.enqueue("default", "countdown", [n - 1])
+
+    return worker
+
+
+def test_fake_collects_what_every_client_pushes(worker: Worker) -> None:
+    async def enqueue() -> None:
+        await AsyncClient(NOWHERE).enqueue("a", "Async", [2])
+
+    with fake() as queue:
+        Client(NOWHERE).enqueue("a", "Sync", [1], tags=["x"])
+        asyncio.run(enqueue())
+        thread = threading.Thread(target=worker.enqueue_in, args=(60, "a", "Thread"))
+        thread.start()
+        thread.join()
+    assert [(job.queue, job.job_class, job.args) for job in queue.jobs] == [
+        ("a", "Sync", [1]),
+        ("a", "Async", [2]),
+        ("a", "Thread", []),
+    ]
+    assert queue.jobs[0].data["tags"] == ["x"]
+    assert queue.jobs[0].jid == queue.jobs[0].data["jid"]
+    assert queue.jobs[0].at is None
+    assert queue.jobs[2].at is not None
+
+
+def test_after_fake_jobs_go_where_they_went_before(worker: Worker) -> None:
+    with fake() as outer:
+        with fake() as inner:
+            worker.enqueue("myqueue", "Inner")
+        worker.enqueue("myqueue", "Outer")
+    assert [job.job_class for job in inner.jobs] == ["Inner"]
+    assert [job.job_class for job in outer.jobs] == ["Outer"]
+    assert intercept(None) is None
+
+
+def test_drain_runs_all_jobs_and_those_that_they_enqueue(worker: Worker, ran: list[Any]) -> None:
+    with fake() as queue:
+        jid = worker.enqueue("mail", "send", [7, ("a", "b")])
+        worker.enqueue_in(60, "myqueue", "Add", [1, 2])
+        worker.enqueue("default", "countdown", [2])
+        assert queue.drain() == 5
+        assert queue.jobs == []
+    assert ran == [(7, ["a", "b"], jid), ("Add", [1, 2]), 2, 1, 0]
+    assert [job.outcome for job in queue.ran] == [Outcome(Fate.DONE)] * 5
+
+
+def test_drain_can_leave_scheduled_jobs(worker: Worker, ran: list[Any]) -> None:
+    with fake() as queue:
+        worker.enqueue_in(60, "myqueue", "Later")
+        worker.enqueue("myqueue", "Now")
+        assert queue.drain(scheduled=False) == 1
+    assert ran == [("Now", [])]
+    assert [job.job_class for job in queue.jobs] == ["Later"]
+
+
+def test_an_error_leaves_drain_and_the_job_can_be_looked_at(worker: Worker, ran: list[Any]) -> None:
+    with fake() as queue:
+        for text in ("one", "two"):
+            worker.enqueue("default", "fail", [text])
+        with pytest.raises(ValueError, match="one"):
+            queue.drain()
+        assert ran == ["one"]
+        assert [job.args for job in queue.jobs] == [["two"]]
+        failed = queue.ran[-1]
+        assert failed.outcome is not None
+        assert (failed.args, failed.outcome.fate, failed.outcome.error_class) == (
+            ["one"],
+            Fate.RETRY,
+            "ValueError",
+        )
+
+
+def test_a_snoozed_job_waits_again(worker: Worker) -> None:
+    @worker.job
+    def snooze() -> None:
+        raise Snooze(60)
+
+    with fake() as queue:
+        snooze.enqueue()
+        assert queue.drain() == 1
+    assert [(job.job_class, job.at is not None) for job in queue.jobs] == [("snooze", True)]
+    assert queue.ran == []
+
+
+def test_the_applications_links_and_hooks_run(worker: Worker, ran: list[Any]) -> None:
+    @worker.middleware
+    def note(message: Message, call_next: CallNext) -> Outcome:
+        ran.append(f"around {message.job_class}")
+        return call_next(message)
+
+    @worker.job
+    def kill() -> None:
+        raise Kill("no")
+
+    worker.on_exhausted(lambda message, error: ran.append(f"exhausted {error}"))
+    with fake() as queue:
+        kill.enqueue()
+        with pytest.raises(Kill):
+            queue.drain()
+    assert ran == ["around kill", "exhausted no"]
+    assert queue.ran[0].outcome is not None
+    assert queue.ran[0].outcome.fate is Fate.DEAD
+
+
+def test_a_link_may_swallow_an_error(worker: Worker) -> None:
+    @worker.middleware
+    def forgive(message: Message, call_next: CallNext) -> Outcome | None:
+        try:
+            return call_next(message)
+        except ValueError:
+            return None
+
+    with fake() as queue:
+        worker.enqueue("default", "fail", ["x"])
+        assert queue.drain() == 1
+
+
+def test_a_class_that_nobody_handles_fails(worker: Worker) -> None:
+    with fake() as queue:
+        worker.enqueue("default", "Nobody")
+        with pytest.raises(UnknownJobError, match="Nobody"):
+            queue.drain()
+
+
+def test_jobs_of_a_bare_client_need_a_worker(worker: Worker, ran: list[Any]) -> None:
+    with fake() as queue:
+        Client(NOWHERE).enqueue("myqueue", "Add", [1])
+        with pytest.raises(PyworkersError, match=r"who runs Add\?.*\nsay it: drain\(worker\)"):
+            queue.drain()
+        Client(NOWHERE).enqueue("myqueue", "Add", [2])
+        queue.drain(worker)
+    assert ran == [("Add", [2])]
+
+
+def test_assert_enqueued(worker: Worker) -> None:
+    @worker.job
+    def greet(name: str, loud: bool = False) -> None: ...
+
+    with fake() as queue:
+        greet.enqueue("Ann")
+        greet.enqueue("Bob", loud=True)
+        assert queue.assert_enqueued(greet).args == ["Ann"]
+        assert queue.assert_enqueued("greet", "Bob", True) is queue.jobs[1]
+        assert queue.assert_enqueued(greet, name="Bob", loud=True) is queue.jobs[1]
+        with pytest.raises(
+            AssertionError, match=r"greet was not enqueued with \['Eve'\]; waiting: greet\('Ann',\), greet"
+        ):
+            queue.assert_enqueued(greet, "Eve")
+        with pytest.raises(AssertionError, match="send was not enqueued; waiting"):
+            queue.assert_enqueued("send")
+        with pytest.raises(TypeError, match="named for a Job only"):
+            queue.assert_enqueued("greet", name="Bob")
+        queue.clear()
+        with pytest.raises(AssertionError, match="greet was not enqueued; nothing waits"):
+            queue.assert_enqueued(greet)
+
+
+def test_assert_none(worker: Worker) -> None:
+    with fake() as queue:
+        queue.assert_none()
+        worker.enqueue("myqueue", "Add")
+        queue.assert_none("Other")
+        for job in (None, "Add"):
+            with pytest.raises(AssertionError, match="1 too many; waiting: Add"):
+                queue.assert_none(job)
+
+
+def test_inline_runs_at_once(worker: Worker, ran: list[Any]) -> None:
+    with inline():
+        worker.enqueue_in(60, "myqueue", "Add", [1])
+        assert ran == [("Add", [1])]
+        worker.enqueue("default", "countdown", [2])
+        assert ran[1:] == [2, 1, 0]
+        with pytest.raises(ValueError, match="bad"):
+            worker.enqueue("default", "fail", ["bad"])
+    with inline(worker):
+        Client(NOWHERE).enqueue("myqueue", "Add", [2])
+    assert ran[-1] == ("Add", [2])
+    assert intercept(None) is None

@@ -1,0 +1,87 @@
+"""The signature of a job is that of its function, for a type checker too."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+
+import pytest
+from mypy import api
+
+from tests.support import ROOT
+
+DECLARATIONS = """
+from pyworkers import Job, Message, Worker
+
+worker = Worker()
+
+@worker.job(queue="mail", retry=5)
+def send(user_id: int, subject: str = "") -> float:
+    return 1.0
+
+@worker.job
+def sweep() -> None: ...
+
+@worker.cron("@daily")
+@worker.job()
+def daily(n: int = 0) -> None: ...
+
+@worker.process("myqueue")
+def handle(message: Message) -> None: ...
+"""
+RIGHT = [
+    "send.enqueue(7, 'hello')",
+    "send.enqueue(7, subject='hello')",
+    "send.enqueue_in(60, 7, 'hello')",
+    "send.enqueue_at(4e9, 7)",
+    "send.enqueue_bulk([(7, 'a'), (8,)])",
+    "send.options(queue='slow').enqueue(7)",
+    "x: float = send(7)",
+    "x: str = sweep.enqueue() + daily.enqueue(n=1)",
+]
+WRONG = {
+    "send.enqueue('7')": "has incompatible type",
+    "send.enqueue()": "Missing positional argument",
+    "send.enqueue(7, 'a', 1)": "Too many arguments",
+    "send.enqueue_in(60, '7')": "has incompatible type",
+    "send.options(queue='slow').enqueue('7')": "has incompatible type",
+    "sweep.enqueue(1)": "Too many arguments",
+    "daily.enqueue('x')": "has incompatible type",
+    "x: str = send(7)": "Incompatible types in assignment",
+    "handle('x')": "has incompatible type",
+}
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What mypy says about each of the lines above."""
+    folder = tmp_path_factory.mktemp("typing")
+    lines = [*RIGHT, *WRONG]
+    program = folder / "program.py"
+    cases = "".join(f"def case_{number}() -> None: {line}\n" for number, line in enumerate(lines))
+    program.write_text(DECLARATIONS + cases)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MYPYPATH", str(ROOT))
+        # Silent: as for an installed package, its own modules are not what is checked.
+        arguments = ["--strict", "--follow-imports=silent", "--config-file=", f"--cache-dir={folder}"]
+        out, err, _ = api.run([*arguments, f"--python-executable={sys.executable}", str(program)])
+    assert err == ""
+    found: dict[str, str] = defaultdict(str)
+    for number, text in re.findall(r"program\.py:(\d+): error: (.*)", out):
+        found[program.read_text().splitlines()[int(number) - 1].partition(": ")[2]] += text
+    return found
+
+
+@pytest.mark.parametrize("line", RIGHT)
+def test_a_right_call_passes(errors: dict[str, str], line: str) -> None:
+    assert errors.get(line, "") == ""
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_call_is_an_error(errors: dict[str, str], line: str) -> None:
+    assert WRONG[line] in errors.get(line, "")
+
+
+def test_the_declarations_pass(errors: dict[str, str]) -> None:
+    assert errors.keys() <= WRONG.keys()
