@@ -11,7 +11,6 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -21,7 +20,6 @@ from pyworkers.config_fields import RedisConfig, mask_url
 from pyworkers.drafts import PushedJob, batches, draft, moment, seconds
 from pyworkers.keys import Keys
 from pyworkers.store.connection import (
-    AsyncConnection,
     Connection,
     config_for,
     connect,
@@ -174,7 +172,7 @@ class Client(_Base, Producer):
 
     def _set_config(self, config: RedisConfig) -> None:
         super()._set_config(config)
-        self._open: tuple[int, Connection | None] = (0, None)
+        self._open: Connection | None = None
 
     def push(self, jobs: list[PushedJob]) -> None:
         """Send the jobs to Redis, or to whatever intercepts them."""
@@ -185,16 +183,16 @@ class Client(_Base, Producer):
 
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""
-        (pid, connection), self._open = self._open, (0, None)
-        if connection is not None and pid == os.getpid():
+        connection, self._open = self._open, None
+        if connection is not None:
             connection.close()
 
     def _connection(self) -> Connection:
-        # No lock, for a fork would copy it locked. Of two threads that come first, one connects in vain.
-        pid, connection = self._open
-        if connection is None or pid != os.getpid():
-            connection = connect(self.config)
-            self._open = (os.getpid(), connection)
+        # No lock, for a fork would copy it locked. Of two threads that come first, one connects in vain. The
+        # pool of redis-py notices a fork, and leaves the sockets to the process that opened them.
+        connection = self._open
+        if connection is None:
+            connection = self._open = connect(self.config)
         return connection
 
     def __enter__(self) -> Self:
@@ -289,13 +287,14 @@ class AsyncClient(_Base):
         """Close the connections of this event loop. A later call opens new ones."""
         connection = self._open.pop((os.getpid(), asyncio.get_running_loop()), None)
         if connection is not None:
-            await connection.lifetime.aclose()
+            await connection.close()
 
     async def _connection(self) -> _LoopConnection:
         key = (os.getpid(), asyncio.get_running_loop())
         if key not in self._open:
             self._forget_closed_loops()
-            self._open[key] = await _LoopConnection.open(self.config)
+            self._open[key] = _LoopConnection(self.config)
+            await self._open[key].open()
         return self._open[key]
 
     def _forget_closed_loops(self) -> None:
@@ -314,35 +313,38 @@ class AsyncClient(_Base):
         await self.close()
 
 
-@dataclass(slots=True)
 class _LoopConnection:
     """The connections of one event loop, which closes them when it ends."""
 
-    redis: AsyncConnection
-    lifetime: AsyncGenerator[None, None]
-    used: float = 0.0
+    def __init__(self, config: RedisConfig) -> None:
+        self.redis = connect_async(config)
+        self._used = time.monotonic()
+        self._lifetime = self._until_closed()
 
-    @classmethod
-    async def open(cls, config: RedisConfig) -> _LoopConnection:
-        connection = connect_async(config)
-        lifetime = _closed_at_the_end(connection)
-        await anext(lifetime)
-        return cls(connection, lifetime, time.monotonic())
+    async def open(self) -> None:
+        """Begin to live; nothing is sent yet."""
+        await anext(self._lifetime)
+
+    async def close(self) -> None:
+        """Close the connections now."""
+        await self._lifetime.aclose()
 
     async def wake(self) -> None:
         """Let the loop see that Redis has closed an idle connection; it may have been busy all the time."""
         now = time.monotonic()
-        if now - self.used > _IDLE_S:
+        if now - self._used > _IDLE_S:
             # The first round finds the socket readable, the second one reads.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        self.used = now
+        self._used = now
 
+    async def _until_closed(self) -> AsyncGenerator[None, None]:
+        """A generator that was begun is closed by ``asyncio.run`` before its loop: the only hook there is.
 
-async def _closed_at_the_end(connection: AsyncConnection) -> AsyncGenerator[None, None]:
-    """A generator that was begun is closed by ``asyncio.run`` before the loop: the only hook that it has."""
-    try:
-        yield
-    finally:
-        with errors_translated():
-            await connection.aclose()
+        It holds ``self``, which holds it: so it is there at the end, even if the client is not.
+        """
+        try:
+            yield
+        finally:
+            with errors_translated():
+                await self.redis.aclose()

@@ -7,7 +7,7 @@ beside its line, in the same order.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any, get_args
 
 import simplejson
 
@@ -23,6 +23,7 @@ class Load:
     path: list[str] = field(default_factory=list)
     log_level: str = "info"
     log_format: str = "json"
+    identity: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     """The fields of ``Settings``."""
 
@@ -62,6 +63,14 @@ class Spawned:
 
 
 @dataclass(frozen=True, slots=True)
+class SpawnFailed:
+    """The system refused the fork: for want of memory, or of processes."""
+
+    worker: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
     """The worker is gone and reaped; ``status`` is that of waitpid, ``rss_kb`` its peak memory."""
 
@@ -78,11 +87,16 @@ class RunHooks:
     kind: str
 
 
-Word = Load | Loaded | LoadFailed | Spawn | Spawned | Exited | RunHooks
-_WORDS: dict[str, type[Word]] = {
-    kind.__name__: kind for kind in (Load, Loaded, LoadFailed, Spawn, Spawned, Exited, RunHooks)
-}
-T = TypeVar("T")
+@dataclass(frozen=True, slots=True)
+class HooksRan:
+    """The child of a ``RunHooks`` has ended, or could not be forked."""
+
+    kind: str
+
+
+AboutWorker = Spawned | SpawnFailed | Exited
+Word = Load | Loaded | LoadFailed | Spawn | RunHooks | HooksRan | AboutWorker
+_WORDS: dict[str, type[Word]] = {kind.__name__: kind for kind in get_args(Word)}
 
 
 @dataclass(frozen=True, slots=True)

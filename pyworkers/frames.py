@@ -14,7 +14,9 @@ _HEADER = struct.Struct("!IBQ")
 HEADER_SIZE = _HEADER.size
 SECONDS = struct.Struct("!d")
 """The payload of a LIMIT frame."""
-MAX_PAYLOAD = 0xFFFF_FFFF
+# Redis holds 512 MiB in a value; a report has a few bytes around one. Any text that a job writes into its
+# worker's pipe begins, read as a length, above 0x2020_2020, and is thereby known for what it is.
+MAX_PAYLOAD = 0x2000_0000 + 4096
 
 
 class Kind(IntEnum):
@@ -26,7 +28,7 @@ class Kind(IntEnum):
     """Run the exhaustion hooks for a job that was lost with its worker."""
 
     READY = 16
-    """The worker has started."""
+    """The worker has started; the delivery id is its pid."""
     LIMIT = 17
     """The job has a time limit, which starts now."""
     OUTCOME = 18
@@ -50,16 +52,19 @@ class Reader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with ``data``."""
+        """The frames that are complete with ``data``. Raises ValueError for what cannot be one."""
         self._buffer += data
         frames: list[Frame] = []
         start = 0
         while len(self._buffer) - start >= HEADER_SIZE:
-            length, kind, delivery = _HEADER.unpack_from(self._buffer, start)
+            length, number, delivery = _HEADER.unpack_from(self._buffer, start)
+            kind = Kind(number)
+            if length > MAX_PAYLOAD:
+                raise ValueError(f"a frame holds at most {MAX_PAYLOAD} bytes, not {length}")
             end = start + HEADER_SIZE + length
             if end > len(self._buffer):
                 break
-            frames.append((Kind(kind), delivery, bytes(self._buffer[start + HEADER_SIZE : end])))
+            frames.append((kind, delivery, bytes(self._buffer[start + HEADER_SIZE : end])))
             start = end
         del self._buffer[:start]
         return frames

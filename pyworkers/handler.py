@@ -21,7 +21,7 @@ from pyworkers.middleware import Middleware
 from pyworkers.retry import Policy
 
 RetryIn = Callable[[int, BaseException, Message], float | None]
-"""``(failures before this one, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""
+"""``(earlier failures, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""
 OnExhausted = Callable[[Message, BaseException | None], object]
 """Called for a failed job that will not be tried again."""
 

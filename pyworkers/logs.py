@@ -69,7 +69,7 @@ def configure(level: str, format: str = "auto", stream: TextIO | None = None, **
     """Send events of ``level`` and above, structlog's and the standard library's, to ``stream`` (stderr).
 
     ``format`` is one of ``FORMATS``; ``auto`` is ``console`` on a terminal and ``json`` elsewhere. The
-    ``constant`` fields, e.g. ``identity`` and ``pid``, go into every line. May be called again at any time.
+    ``constant`` fields, e.g. ``identity`` and ``pid``, go into every JSON line. May be called again at any time.
     """
     if format not in FORMATS:
         raise ValueError(f"format {format!r} is none of {', '.join(FORMATS)}")
@@ -152,7 +152,8 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
     def head(_: object, method: str, fields: EventDict) -> EventDict:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         first = {"timestamp": now, "level": method, "event": fields.get("event")}
-        return {**first, **constant, **fields, **first}
+        # On a console one server talks to one person, who knows which it is.
+        return {**first, **({} if console else constant), **fields, **first}
 
     if not console:
         return [structlog.contextvars.merge_contextvars, head, structlog.processors.format_exc_info, _json]

@@ -16,12 +16,13 @@ from typing import Any
 
 import click
 
-from pyworkers import logs
 from pyworkers.cli.options import Source, config_options
 from pyworkers.config import Config, RedisConfig
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.keys import check_queue_name
+from pyworkers.server.identity import make_identity, set_up_logs
+from pyworkers.server.load import load_word
 from pyworkers.server.spawner import Spawner
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -88,21 +89,22 @@ def run(
         raise ConfigError(
             "no application", hint='set app = "module:attribute" in the configuration, or use --app'
         )
-    logs.configure(config.log.level, config.log.format)
     serve(config, queues, fail_fast)
 
 
 def serve(config: Config, queues: Mapping[str, int | None], fail_fast: bool) -> None:
     """Be the server that the configuration describes; returns when it has stopped as asked."""
+    identity = make_identity()
+    set_up_logs(config.log, identity)
     with ExitStack() as stack:
         config = _with_embedded(config, stack)
-        spawner = _make_spawner(config)
+        spawner = _make_spawner(config, identity)
         spawner.start()
         stack.callback(spawner.kill)
         # Imports redis-py, while the fork server imports the application.
         from pyworkers.server.master import Master
 
-        master = Master(config, spawner, lambda: _make_spawner(config), queues, fail_fast)
+        master = Master(config, identity, spawner, lambda: _make_spawner(config, identity), queues, fail_fast)
         _run_loop(master.run)
 
 
@@ -115,10 +117,9 @@ def _with_embedded(config: Config, stack: ExitStack) -> Config:
     return replace(config, redis=replace(config.redis, url=socket_url(config.redis.url)))
 
 
-def _make_spawner(config: Config) -> Spawner:
-    from pyworkers.server.load import load_word
-
-    return Spawner(load_word(config, _import_path(config)), os.environ | _redis_environment(config.redis))
+def _make_spawner(config: Config, identity: str) -> Spawner:
+    load = load_word(config, _import_path(config), identity)
+    return Spawner(load, os.environ | _redis_environment(config.redis))
 
 
 def _import_path(config: Config) -> list[str]:

@@ -49,17 +49,13 @@ class Cron:
         self._store = store
         self._weather = weather
         self._rng = rng
-        self._watched: dict[str, _Watched] = {}
+        self._watched: list[_Watched] = []
         self._nudge = asyncio.Event()
         self._seen = -math.inf
 
     def use(self, entries: Iterable[CronEntry]) -> None:
-        """Fire these entries from now on. One whose name stays keeps its place in time."""
-        before = self._watched
-        self._watched = {
-            entry.name: _Watched(entry, before[entry.name].last if entry.name in before else None)
-            for entry in entries
-        }
+        """Fire these entries from now on. Where one was that stays, Redis knows."""
+        self._watched = [_Watched(entry) for entry in entries]
         self._nudge.set()
 
     async def run(self) -> None:
@@ -70,7 +66,7 @@ class Cron:
                 if await self.look(time.time()):
                     self._weather.up()
                 failures = 0
-                await self._sleep(min((watched.next for watched in self._watched.values()), default=math.inf))
+                await self._sleep(min((one.next for one in self._watched), default=math.inf))
             except PyworkersError as error:
                 self._weather.down(error)
                 failures += 1
@@ -82,7 +78,7 @@ class Cron:
         Raises PyworkersError; what could not be fired stays due.
         """
         self._notice(now)
-        watched = list(self._watched.values())
+        watched = self._watched  # `use` may replace them meanwhile
         asked = await self._recall([one for one in watched if one.last is None], now)
         refused: StoreError | None = None
         for one in watched:
@@ -98,8 +94,7 @@ class Cron:
     def _notice(self, now: float) -> None:
         """After the clock was set back, slots come again; those that were fired have their keys."""
         if now < self._seen:
-            for one in self._watched.values():
-                one.last = None if one.last is None else min(one.last, now)
+            for one in self._watched:
                 one.next = -math.inf
         self._seen = now
 
@@ -111,7 +106,7 @@ class Cron:
         if new := [one.entry.name for one in strangers if one.entry.name not in known]:
             await self._store.register(new, int(now))
         for one in strangers:
-            one.last = min(known.get(one.entry.name, now), now)
+            one.last = known.get(one.entry.name, now)
         return True
 
     async def _catch_up(self, one: _Watched, now: float) -> bool:

@@ -16,12 +16,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.outcome import Report
 from pyworkers.server.pool import Pool
+from pyworkers.server.waiting import cancel
 from pyworkers.server.weather import Weather, backoff_s
 from pyworkers.store.store import LeaseLostError, Settlement, Store
 from pyworkers.store.waiter import Waiter
@@ -99,9 +99,7 @@ class Fetcher:
     async def close(self) -> None:
         """Close the connections."""
         if self._waiting is not None:
-            self._waiting.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._waiting
+            await cancel([self._waiting])
         await self._waiter.close()
         await self._store.close()
 

@@ -8,7 +8,7 @@ from pyworkers.config import Config
 from pyworkers.control import Load, Settings
 
 
-def load_word(config: Config, path: list[str]) -> Load:
+def load_word(config: Config, path: list[str], identity: str) -> Load:
     """The ``Load`` for a configuration; ``path`` goes in front of ``sys.path``."""
     settings = Settings(
         max_retries=config.retry.max,
@@ -17,4 +17,4 @@ def load_word(config: Config, path: list[str]) -> Load:
         timeouts={name: q.timeout for name, q in config.queues.items() if q.timeout is not None},
     )
     assert config.app is not None
-    return Load(config.app, path, config.log.level, config.log.format, asdict(settings))
+    return Load(config.app, path, config.log.level, config.log.format, identity, asdict(settings))

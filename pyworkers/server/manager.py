@@ -18,6 +18,7 @@ from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.losses import Losses
 from pyworkers.server.pool import Callbacks, Pool
 from pyworkers.server.spawner import Spawner
+from pyworkers.server.waiting import cancel, now, until
 from pyworkers.server.weather import Weather
 from pyworkers.store.connection import connect_async
 from pyworkers.store.store import Store
@@ -25,7 +26,6 @@ from pyworkers.store.waiter import Waiter
 
 # What on_shutdown hooks may take, and how long a killed process takes to be reaped.
 _GOODBYE_S, _KILLED_S = 5.0, 2.0
-_POLL_S = 0.01
 
 log = logs.get_logger()
 
@@ -37,19 +37,6 @@ class State(Enum):
     RUNNING = "running"
     QUIET = "quiet"
     STOPPED = "stopped"
-
-
-async def until(condition: Callable[[], bool], deadline: float) -> bool:
-    """Wait for a condition, at most until a moment of the loop's clock. Whether it came true."""
-    while not condition():
-        if _now() >= deadline:
-            return False
-        await asyncio.sleep(_POLL_S)
-    return True
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Manager:
@@ -126,22 +113,21 @@ class Manager:
 
     async def _cancel_fetcher(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await cancel([self._task])
 
     async def _settle_up(self) -> None:
         """Nothing stays in the in-progress list. A killed job is given back only once its process is gone."""
         self.pool.abandon()
-        await until(lambda: self.pool.abandoned == 0, _now() + _KILLED_S)
+        await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
         await self._fetcher.flush()
         if given := await self._store.give_back(self.queue):
             log.warning("jobs.given_back", queue=self.queue, jobs=given)
 
     async def _dismiss_workers(self) -> None:
         self.pool.close()
-        if not await until(lambda: self.pool.empty, _now() + _GOODBYE_S):
+        if not await until(lambda: self.pool.empty, now() + _GOODBYE_S):
             self.pool.kill()
-            await until(lambda: self.pool.empty, _now() + _KILLED_S)
+            await until(lambda: self.pool.empty, now() + _KILLED_S)
 
     def describe(self) -> dict[str, object]:
         """The state for people: SIGTTIN logs it."""

@@ -7,11 +7,8 @@ work; here is only how they start, reload, and stop together.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import secrets
 import signal
-import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -25,16 +22,19 @@ from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
 from pyworkers.server.cron import Cron
 from pyworkers.server.heartbeat import Heartbeat
+from pyworkers.server.identity import make_identity, set_up_logs
 from pyworkers.server.losses import Losses
-from pyworkers.server.manager import Manager, until
+from pyworkers.server.manager import Manager
 from pyworkers.server.plan import Plan, plan
 from pyworkers.server.reaper import Reaper
 from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
+from pyworkers.server.waiting import cancel, now, until
 from pyworkers.server.weather import Weather, backoff_s
 from pyworkers.store.connection import connect_async
 from pyworkers.store.cron import CronStore
+from pyworkers.store.inspection import inspect
 from pyworkers.store.store import Store
 
 _ADOPT_S = 5.0
@@ -45,17 +45,13 @@ _GOODBYE_S = 2.0
 log = logs.get_logger()
 
 
-def make_identity() -> str:
-    """``hostname:pid:nonce``, Sidekiq's form: made at each start, never configured."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
-
-
 class Master:
     """One server. ``run`` returns when it has been told to stop."""
 
     def __init__(
         self,
         config: Config,
+        identity: str,
         spawner: Spawner,
         make_spawner: Callable[[], Spawner],
         only: Mapping[str, int | None],
@@ -66,7 +62,7 @@ class Master:
         self._make_spawner = make_spawner
         self._only = only
         self._fail_fast = fail_fast
-        self._identity = make_identity()
+        self._identity = identity
         self._rng = random.Random()
         self._weather = Weather(time.monotonic)
         self._managers: dict[str, Manager] = {}
@@ -89,7 +85,8 @@ class Master:
             self._apply(loaded, plan(loaded.manifest, self._config, self._only))
             await self._heartbeat.beat()
             self._start_parts()
-            log.info("server.started", identity=self._identity, import_ms=loaded.import_ms)
+            log.info("server.started", import_ms=loaded.import_ms)
+            await self._warn_of_dangers()
             await self._stop.wait()
             await self._shut_down()
         finally:
@@ -151,6 +148,16 @@ class Master:
                     await asyncio.wait_for(self._stop.wait(), backoff_s(failures, self._rng))
         return False
 
+    async def _warn_of_dangers(self) -> None:
+        """Say what about this Redis can cost jobs, and what mends it."""
+        try:
+            findings = await inspect(self._store.redis, time.time)
+        except PyworkersError as error:
+            log.debug("redis.not_inspected", error=error.message)
+            return
+        for finding in findings:
+            log.warning("redis.unsafe", finding=finding.code, message=finding.message, fix=finding.fix)
+
     def _start_parts(self) -> None:
         self._start(self._heartbeat.run(), "heartbeat")
         self._start(self._scheduler.run(), "scheduler")
@@ -185,7 +192,7 @@ class Master:
         self._served += [name for name in work.queues if name not in self._served]
         for name in self._managers.keys() - work.queues.keys():
             manager = self._managers.pop(name)
-            deadline = asyncio.get_running_loop().time() + self._config.server.shutdown_timeout
+            deadline = now() + self._config.server.shutdown_timeout
             self._start(manager.stop(deadline), f"stop {name}")
         for name, concurrency in work.queues.items():
             self._serve(name, concurrency)
@@ -222,7 +229,8 @@ class Master:
     def _lease_lost(self) -> None:
         """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
         old, self._identity = self._identity, make_identity()
-        log.error("lease.lost", identity=old, now=self._identity)
+        log.error("lease.lost", identity=old)
+        set_up_logs(self._config.log, self._identity)
         self._store.identity = self._identity
         for manager in self._managers.values():
             manager.move_to(self._identity)
@@ -323,12 +331,12 @@ class Master:
             log.warning("server.state", **manager.describe())
             manager.pool.signal(signal.SIGTTIN)
         tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
-        log.warning("server.state", identity=self._identity, redis_down=self._weather.is_down, tasks=tasks)
+        log.warning("server.state", redis_down=self._weather.is_down, tasks=tasks)
 
     # Stop
 
     async def _shut_down(self) -> None:
-        deadline = asyncio.get_running_loop().time() + self._config.server.shutdown_timeout
+        deadline = now() + self._config.server.shutdown_timeout
         if self._manifest.get("hooks", {}).get("during_drain"):
             self._spawner.run_hooks("during_drain")
         stops = [manager.stop(deadline) for manager in self._managers.values()]
@@ -342,16 +350,12 @@ class Master:
             await self._heartbeat.flush()
             if not errors:
                 await self._store.leave()
-        log.info("server.stopped", identity=self._identity)
+        log.info("server.stopped")
 
     async def _tear_down(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await cancel(self._tasks)
         self._spawner.close()
-        deadline = asyncio.get_running_loop().time() + _GOODBYE_S
-        await until(lambda: self._reaper.reaped(self._spawner.process), deadline)
+        await until(lambda: self._reaper.reaped(self._spawner.process), now() + _GOODBYE_S)
         self._spawner.kill()
         await self._store.close()
 

@@ -71,7 +71,7 @@ def translate(error: Exception) -> PyworkersError:
 
 
 def reply_text(error: Exception) -> str:
-    """Redis' own words. In a pipeline redis-py puts the command before them, and with it a job's arguments."""
+    """Redis' own words: in a pipeline, redis-py puts the command before them, with a job's arguments."""
     return str(error).rpartition(" of pipeline caused error: ")[2]
 
 

@@ -79,7 +79,8 @@ class ForkServer:
         self._channel.sendall(control.dump(word))
 
     def _load(self, load: Load) -> None:
-        logs.configure(load.log_level, load.log_format)
+        self._log = load
+        set_up_logs(load)
         sys.path[:0] = [entry for entry in load.path if entry not in sys.path]
         self._settings = Settings(**load.settings)
         started = time.perf_counter()
@@ -105,6 +106,7 @@ class ForkServer:
         if pid == 0:
             self._become_child()
             pipes = child.Pipes(jobs, outcomes, lifeline)
+            set_up_logs(self._log)
             child.main(self._app, spawn.queue, pipes, self._settings)
         for fd in (jobs, outcomes, lifeline):
             os.close(fd)
@@ -148,6 +150,11 @@ class ForkServer:
             if worker is not None:
                 _kill_group(pid)
                 self._say(Exited(worker, pid, status, _peak_kb(usage)))
+
+
+def set_up_logs(load: Load) -> None:
+    """Log as the master does, with the pid of this process in every line."""
+    logs.configure(load.log_level, load.log_format, identity=load.identity, pid=os.getpid())
 
 
 def import_app(spec: str) -> Worker:

@@ -18,6 +18,7 @@ import redis
 
 from pyworkers import AsyncClient, Client, Worker
 from pyworkers.config_fields import RedisConfig
+from pyworkers.embedded import spawn_bound
 from pyworkers.errors import BadArgumentError, RedisUnavailableError, StoreError
 from pyworkers.store.connection import connect
 from tests.support import free_port, running_server, wait_for
@@ -276,7 +277,7 @@ def test_a_server_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = RedisConfig(url=f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
         client = Client.from_config(config)
-        client._open = (os.getpid(), connect(config, socket_timeout=0.1))
+        client._open = connect(config, socket_timeout=0.1)
         with pytest.raises(RedisUnavailableError, match="did not answer in time"):
             client.enqueue("q", "Add")
         client.close()
@@ -368,7 +369,7 @@ def a_server_that_hangs_up() -> Iterator[tuple[str, list[bytes]]]:
                 connection, _ = listener.accept()
                 with connection:
                     while b"MULTI" not in (data := connection.recv(4096)) and data:
-                        connection.sendall(b"+OK\r\n")
+                        connection.sendall(b"+OK\r\n" * data.count(b"SETINFO"))
                     received.append(data)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -434,3 +435,30 @@ def test_a_socket_and_an_embedded_server(tmp_path: Path, valkey_binary: str) -> 
                 client.enqueue("q", "Add")
             asyncio.run(AsyncClient(other).enqueue("q", "Add"))
         assert len(waiting(server, "")) == 4
+
+
+@pytest.fixture
+def sentinel_url(tmp_path: Path, valkey_binary: str) -> Iterator[str]:
+    """A server named "main", and the sentinel that knows it, behind one that does not answer."""
+    port = free_port()
+    with running_server(valkey_binary, tmp_path, free_port()) as url:
+        config = tmp_path / "sentinel.conf"
+        master = url.removeprefix("redis://").partition("/")[0].replace(":", " ")
+        config.write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor main {master} 1\n")
+        with (tmp_path / "sentinel.log").open("wb") as log:
+            sentinel = spawn_bound([valkey_binary, str(config), "--sentinel"], output=log)
+        try:
+            wait_for(lambda: b"+monitor master main" in (tmp_path / "sentinel.log").read_bytes())
+            yield f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/main/0"
+        finally:
+            sentinel.kill()
+            sentinel.wait()
+
+
+def test_a_server_that_a_sentinel_knows(sentinel_url: str) -> None:
+    with Client(sentinel_url) as client:
+        client.enqueue("q", "Add", [1])
+        asyncio.run(AsyncClient(sentinel_url).enqueue("q", "Add", [2]))
+        assert [job["args"] for job in waiting(client._connection(), "")] == [[1], [2]]
+    with pytest.raises(RedisUnavailableError, match="No master found"):
+        Client(sentinel_url.replace("main", "other")).enqueue("q", "Add")

@@ -249,6 +249,26 @@ def test_on_the_day_of_a_clock_change(zone: str, day: str, line: str, expected: 
 
 
 @pytest.mark.parametrize(
+    ("line", "zone", "after", "expected"),
+    [
+        # The next slot lies behind a clock change, or behind the one and the one back, ...
+        ("0 */6 1 7 *", NEW_YORK, "2026-01-01T00:00-05:00", "2026-07-01T00:00-04:00"),
+        ("0 0 1 7 *", NEW_YORK, "2026-01-01T00:00-05:00", "2026-07-01T00:00-04:00"),
+        ("30 * 1 11 *", NEW_YORK, "2025-12-01T00:00-05:00", "2026-11-01T00:30-04:00"),
+        ("30 1-9 1 11 *", NEW_YORK, "2025-12-01T00:00-05:00", "2026-11-01T01:30-04:00"),
+        # ... or in an hour that comes again after a clock change, and the next time on the clock in a year.
+        ("30 * 24 10 *", "America/Nuuk", "2026-10-24T23:30-01:00", "2026-10-24T23:30-02:00"),
+        ("30 0-23 24 10 *", "America/Nuuk", "2026-10-24T23:30-01:00", "2027-10-24T00:30-01:00"),
+    ],
+)
+def test_a_slot_in_the_distance_is_found_by_the_offset_of_there(
+    line: str, zone: str, after: str, expected: str
+) -> None:
+    found = next_slot(entry(line, zone), datetime.fromisoformat(after).timestamp())
+    assert datetime.fromtimestamp(found, zoneinfo.ZoneInfo(zone)).isoformat(timespec="minutes") == expected
+
+
+@pytest.mark.parametrize(
     ("zone", "day"),
     [
         (NEW_YORK, "2026-03-08"),

@@ -1,0 +1,70 @@
+"""Preflight: whether a Redis is safe to keep jobs in, and the command that makes it so.
+
+Pure; used by the master at its start and by ``pyworkers check``. The sources are Redis' own pages on
+eviction, persistence and replication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+OLDEST = (6, 2)
+# Schedules and leases of several hosts meet in Redis; more than this between clocks is seen by users.
+MOST_OFFSET_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that can cost jobs: what it is, why that matters, and the command that mends it."""
+
+    code: str
+    message: str
+    fix: str
+
+
+def judge(info: Mapping[str, str], save: str | None, offset_s: float) -> list[Finding]:
+    """All findings. ``info`` is Redis' INFO, ``save`` its setting of that name if it may be read.
+
+    ``offset_s`` is by how much the clock of this host is ahead of Redis'.
+    """
+    found = [_version(info), _role(info), _eviction(info), _persistence(info, save), _clock(offset_s)]
+    return [finding for finding in found if finding is not None]
+
+
+def _version(info: Mapping[str, str]) -> Finding | None:
+    version = info.get("redis_version", "0")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers >= OLDEST:
+        return None
+    return Finding("version", f"Redis {version} is too old", "upgrade to Redis 6.2 or newer, or to Valkey")
+
+
+def _role(info: Mapping[str, str]) -> Finding | None:
+    if info.get("role", "master") == "master":
+        return None
+    return Finding("role", "this server is a replica and takes no writes", "name the primary in redis.url")
+
+
+def _eviction(info: Mapping[str, str]) -> Finding | None:
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy == "noeviction":
+        return None
+    message = f"maxmemory-policy is {policy}: Redis may throw jobs away when its memory is full"
+    return Finding("eviction", message, "redis-cli CONFIG SET maxmemory-policy noeviction")
+
+
+def _persistence(info: Mapping[str, str], save: str | None) -> Finding | None:
+    if info.get("aof_enabled") == "1":
+        return None
+    lost = "everything" if save == "" else "everything since the last snapshot"
+    message = f"the append-only file is off: a crash of Redis loses {lost}"
+    return Finding("persistence", message, "redis-cli CONFIG SET appendonly yes")
+
+
+def _clock(offset_s: float) -> Finding | None:
+    if abs(offset_s) <= MOST_OFFSET_S:
+        return None
+    where = "ahead of" if offset_s > 0 else "behind"
+    message = f"the clock of this host is {abs(offset_s):.1f} s {where} that of Redis"
+    return Finding("clock", message, "synchronise both clocks, e.g. with chrony")
