@@ -53,18 +53,20 @@ def timed_out(limit_s: float) -> Failure:
     return Failure(JobTimeout.__name__, f"killed: still running after its limit of {limit_s:g} s")
 
 
-def died(status: int | None, rss_kb: int) -> Failure:
-    """The failure of a job whose worker ended by itself; ``status`` is that of waitpid, if known."""
-    return Failure(WorkerLost.__name__, f"the worker {describe(status)}{_peak(rss_kb)}", crashed=True)
+def died(reason: str, rss_kb: int) -> Failure:
+    """The failure of a job whose worker ended by itself; ``reason`` as from ``describe``."""
+    return Failure(WorkerLost.__name__, f"the worker {reason}{_peak(rss_kb)}", crashed=True)
 
 
-def describe(status: int | None) -> str:
-    """A status of waitpid in words."""
+def describe(status: int | None, fault: str = "") -> str:
+    """A status of waitpid in words; ``fault`` is why the master killed the worker, if it did."""
     if status is None:
-        return "ended"
+        return fault or "ended"
     if not os.WIFSIGNALED(status):
         return f"exited with status {os.waitstatus_to_exitcode(status)}"
     number = os.WTERMSIG(status)
+    if fault and number == signal.SIGKILL:
+        return fault
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     hint = ", perhaps for want of memory" if number == signal.SIGKILL else ""
     return f"was killed by {name}{hint}"

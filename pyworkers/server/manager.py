@@ -11,7 +11,7 @@ from enum import Enum
 
 from pyworkers import logs
 from pyworkers.config import Config
-from pyworkers.control import Exited, Spawned
+from pyworkers.control import AboutWorker
 from pyworkers.keys import Keys
 from pyworkers.outcome import Report
 from pyworkers.server.fetcher import Fetcher
@@ -70,7 +70,7 @@ class Manager:
         self._enter(State.RUNNING, concurrency=concurrency)
         return self._task
 
-    def hear(self, word: Spawned | Exited) -> bool:
+    def hear(self, word: AboutWorker) -> bool:
         """Take note of what a fork server says, if it is about one of our workers."""
         return self.pool.hear(word)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyworkers import logs
 from pyworkers.config import Config
-from pyworkers.control import Exited, Loaded, LoadFailed, Spawned
+from pyworkers.control import AboutWorker, Loaded, LoadFailed
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
@@ -41,6 +41,8 @@ _ADOPT_S = 5.0
 # Only orphans wait for this; a fork server tells at once. uvloop keeps SIGCHLD to itself, hence no handler.
 _REAP_S = 0.5
 _GOODBYE_S = 2.0
+# Between two attempts to replace a fork server that is gone.
+_RELOAD_S = 1.0
 
 log = logs.get_logger()
 
@@ -66,12 +68,13 @@ class Master:
         self._rng = random.Random()
         self._weather = Weather(time.monotonic)
         self._managers: dict[str, Manager] = {}
+        self._parting: dict[str, Manager] = {}
         self._served: list[str] = []
         self._manifest: Mapping[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._quiet = False
-        self._reloading = False
+        self._reloading = self._reload_again = False
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
@@ -83,6 +86,8 @@ class Master:
             if loaded is None or not await self._reach_redis():
                 return
             self._apply(loaded, plan(loaded.manifest, self._config, self._only))
+            if not self._spawner.alive:
+                self.reload()
             await self._heartbeat.beat()
             self._start_parts()
             log.info("server.started", import_ms=loaded.import_ms)
@@ -191,11 +196,18 @@ class Master:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
         self._served += [name for name in work.queues if name not in self._served]
         for name in self._managers.keys() - work.queues.keys():
-            manager = self._managers.pop(name)
-            deadline = now() + self._config.server.shutdown_timeout
-            self._start(manager.stop(deadline), f"stop {name}")
+            self._parting[name] = self._managers.pop(name)
+            self._start(self._part_with(name), f"stop {name}")
         for name, concurrency in work.queues.items():
             self._serve(name, concurrency)
+
+    async def _part_with(self, queue: str) -> None:
+        await self._parting[queue].stop(now() + self._config.server.shutdown_timeout)
+        del self._parting[queue]
+
+    def _everyone(self) -> list[Manager]:
+        """The managers, and those that have workers left though their queue is no longer served."""
+        return [*self._managers.values(), *self._parting.values()]
 
     def _serve(self, queue: str, concurrency: int) -> None:
         losses = Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
@@ -232,7 +244,7 @@ class Master:
         log.error("lease.lost", identity=old)
         set_up_logs(self._config.log, self._identity)
         self._store.identity = self._identity
-        for manager in self._managers.values():
+        for manager in self._everyone():
             manager.move_to(self._identity)
         self._start(self._heartbeat.beat(), "first beat")
 
@@ -249,30 +261,44 @@ class Master:
         spawner.attach(asyncio.get_running_loop())
         self._reaper.adopt(spawner.process)
 
-    def _hear(self, word: Spawned | Exited) -> None:
-        for manager in self._managers.values():
+    def _hear(self, word: AboutWorker) -> None:
+        for manager in self._everyone():
             if manager.hear(word):
                 return
 
     def _worker_reaped(self, pid: int, status: int) -> None:
-        for manager in self._managers.values():
+        for manager in self._everyone():
             if manager.pool.lost_track(pid, status):
                 return
 
     def _spawner_down(self, spawner: Spawner) -> None:
         if spawner is self._spawner and self._managers and not self._stop.is_set():
             log.error("forkserver.lost", pid=spawner.process.pid)
-            self.reload()
+            if not self._reloading:
+                self.reload()
 
     def reload(self) -> None:
         """SIGHUP: load the application anew; workers are replaced one by one, running jobs finish."""
+        # What is being loaded right now may already be outdated.
+        self._reload_again = self._reloading
         if not self._reloading and not self._stop.is_set():
             self._reloading = True
             self._start(self._reload(), "reload")
 
     async def _reload(self) -> None:
+        while not await self._try_to_reload() and not self._spawner.alive:
+            await asyncio.sleep(_RELOAD_S)
+        self._reloading = False
+        if self._reload_again:
+            self.reload()
+
+    async def _try_to_reload(self) -> bool:
         spawner = self._make_spawner()
-        spawner.start()
+        try:
+            spawner.start()
+        except OSError as error:
+            log.error("reload.failed", error=str(error), hint="the old code keeps running")
+            return False
         self._adopt_spawner(spawner)
         assert spawner.loaded is not None
         log.info("reload.started", pid=spawner.process.pid)
@@ -284,18 +310,17 @@ class Master:
             traceback = getattr(error, "traceback", "")
             hint = "the old code keeps running"
             log.error("reload.failed", error=str(error), traceback=traceback, hint=hint)
-            if not self._spawner.alive:
-                await asyncio.sleep(1)
-                self._start(self._reload(), "reload")
-                return
-        else:
-            old, self._spawner = self._spawner, spawner
-            self._apply(loaded, work)
-            if self._quiet:
-                await self._quiet_all()
-            self._retire(old)
-            log.info("reload.done", queues=dict(work.queues))
-        self._reloading = False
+            return False
+        # A queue that went with one reload and comes back with the next has one manager at a time.
+        while self._parting.keys() & work.queues.keys():
+            await asyncio.sleep(_REAP_S)
+        old, self._spawner = self._spawner, spawner
+        self._apply(loaded, work)
+        if self._quiet:
+            await self._quiet_all()
+        self._retire(old)
+        log.info("reload.done", queues=dict(work.queues))
+        return True
 
     def _retire(self, spawner: Spawner) -> None:
         """An old fork server goes when its last worker has: until then it tells how they end."""
@@ -304,9 +329,15 @@ class Master:
             self._start(self._close_when_unused(spawner), "retire")
 
     async def _close_when_unused(self, spawner: Spawner) -> None:
-        while any(manager.pool.uses(spawner) for manager in self._managers.values()):
+        while any(manager.pool.uses(spawner) for manager in self._everyone()):
             await asyncio.sleep(0.2)
+        await self._end(spawner)
+
+    async def _end(self, spawner: Spawner) -> None:
+        """Let a fork server go by itself, or else by force."""
         spawner.close()
+        await until(lambda: self._reaper.reaped(spawner.process), now() + _GOODBYE_S)
+        spawner.kill()
 
     # Signals
 
@@ -327,7 +358,7 @@ class Master:
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
-        for manager in self._managers.values():
+        for manager in self._everyone():
             log.warning("server.state", **manager.describe())
             manager.pool.signal(signal.SIGTTIN)
         tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
@@ -337,10 +368,9 @@ class Master:
 
     async def _shut_down(self) -> None:
         deadline = now() + self._config.server.shutdown_timeout
-        if self._manifest.get("hooks", {}).get("during_drain"):
-            self._spawner.run_hooks("during_drain")
         stops = [manager.stop(deadline) for manager in self._managers.values()]
-        results = await asyncio.gather(*stops, return_exceptions=True)
+        results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
+        await until(lambda: not self._parting, deadline)
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease has run out")
@@ -352,11 +382,15 @@ class Master:
                 await self._store.leave()
         log.info("server.stopped")
 
+    async def _run_drain_hooks(self, deadline: float) -> None:
+        if self._manifest["hooks"]["during_drain"]:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._spawner.run_hooks("during_drain")
+
     async def _tear_down(self) -> None:
         await cancel(self._tasks)
-        self._spawner.close()
-        await until(lambda: self._reaper.reaped(self._spawner.process), now() + _GOODBYE_S)
-        self._spawner.kill()
+        await self._end(self._spawner)
         await self._store.close()
 
 

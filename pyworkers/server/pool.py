@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyworkers import logs
-from pyworkers.control import Exited, Spawned
+from pyworkers.control import AboutWorker, Exited, Spawned
 from pyworkers.frames import SECONDS, Frame, Kind
 from pyworkers.outcome import Fate, Loss, Outcome, Report
 from pyworkers.retry import Failure
@@ -27,6 +27,13 @@ KILL_GRACE_S = 2.0
 # A worker that dies before its first job is replaced after 0.1 s, 0.2 s, … 30 s: a broken start-up hook
 # must not make the machine busy with forking.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
+# What hooks at the start and at the end of a worker may take before somebody should look.
+_PATIENCE_S = 30.0
+# From the end of a worker's pipe until it is known how it ended: a fork server says it within milliseconds,
+# and the master looks for orphans every half second. After that it lives on without its pipe.
+_UNREPORTED_S = 1.0
+# A job that died with its worker before it began did nothing wrong; but it may be what kills them.
+_MAX_TRIES = 3
 
 log = logs.get_logger()
 _numbers = itertools.count(1)
@@ -95,7 +102,10 @@ class Pool:
     def use(self, spawner: Spawner, decider: Losses) -> None:
         """Replace all workers by workers of this generation, one by one, each when its successor is ready."""
         self._spawner, self._losses = spawner, decider
-        self._reset_backoff()
+        self._cancel_respawn()
+        for worker in self._workers.values():
+            if worker.state is State.BOOTING and worker.spawner is not spawner:
+                self._dismiss(worker)
         self._reconcile()
 
     def signal(self, number: int) -> None:
@@ -123,9 +133,8 @@ class Pool:
         """Let every worker go after the job that it runs."""
         self._concurrency = 0
         self._cancel_respawn()
-        self._idle.clear()
         for worker in self._workers.values():
-            worker.leave()
+            self._dismiss(worker)
 
     def kill(self) -> None:
         """End every process now."""
@@ -147,15 +156,18 @@ class Pool:
 
     # What happens to workers
 
-    def hear(self, word: Spawned | Exited) -> bool:
+    def hear(self, word: AboutWorker) -> bool:
         """Take note of what a fork server says, if it is about one of ours."""
         worker = self._workers.get(word.worker)
         if worker is None:
             return False
         if isinstance(word, Spawned):
             worker.pid = word.pid
-        else:
+        elif isinstance(word, Exited):
             self._gone(worker, word.status, word.rss_kb)
+        else:
+            worker.fault = f"could not be forked: {word.error}"
+            self._gone(worker, None)
         return True
 
     def lost_track(self, pid: int, status: int | None, rss_kb: int = 0) -> bool:
@@ -169,6 +181,8 @@ class Pool:
     def _hear_frame(self, worker: Worker, frame: Frame) -> None:
         kind, number, payload = frame
         if kind is Kind.READY:
+            # Its fork server may have died before it could tell the pid.
+            worker.pid = number
             self._ready(worker)
         elif worker.delivery is None or worker.delivery.number != number:
             return
@@ -180,6 +194,7 @@ class Pool:
     def _ready(self, worker: Worker) -> None:
         self._reset_backoff()
         if worker.state is State.BOOTING:
+            self._be_patient(worker, None)
             self._release(worker)
         self._reconcile()
 
@@ -192,7 +207,7 @@ class Pool:
         if not delivery.errand:
             self._tell.settle(delivery.raw, report)
         if report.retiring or worker.state is State.LEAVING:
-            worker.leave()
+            self._dismiss(worker)
             self._reconcile()
         else:
             self._release(worker)
@@ -200,6 +215,8 @@ class Pool:
     def _release(self, worker: Worker) -> None:
         """The worker is free: for a job that waits for one, or for the fetcher."""
         worker.state = State.IDLE
+        if worker.ended:
+            return
         self._idle.append(worker)
         if self._backlog:
             self._hand_out(self._backlog.popleft())
@@ -222,35 +239,57 @@ class Pool:
         delivery.timed_out_s = seconds
         worker.kill()
 
-    def _gone(self, worker: Worker, status: int | None, rss_kb: int) -> None:
+    def _ended(self, worker: Worker) -> None:
+        """The worker's pipe has ended: no more jobs for it, and soon somebody tells how it ended."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+        if worker.pid == 0 and not worker.spawner.alive:
+            # Its fork server has never got as far as forking it, or nobody knows its pid: no news will come.
+            self._loop.call_soon(self._unreported, worker)
+        else:
+            self._be_patient(worker, self._closed_its_pipe, _UNREPORTED_S)
+
+    def _closed_its_pipe(self, worker: Worker) -> None:
+        worker.fault = worker.fault or "closed its pipe"
+        worker.kill()
+        self._be_patient(worker, self._unreported, _UNREPORTED_S)
+
+    def _unreported(self, worker: Worker) -> None:
+        if worker.number in self._workers:
+            worker.kill()
+            self._gone(worker, None)
+
+    def _gone(self, worker: Worker, status: int | None, rss_kb: int = 0) -> None:
         """Account for a worker that has ended. What it still managed to report counts."""
+        # First of all, so that it is not handed another job for what it reports from the grave.
+        worker.ended = True
         worker.drain()
         del self._workers[worker.number]
         self._abandoned.discard(worker.number)
         if worker in self._idle:
             self._idle.remove(worker)
-        unexpected = worker.delivery is not None or worker.state is not State.LEAVING
-        if worker.delivery is not None:
-            self._lose(worker.delivery, status, rss_kb)
+        delivery = worker.delivery
+        if delivery is not None or worker.state is not State.LEAVING:
+            reason = losses.describe(status, worker.fault)
+            log.warning("worker.lost", queue=self._queue, pid=worker.pid, reason=reason, rss_kb=rss_kb)
+            if delivery is None and worker.jobs_done == 0:
+                self._back_off()
+        if delivery is not None:
+            untouched = worker.untouched and not delivery.timed_out_s
+            if untouched and delivery.tries < _MAX_TRIES:
+                self._hand_out(delivery)
+            else:
+                self._lose(delivery, losses.died(losses.describe(status, worker.fault), rss_kb))
         worker.release()
-        if unexpected:
-            log.warning(
-                "worker.lost",
-                queue=self._queue,
-                pid=worker.pid,
-                reason=losses.describe(status),
-                rss_kb=rss_kb,
-            )
-        if unexpected and worker.jobs_done == 0 and worker.delivery is None:
-            self._back_off()
         self._reconcile()
 
-    def _lose(self, delivery: Delivery, status: int | None, rss_kb: int) -> None:
+    def _lose(self, delivery: Delivery, failure: Failure) -> None:
         if delivery.errand:
             return
         assert self._losses is not None
         timed_out = delivery.timed_out_s
-        failure = losses.timed_out(timed_out) if timed_out else losses.died(status, rss_kb)
+        if timed_out:
+            failure = losses.timed_out(timed_out)
         outcome, about = self._losses.outcome(delivery.raw, failure)
         event = "job.timeout" if timed_out else "job.failed"
         log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
@@ -280,14 +319,42 @@ class Pool:
         # Old code first, and of that the idle.
         serving.sort(key=lambda w: (w.spawner is self._spawner, w.state is State.BUSY))
         for worker in serving[: max(0, len(serving) - self._concurrency)]:
-            if worker in self._idle:
-                self._idle.remove(worker)
-            worker.leave()
+            self._dismiss(worker)
 
     def _spawn(self) -> None:
         assert self._spawner is not None
         number = next(_numbers)
-        self._workers[number] = Worker(number, self._queue, self._spawner, self._loop, self._hear_frame)
+        try:
+            worker = Worker(number, self._queue, self._spawner, self._loop, self._hear_frame, self._ended)
+        except OSError as error:
+            log.error("worker.lost", queue=self._queue, reason=f"no pipe for it: {error}")
+            self._back_off()
+            return
+        self._workers[number] = worker
+        self._be_patient(worker, self._overdue)
+
+    def _dismiss(self, worker: Worker) -> None:
+        """Let a worker go: at once if it is idle, else after its job."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+        worker.leave()
+        if worker.delivery is None and not worker.ended:
+            self._be_patient(worker, self._overdue)
+
+    def _be_patient(
+        self, worker: Worker, then: Callable[[Worker], None] | None, seconds: float = _PATIENCE_S
+    ) -> None:
+        """Wait for a worker's next step, in place of the one before."""
+        if worker.patience is not None:
+            worker.patience.cancel()
+        worker.patience = self._loop.call_later(seconds, then, worker) if then else None
+
+    def _overdue(self, worker: Worker) -> None:
+        """A hook hangs. A worker that shall take jobs may still come round; one that shall go is killed."""
+        hook = "on_startup" if worker.state is State.BOOTING else "on_shutdown"
+        log.warning("worker.overdue", queue=self._queue, pid=worker.pid, hook=hook, after_s=_PATIENCE_S)
+        if worker.state is State.LEAVING:
+            worker.kill()
 
     def _back_off(self) -> None:
         if self._respawn is not None:

@@ -7,6 +7,7 @@ server is one *generation* of the application's code; a reload is a second Spawn
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -17,9 +18,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pyworkers import control
-from pyworkers.control import Exited, Load, Loaded, LoadFailed, RunHooks, Spawn, Spawned, Word
+from pyworkers.control import AboutWorker, HooksRan, Load, Loaded, LoadFailed, RunHooks, Spawn, Word
 
 Fds = tuple[int, int, int]
+# Until the fork server has taken some of the descriptors that are under way.
+_CROWDED_S = 0.05
 
 
 class Spawner:
@@ -32,28 +35,38 @@ class Spawner:
         self._outbox: deque[tuple[bytes, Fds | None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.loaded: asyncio.Future[Loaded | LoadFailed] | None = None
-        self.on_word: Callable[[Spawned | Exited], None] = lambda word: None
+        self.on_word: Callable[[AboutWorker], None] = lambda word: None
         self.on_down: Callable[[Spawner], None] = lambda spawner: None
         self.alive = False
+        self._hooks_ran = asyncio.Event()
+        self._lifeline = -1
 
     def start(self) -> None:
-        """Start the process and have it import the application."""
+        """Start the process and have it import the application. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         lifeline_end, self._lifeline = os.pipe()
-        arguments = [str(theirs.fileno()), str(lifeline_end)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pyworkers.worker.forkserver", *arguments],
-            pass_fds=(theirs.fileno(), lifeline_end),
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        theirs.close()
-        os.close(lifeline_end)
+        try:
+            self.process = self._execute(theirs.fileno(), lifeline_end)
+        except OSError:
+            ours.close()
+            self._close_lifeline()
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline_end)
         self._channel = ours
         self.alive = True
         ours.sendall(control.dump(self._load))
         ours.setblocking(False)
+
+    def _execute(self, *descriptors: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pyworkers.worker.forkserver", *map(str, descriptors)],
+            pass_fds=descriptors,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """From now on listen in this loop."""
@@ -65,15 +78,19 @@ class Spawner:
         """Ask for a worker. The descriptors are closed here once they are on their way."""
         self._post(Spawn(worker, queue), descriptors)
 
-    def run_hooks(self, kind: str) -> None:
-        """Have the application's hooks of one kind run in a process of their own."""
+    async def run_hooks(self, kind: str) -> None:
+        """Have the application's hooks of one kind run in a process of their own, and wait for their end."""
+        self._hooks_ran.clear()
         self._post(RunHooks(kind), None)
+        if self.alive:
+            await self._hooks_ran.wait()
 
     def close(self) -> None:
         """Hang up: the fork server ends by itself. Its workers go on."""
         if not self.alive:
             return
         self.alive = False
+        self._hooks_ran.set()
         if self._loop is not None:
             self._loop.remove_reader(self._channel)
             self._loop.remove_writer(self._channel)
@@ -85,10 +102,15 @@ class Spawner:
     def kill(self) -> None:
         """End the process now, by its lifeline."""
         self.close()
-        with suppress(OSError):
+        self._close_lifeline()
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def _close_lifeline(self) -> None:
+        if self._lifeline >= 0:
             os.close(self._lifeline)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self._lifeline = -1
 
     def _post(self, word: Word, descriptors: Fds | None) -> None:
         if not self.alive:
@@ -99,22 +121,26 @@ class Spawner:
 
     def _flush(self) -> None:
         assert self._loop is not None
-        while self._outbox:
+        while self._outbox and self.alive:
             data, descriptors = self._outbox[0]
             try:
                 sent = socket.send_fds(self._channel, [data], list(descriptors or ()))
             except BlockingIOError:
                 self._loop.add_writer(self._channel, self._flush)
                 return
-            except OSError:
-                self._hang_up()
+            except OSError as error:
+                if error.errno == errno.ETOOMANYREFS:
+                    self._loop.call_later(_CROWDED_S, self._flush)
+                else:
+                    self._hang_up()
                 return
             _close_all(descriptors)
             if sent < len(data):
                 self._outbox[0] = (data[sent:], None)
             else:
                 self._outbox.popleft()
-        self._loop.remove_writer(self._channel)
+        if self.alive:
+            self._loop.remove_writer(self._channel)
 
     def _listen(self) -> None:
         try:
@@ -133,8 +159,10 @@ class Spawner:
         if isinstance(word, Loaded | LoadFailed):
             if self.loaded is not None and not self.loaded.done():
                 self.loaded.set_result(word)
-        elif isinstance(word, Spawned | Exited):
+        elif isinstance(word, AboutWorker):
             self.on_word(word)
+        elif isinstance(word, HooksRan):
+            self._hooks_ran.set()
 
     def _hang_up(self) -> None:
         self.kill()

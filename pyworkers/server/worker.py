@@ -6,8 +6,12 @@ Runs in the master's event loop. It moves frames; what they mean is the pool's b
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import itertools
 import os
 import signal
+import struct
+import termios
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,6 +43,8 @@ class Delivery:
     timed_out_s: float = 0.0
     errand: bool = False
     """Hooks to run for a job that is settled already, rather than a job."""
+    tries: int = 0
+    """How many workers it was handed to."""
 
 
 class Worker:
@@ -51,6 +57,7 @@ class Worker:
         spawner: Spawner,
         loop: asyncio.AbstractEventLoop,
         on_frame: Callable[[Worker, Frame], None],
+        on_end: Callable[[Worker], None],
     ) -> None:
         self.number = number
         self.spawner = spawner
@@ -58,40 +65,72 @@ class Worker:
         self.pid = 0
         self.delivery: Delivery | None = None
         self.deadline: asyncio.TimerHandle | None = None
+        self.patience: asyncio.TimerHandle | None = None
         self.jobs_done = 0
+        self.ended = False
+        """Nothing comes from it any more: it has exited, is about to, or closed its pipe."""
+        self.fault = ""
+        """Why it was killed, where the signal does not say it."""
         self._loop = loop
         self._on_frame = on_frame
+        self._on_end = on_end
         self._reader = Reader()
         self._unsent: deque[memoryview] = deque()
-        jobs, self._jobs = os.pipe()
-        self._outcomes, outcomes = os.pipe()
-        lifeline, self._lifeline = os.pipe()
+        (jobs, self._jobs), (self._outcomes, outcomes), (lifeline, self._lifeline) = _pipes(3)
         os.set_blocking(self._jobs, False)
         os.set_blocking(self._outcomes, False)
+        loop.add_reader(self._outcomes, self._readable)
         spawner.spawn(number, queue, (jobs, outcomes, lifeline))
-        loop.add_reader(self._outcomes, self.drain)
 
     def hand(self, kind: Kind, delivery: Delivery) -> None:
         """Send a job; the worker is busy from now on."""
         self.delivery = delivery
         self.state = State.BUSY
+        delivery.tries += 1
         self._write(memoryview(pack(kind, delivery.number, delivery.raw)))
 
+    @property
+    def untouched(self) -> bool:
+        """True if the worker cannot have begun its job, because a part of it never left the pipe."""
+        if self._unsent:
+            return True
+        if self._jobs < 0:
+            return False
+        answer = fcntl.ioctl(self._jobs, termios.FIONREAD, bytes(4))
+        return bool(struct.unpack("i", answer)[0])
+
     def drain(self) -> None:
-        """Take what the worker has written so far."""
-        while True:
-            try:
-                data = os.read(self._outcomes, _READ_SIZE)
-            except BlockingIOError:
-                return
-            if not data:
-                # It has exited, or is about to; who reaped it will say how.
-                self._loop.remove_reader(self._outcomes)
-                return
+        """Take all that the worker has written so far."""
+        while self._read():
+            pass
+
+    def _readable(self) -> None:
+        # One piece at a time: a worker with a large outcome writes as fast as this can read.
+        self._read()
+
+    def _read(self) -> bool:
+        """Take a piece; False if there was none."""
+        try:
+            data = os.read(self._outcomes, _READ_SIZE)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._end()
+            return False
+        try:
             for frame in self._reader.feed(data):
                 self._on_frame(self, frame)
-            if len(data) < _READ_SIZE:
-                return
+        except (ValueError, struct.error):
+            self.fault = "wrote into its pipe what is no frame"
+            self._end()
+            self.kill()
+        return True
+
+    def _end(self) -> None:
+        self._loop.remove_reader(self._outcomes)
+        if not self.ended:
+            self.ended = True
+            self._on_end(self)
 
     def leave(self) -> None:
         """Take no more jobs: exit at once if idle, else after the job."""
@@ -118,8 +157,9 @@ class Worker:
         self._close_jobs()
         self._close_lifeline()
         os.close(self._outcomes)
-        if self.deadline is not None:
-            self.deadline.cancel()
+        for timer in (self.deadline, self.patience):
+            if timer is not None:
+                timer.cancel()
 
     def _write(self, data: memoryview) -> None:
         if not self._unsent:
@@ -136,8 +176,9 @@ class Worker:
         except BlockingIOError:
             return data
         except BrokenPipeError:
-            # The worker died; the job is accounted for when its exit is reported.
-            return data[len(data) :]
+            # The worker died. What is unsent shows later that the job was not begun.
+            self._loop.remove_writer(self._jobs)
+            return data
 
     def _send_rest(self) -> None:
         while self._unsent:
@@ -158,3 +199,16 @@ class Worker:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """So many pipes, or none at all. Raises OSError."""
+    pipes: list[tuple[int, int]] = []
+    try:
+        while len(pipes) < count:
+            pipes.append(os.pipe())
+    except OSError:
+        for fd in itertools.chain(*pipes):
+            os.close(fd)
+        raise
+    return pipes

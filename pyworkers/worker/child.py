@@ -6,14 +6,12 @@ acknowledges anything: it only says what should become of a job.
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import random
 import signal
-import sys
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from pyworkers import envelope, logs
@@ -28,6 +26,7 @@ from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.retry import exhausted_hooks, run_exhausted
 from pyworkers.middleware.stats import Stats
 from pyworkers.outcome import DONE, Fate, Loss, Outcome, Report
+from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.limits import time_limit
 from pyworkers.worker.recycle import Recycler
@@ -56,25 +55,38 @@ def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
     random.seed()
     status = 0
     try:
-        _run_hooks(app, "on_startup")
+        for hook in app.hooks("on_startup"):
+            hook()
     except BaseException:
         log.exception("worker.boot_failed", queue=queue)
         exit_now(BOOT_FAILED)
     try:
         WorkerProcess(app, queue, pipes, settings).serve()
-        _run_hooks(app, "on_shutdown")
+        status = run_hooks(app.hooks("on_shutdown"), "on_shutdown")
     except BaseException:
         log.exception("worker.failed", queue=queue)
         status = 1
     exit_now(status)
 
 
+def run_hooks(hooks: Sequence[Callable[..., object]], kind: str) -> int:
+    """Call all hooks, whichever fail; the exit status of a process that has nothing else to do."""
+    status = 0
+    for hook in hooks:
+        try:
+            hook()
+        except BaseException:
+            log.exception("hook.failed", hook=kind)
+            status = 1
+    return status
+
+
 def exit_now(status: int) -> NoReturn:
     """Leave without the cleanup of the fork server, whose state this is a copy of."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(status)
+    try:
+        flush_output()
+    finally:
+        os._exit(status)
 
 
 class WorkerProcess:
@@ -90,22 +102,31 @@ class WorkerProcess:
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, self._rng)
         self._chains: dict[str, CallNext] = {}
         self._delivery = 0
+        self._state = Snapshot()
 
     def serve(self) -> None:
         """Run jobs until the master closes the pipe, or until it is time for a fresh process."""
-        self._write(pack(Kind.READY, 0))
+        self._write(pack(Kind.READY, os.getpid()))
         reader = Reader()
         while data := os.read(self._pipes.jobs, _READ_SIZE):
             for kind, delivery, payload in reader.feed(data):
-                if kind is Kind.JOB:
-                    self._delivery = delivery
-                    report = self._execute(payload)
-                    self._write(pack(Kind.OUTCOME, delivery, report.pack()))
-                elif kind is Kind.EXHAUSTED:
-                    self._tell_exhausted(Loss.unpack(payload))
-                    self._write(pack(Kind.OUTCOME, delivery, Report(DONE).pack()))
-                if self._recycler.retired:
+                self._delivery = delivery
+                report = self._execute(payload) if kind is Kind.JOB else self._tell_exhausted(payload)
+                if self._state.is_copy:
+                    # A job has forked, and both have come back from it: one worker is enough.
+                    exit_now(0)
+                retiring = self._recycler.due() or not self._restored()
+                if retiring:
+                    report = replace(report, retiring=True)
+                self._write(pack(Kind.OUTCOME, delivery, report.pack()))
+                if retiring:
                     return
+
+    def _restored(self) -> bool:
+        restored = self._state.restore()
+        if not restored:
+            log.warning("worker.spoiled", hint="the job closed stdout, or the working directory is gone")
+        return restored
 
     def _execute(self, raw: bytes) -> Report:
         try:
@@ -115,8 +136,7 @@ class WorkerProcess:
             log.error("job.failed", outcome="dead", **fields)
             return Report(Outcome(Fate.DEAD))
         outcome = self._chain(message.job_class)(message)
-        tally = self._stats.take()
-        return Report(outcome, tally.elapsed_ms, self._recycler.due())
+        return Report(outcome, self._stats.take().elapsed_ms)
 
     def _chain(self, job_class: str) -> CallNext:
         chain = self._chains.get(job_class)
@@ -147,8 +167,9 @@ class WorkerProcess:
         """Tell the master, which enforces the limit, before the job can hang."""
         self._write(pack(Kind.LIMIT, self._delivery, SECONDS.pack(seconds)))
 
-    def _tell_exhausted(self, loss: Loss) -> None:
+    def _tell_exhausted(self, payload: bytes) -> Report:
         """Run the exhaustion hooks of a job whose own worker cannot, because it died."""
+        loss = Loss.unpack(payload)
         message = Message.parse(loss.raw, self._queue, self._make_jid)
         try:
             handler = self._app.lookup(self._queue, message.job_class)
@@ -156,6 +177,7 @@ class WorkerProcess:
             handler = None
         kind = JobTimeout if loss.error_class == JobTimeout.__name__ else WorkerLost
         run_exhausted(exhausted_hooks(self._app, handler), message, kind(loss.error_message))
+        return Report(DONE)
 
     def _make_jid(self) -> str:
         return envelope.new_jid(self._rng)
@@ -166,18 +188,12 @@ class WorkerProcess:
             view = view[os.write(self._pipes.outcomes, view) :]
 
 
-def _run_hooks(app: Worker, kind: str) -> None:
-    for hook in app.hooks(kind):
-        hook()
-
-
 def _set_signals() -> None:
     """Deaf to what a terminal or a supervisor sends to everybody: the master decides when a worker ends.
 
-    Handlers, not SIG_IGN: programs that a job starts would inherit the latter.
+    Handlers, not SIG_IGN: programs that a job starts would inherit the latter. SIGALRM has one for alarms
+    that a job leaves behind.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGALRM):
         signal.signal(number, lambda *_: None)
-    faulthandler.enable()
-    # Written in C, so that it shows where a blocked call hangs, too.
-    faulthandler.register(signal.SIGTTIN, all_threads=True, chain=False)
+    show_stacks()

@@ -19,12 +19,26 @@ import traceback
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
+from typing import NoReturn
 
 from pyworkers import control, logs
 from pyworkers.app import Worker
-from pyworkers.control import Exited, Load, Loaded, LoadFailed, RunHooks, Settings, Spawn, Spawned, Word
+from pyworkers.control import (
+    Exited,
+    HooksRan,
+    Load,
+    Loaded,
+    LoadFailed,
+    RunHooks,
+    Settings,
+    Spawn,
+    Spawned,
+    SpawnFailed,
+    Word,
+)
 from pyworkers.errors import PyworkersError
 from pyworkers.worker import child
+from pyworkers.worker.hygiene import flush_output
 from pyworkers.worker.lifeline import die_with
 
 log = logs.get_logger()
@@ -33,36 +47,46 @@ log = logs.get_logger()
 class ForkServer:
     """Serves one control socket until its other end is closed."""
 
-    def __init__(self, channel: socket.socket, lifeline: int) -> None:
+    def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._lifeline = lifeline
         self._reader = control.LineReader()
         self._descriptors: deque[int] = deque()
         self._workers: dict[int, int] = {}
+        self._errands: dict[int, str] = {}
         self._app: Worker | None = None
         self._settings = Settings()
 
     def serve(self) -> None:
         """Answer the master until it hangs up."""
-        wakeup, waker = os.pipe()
-        for fd in (wakeup, waker):
+        self._wakeup, self._waker = os.pipe()
+        for fd in (self._wakeup, self._waker):
             os.set_blocking(fd, False)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._watch_children()
         try:
             while True:
-                readable, _, _ = select.select([self._channel.fileno(), wakeup], [], [])
-                if wakeup in readable:
-                    os.read(wakeup, 4096)
+                readable, _, _ = select.select([self._channel.fileno(), self._wakeup], [], [])
+                if self._wakeup in readable:
+                    os.read(self._wakeup, 4096)
                     self._reap()
                 if self._channel.fileno() in readable and not self._listen():
                     return
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             return
 
+    def _watch_children(self) -> None:
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
     def _listen(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._channel, 65536, 16 * control.FDS_PER_SPAWN)
+        most = 16 * control.FDS_PER_SPAWN
+        data, descriptors, flags, _ = socket.recv_fds(self._channel, 65536, most)
+        for fd in descriptors:
+            # They come inheritable, and a program started by a job would keep its worker's pipes open.
+            os.set_inheritable(fd, False)
         self._descriptors.extend(descriptors)
+        if flags & socket.MSG_CTRUNC:
+            # Which pipe belongs to whom is lost: start again, in a fork server of its own.
+            raise OSError("too many open files: descriptors were dropped")
         for word in self._reader.feed(data):
             self._obey(word)
         return bool(data)
@@ -93,6 +117,10 @@ class ForkServer:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
             self._say(LoadFailed(kind, f"{type(error).__name__}: {error}", traceback.format_exc()))
             return
+        # The application may have taken the signal for itself.
+        self._watch_children()
+        # What it printed would be printed by every worker again.
+        flush_output()
         threads = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
         # What is alive now is shared with every worker: keep the collector from touching its pages.
         gc.collect()
@@ -101,42 +129,58 @@ class ForkServer:
 
     def _spawn(self, spawn: Spawn) -> None:
         jobs, outcomes, lifeline = (self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN))
-        assert self._app is not None
-        pid = os.fork()
-        if pid == 0:
-            self._become_child()
-            pipes = child.Pipes(jobs, outcomes, lifeline)
-            set_up_logs(self._log)
-            child.main(self._app, spawn.queue, pipes, self._settings)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._say(SpawnFailed(spawn.worker, str(error)))
+        else:
+            if pid == 0:
+                self._be_worker(spawn.queue, child.Pipes(jobs, outcomes, lifeline))
+            self._workers[pid] = spawn.worker
+            self._say(Spawned(spawn.worker, pid))
         for fd in (jobs, outcomes, lifeline):
             os.close(fd)
-        self._workers[pid] = spawn.worker
-        self._say(Spawned(spawn.worker, pid))
+
+    def _be_worker(self, queue: str, pipes: child.Pipes) -> NoReturn:
+        # Nothing may return from here: there would be two fork servers.
+        try:
+            self._become_child()
+            assert self._app is not None
+            child.main(self._app, queue, pipes, self._settings)
+        except BaseException:
+            log.exception("worker.boot_failed", queue=queue)
+        finally:
+            child.exit_now(child.BOOT_FAILED)
 
     def _run_hooks(self, kind: str) -> None:
         assert self._app is not None
-        hooks = self._app.hooks(kind)
-        if not hooks or os.fork() != 0:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            log.error("hook.failed", hook=kind, error=str(error))
+            self._say(HooksRan(kind))
             return
-        lifeline = os.dup(self._lifeline)
-        self._become_child()
-        os.close(lifeline)
-        status = 0
-        for hook in hooks:
-            try:
-                hook()
-            except BaseException:
-                log.exception("hook.failed", hook=kind)
-                status = 1
-        child.exit_now(status)
+        if pid == 0:
+            self._be_errand(kind)
+        self._errands[pid] = kind
+
+    def _be_errand(self, kind: str) -> NoReturn:
+        status = 1
+        try:
+            self._become_child()
+            assert self._app is not None
+            status = child.run_hooks(self._app.hooks(kind), kind)
+        finally:
+            child.exit_now(status)
 
     def _become_child(self) -> None:
         """Forget what belongs to the fork server alone."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._channel.close()
-        for fd in self._descriptors:
+        for fd in (self._wakeup, self._waker, *self._descriptors):
             os.close(fd)
+        set_up_logs(self._log)
 
     def _reap(self) -> None:
         while True:
@@ -146,10 +190,11 @@ class ForkServer:
                 return
             if pid == 0:
                 return
-            worker = self._workers.pop(pid, None)
-            if worker is not None:
+            if worker := self._workers.pop(pid, None):
                 _kill_group(pid)
                 self._say(Exited(worker, pid, status, _peak_kb(usage)))
+            elif kind := self._errands.pop(pid, None):
+                self._say(HooksRan(kind))
 
 
 def set_up_logs(load: Load) -> None:
@@ -181,11 +226,13 @@ def _peak_kb(usage: resource.struct_rusage) -> int:
 def main() -> None:
     """``python -m pyworkers.worker.forkserver CHANNEL LIFELINE``: two inherited descriptors."""
     channel, lifeline = int(sys.argv[1]), int(sys.argv[2])
+    for fd in (channel, lifeline):
+        os.set_inheritable(fd, False)
     die_with(lifeline)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
         # Not SIG_IGN, which programs started by the application would inherit.
         signal.signal(number, lambda *_: None)
-    ForkServer(socket.socket(fileno=channel), lifeline).serve()
+    ForkServer(socket.socket(fileno=channel)).serve()
 
 
 if __name__ == "__main__":

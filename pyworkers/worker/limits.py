@@ -49,10 +49,11 @@ def _alarm(seconds: float) -> Iterator[None]:
         if armed:
             raise JobTimeout(f"the job ran longer than {seconds:g} s")
 
-    signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -23,14 +23,12 @@ class Recycler:
         self._jobs_left = max_jobs + rng.randrange(max_jobs // _JITTER + 1) if max_jobs else None
         self._max_memory_kb = max_memory_mb * 1024
         self._next_check = 0.0
-        self.retired = False
 
     def due(self) -> bool:
         """To be asked once after each job: True when the worker shall take no more."""
         if self._jobs_left is not None:
             self._jobs_left -= 1
-        self.retired = self._jobs_left == 0 or (self._max_memory_kb > 0 and self._too_large())
-        return self.retired
+        return self._jobs_left == 0 or (self._max_memory_kb > 0 and self._too_large())
 
     def _too_large(self) -> bool:
         now = time.monotonic()
