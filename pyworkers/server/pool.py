@@ -194,7 +194,7 @@ class Pool:
     def _ready(self, worker: Worker) -> None:
         self._reset_backoff()
         if worker.state is State.BOOTING:
-            self._be_patient(worker, None)
+            self._be_patient(worker, None, 0)
             self._release(worker)
         self._reconcile()
 
@@ -331,7 +331,7 @@ class Pool:
             self._back_off()
             return
         self._workers[number] = worker
-        self._be_patient(worker, self._overdue)
+        self._be_patient(worker, self._overdue, _PATIENCE_S)
 
     def _dismiss(self, worker: Worker) -> None:
         """Let a worker go: at once if it is idle, else after its job."""
@@ -339,12 +339,10 @@ class Pool:
             self._idle.remove(worker)
         worker.leave()
         if worker.delivery is None and not worker.ended:
-            self._be_patient(worker, self._overdue)
+            self._be_patient(worker, self._overdue, _PATIENCE_S)
 
-    def _be_patient(
-        self, worker: Worker, then: Callable[[Worker], None] | None, seconds: float = _PATIENCE_S
-    ) -> None:
-        """Wait for a worker's next step, in place of the one before."""
+    def _be_patient(self, worker: Worker, then: Callable[[Worker], None] | None, seconds: float) -> None:
+        """What to do if nothing is heard of a worker for so long; it replaces what was to be done before."""
         if worker.patience is not None:
             worker.patience.cancel()
         worker.patience = self._loop.call_later(seconds, then, worker) if then else None

@@ -1,0 +1,838 @@
+"""The pool with real forks: jobs in, outcomes out, whatever happens to the processes in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyworkers.control import AboutWorker, Exited, Load, Loaded, Spawned
+from pyworkers.frames import Kind, pack
+from pyworkers.outcome import DONE, Fate, Report
+from pyworkers.server import pool as pool_module
+from pyworkers.server.losses import Losses
+from pyworkers.server.pool import Callbacks, Pool
+from pyworkers.server.spawner import Spawner
+from tests.support import ROOT, async_wait_for, process_alive, wait_for
+
+HEADER = """
+import os, signal, sys, time
+from pathlib import Path
+from pyworkers import *
+worker = Worker()
+here = Path(__file__).parent
+def meet(name):
+    (here / f"{name}.{os.getpid()}").touch()
+    while not (here / f"{name}.go").exists():
+        time.sleep(0.005)
+"""
+NO_OP = """
+@worker.process("q")
+def handle(message):
+    (here / f"ran.{message.jid}").write_text(str(os.getpid()))
+"""
+
+
+class Crew:
+    """A pool with one fork server after the other, and what it told its owner."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settled: list[tuple[bytes, Report]] = []
+        self.failing: list[bool] = []
+        self.spawners: list[Spawner] = []
+        self.pool = Pool("q", Callbacks(self._settle, lambda: None, self.failing.append))
+
+    def _settle(self, raw: bytes, report: Report) -> None:
+        self.settled.append((raw, report))
+
+    async def use(self, *codes: str, **settings: Any) -> Spawner:
+        """Load an application, and have the pool use it from now on."""
+        name = f"app{len(self.spawners)}"
+        (self.folder / f"{name}.py").write_text(HEADER + "".join(map(textwrap.dedent, codes)))
+        load = Load(f"{name}:worker", [str(self.folder)], "info", "json", "me", settings)
+        spawner = Spawner(load, os.environ | {"PYTHONPATH": str(ROOT)})
+        spawner.start()
+        self.spawners.append(spawner)
+        spawner.on_word = self.pool.hear
+        spawner.attach(asyncio.get_running_loop())
+        assert spawner.loaded is not None
+        loaded = await spawner.loaded
+        assert isinstance(loaded, Loaded), loaded
+        self.pool.use(spawner, Losses("q", loaded.manifest, 25, time.time, random.Random()))
+        return spawner
+
+    def deliver(self, jid: str, **fields: Any) -> bytes:
+        raw = json.dumps({"class": "Any", "args": [], "jid": jid, "queue": "q", **fields}).encode()
+        self.pool.deliver(raw)
+        return raw
+
+    async def free(self, count: int) -> None:
+        await async_wait_for(lambda: self.pool.free == count, message=f"{count} idle workers")
+
+    async def outcomes(self, count: int, timeout: float = 10) -> list[tuple[bytes, Report]]:
+        """The first outcomes, once there are so many; no more must have come."""
+        await async_wait_for(lambda: len(self.settled) >= count, timeout, f"{count} outcomes")
+        assert len(self.settled) == count
+        return self.settled
+
+    async def met(self, name: str, count: int = 1) -> list[int]:
+        """The pids of workers whose jobs wait in ``meet(name)``."""
+        paths = await async_wait_for(lambda: self._waiting(name, count), message=f"{count} in meet({name})")
+        return [int(path.suffix[1:]) for path in paths]
+
+    def _waiting(self, name: str, count: int) -> list[Path]:
+        found = [path for path in self.folder.glob(f"{name}.*") if path.suffix != ".go"]
+        return found if len(found) >= count else []
+
+    def let_go(self, name: str) -> None:
+        (self.folder / f"{name}.go").touch()
+
+    def ran_in(self, jid: str) -> int:
+        return int((self.folder / f"ran.{jid}").read_text())
+
+    async def close(self) -> None:
+        self.pool.kill()
+        await async_wait_for(lambda: self.pool.empty, message="the pool is empty")
+        for spawner in self.spawners:
+            spawner.kill()
+            spawner.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def crew_in(folder: Path, *codes: str, concurrency: int = 1, **settings: Any) -> AsyncIterator[Crew]:
+    crew = Crew(folder)
+    try:
+        await crew.use(*codes, **settings)
+        crew.pool.resize(concurrency)
+        yield crew
+    finally:
+        crew.pool.resize(0)
+        await crew.close()
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(40):
+            await main
+
+    asyncio.run(limited())
+
+
+def children(pid: int) -> dict[int, str]:
+    """The children of a process, with their states."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent, *_ = path.read_text().rpartition(")")[2].split()
+            if int(parent) == pid:
+                found[int(path.parent.name)] = state
+    return found
+
+
+def stopped_or_dead(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q", retry=3)
+    def handle(message):
+        meet(message.jid)
+        if message.jid == "bad":
+            raise ValueError("no")
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code, concurrency=2) as crew:
+            await crew.free(2)
+            good, bad = crew.deliver("good"), crew.deliver("bad")
+            assert (crew.pool.free, crew.pool.busy) == (0, 2)
+            assert crew.pool.known() == {good: 1, bad: 1}
+            [first], [second] = await crew.met("good"), await crew.met("bad")
+            assert first != second
+            assert sorted(crew.pool.pids().items()) == sorted({first: "busy", second: "busy"}.items())
+            assert crew.settled == []
+            crew.let_go("good")
+            [(raw, report)] = await crew.outcomes(1)
+            assert (raw, report.outcome) == (good, DONE)
+            crew.let_go("bad")
+            raw, report = (await crew.outcomes(2))[1]
+            assert (raw, report.outcome.fate, report.outcome.crashed) == (bad, Fate.RETRY, False)
+            assert json.loads(report.outcome.payload)["error_message"] == "no"
+            assert (crew.pool.free, crew.pool.busy, crew.pool.known()) == (2, 0, {})
+
+    run(main())
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["dead", "dies before it reads"])
+def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(tmp_path: Path, stopped: bool) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP) as crew:
+            await crew.free(1)
+            [pid] = crew.pool.pids()
+            os.kill(pid, signal.SIGSTOP if stopped else signal.SIGKILL)
+            wait_for(lambda: stopped_or_dead(pid), message=f"{pid} stands still")
+            # The loop has not run since: the pool still takes it for idle.
+            raw = crew.deliver("j")
+            if stopped:
+                os.kill(pid, signal.SIGKILL)
+            assert await crew.outcomes(1) == [(raw, Report(DONE, crew.settled[0][1].elapsed_ms))]
+            assert crew.ran_in("j") != pid
+
+    run(main())
+
+
+@linux_only
+def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(tmp_path: Path) -> None:
+    code = """
+    import resource
+    @worker.on_startup
+    def limit():
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        size = pages * resource.getpagesize() + (24 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        (here / f"started.{os.getpid()}").touch()
+
+    @worker.process("q")
+    def handle(message):
+        pass
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code) as crew:
+            await crew.free(1)
+            raw = crew.deliver("large", padding="x" * (60 << 20))
+            [(settled, report)] = await crew.outcomes(1)
+            assert settled is raw
+            assert (report.outcome.fate, report.outcome.crashed) == (Fate.RETRY, True)
+            assert report.outcome.error_message.startswith("the worker exited with status 1")
+            await crew.free(1)
+            assert len(await crew.met("started", 4)) == 4
+
+    run(main())
+
+
+def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP) as crew:
+            await crew.free(1)
+            [pid] = crew.pool.pids()
+            os.kill(pid, signal.SIGKILL)
+            await async_wait_for(lambda: pid not in crew.pool.pids(), message="its end is known")
+            raw = crew.deliver("j")
+            assert (crew.pool.free, crew.pool.busy, crew.pool.known()) == (-1, 1, {raw: 1})
+            [(settled, report)] = await crew.outcomes(1)
+            assert (settled, report.outcome) == (raw, DONE)
+
+    run(main())
+
+
+def test_what_a_worker_reported_before_it_died_counts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP) as crew:
+            await crew.free(1)
+            raw = crew.deliver("j")
+            [pid] = crew.pool.pids()
+            # Without the loop, so that death and outcome are seen together.
+            wait_for(lambda: _unread(crew.pool, pid) > 0, message="its outcome is in the pipe")
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: stopped_or_dead(pid), message="it is dead")
+            [(settled, report)] = await crew.outcomes(1)
+            assert (settled, report.outcome) == (raw, DONE)
+            await crew.free(1)
+            assert len(crew.settled) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_that_dies_in_a_job_costs_a_crash_and_no_sibling(tmp_path: Path, number: int) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet(message.jid)
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code, concurrency=2) as crew:
+            await crew.free(2)
+            victim, other = crew.deliver("victim"), crew.deliver("other")
+            [pid], [sibling] = await crew.met("victim"), await crew.met("other")
+            os.kill(pid, number)
+            [(raw, report)] = await crew.outcomes(1)
+            assert (raw, report.outcome.fate, report.outcome.crashed) == (victim, Fate.RETRY, True)
+            assert signal.Signals(number).name in report.outcome.error_message
+            assert json.loads(report.outcome.payload)["crash_count"] == 1
+            assert process_alive(sibling)
+            await crew.free(1)
+            crew.let_go("other")
+            assert (await crew.outcomes(2))[1][0] == other
+
+    run(main())
+
+
+def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(tmp_path: Path) -> None:
+    code = """
+    @worker.on_exhausted
+    def gone(message, error):
+        (here / "gone").write_text(f"{message.jid} {type(error).__name__} {error}")
+
+    @worker.process("q")
+    def handle(message):
+        os._exit(9)
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code) as crew:
+            await crew.free(1)
+            raw = crew.deliver("j", crash_count=2)
+            [(settled, report)] = await crew.outcomes(1)
+            assert (settled, report.outcome.fate) == (raw, Fate.DEAD)
+            await async_wait_for((tmp_path / "gone").exists, message="the hook ran")
+            await crew.free(1)
+            words = (tmp_path / "gone").read_text()
+            assert words.startswith("j WorkerLost the worker exited with status 9")
+            assert len(crew.settled) == 1
+
+    run(main())
+
+
+def test_resizing_starts_and_dismisses_workers_but_ends_no_job(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet("job")
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code, concurrency=3) as crew:
+            await crew.free(3)
+            crew.deliver("a"), crew.deliver("b")
+            busy = await crew.met("job", 2)
+            crew.pool.resize(1)
+            await async_wait_for(lambda: len(crew.pool.pids()) == 2, message="the idle one left")
+            assert crew.pool.free == 0
+            assert sorted(crew.pool.pids().values()) == ["busy", "leaving"]
+            crew.let_go("job")
+            assert {report.outcome for _, report in await crew.outcomes(2)} == {DONE}
+            await async_wait_for(lambda: len(crew.pool.pids()) == 1, message="one worker is left")
+            await crew.free(1)
+            assert set(crew.pool.pids()) < set(busy)
+            crew.pool.resize(4)
+            await crew.free(4)
+            crew.pool.resize(0)
+            await async_wait_for(lambda: crew.pool.empty, message="all left")
+
+    run(main())
+
+
+def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet(message.jid)
+        raise Discard("VERSION")
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code.replace("VERSION", "old"), concurrency=2) as crew:
+            await crew.free(2)
+            crew.deliver("long")
+            [pid] = await crew.met("long")
+            old = crew.spawners[0]
+            await crew.use(code.replace("VERSION", "new"))
+            await async_wait_for(lambda: crew.pool.free == 2, message="two workers with the new code")
+            await async_wait_for(lambda: len(crew.pool.pids()) == 3, message="the old idle one left")
+            assert crew.pool.pids()[pid] == "leaving"
+            assert crew.pool.uses(old)
+            crew.let_go("next")
+            crew.deliver("next")
+            await crew.outcomes(1)
+            crew.let_go("long")
+            await crew.outcomes(2)
+            errors = [json.loads(raw)["jid"] for raw, _ in crew.settled]
+            assert errors == ["next", "long"]
+            await async_wait_for(lambda: not crew.pool.uses(old), message="nobody runs old code")
+            assert len(crew.pool.pids()) == crew.pool.free == 2
+
+    run(main())
+
+
+def test_old_workers_serve_until_the_new_code_boots(tmp_path: Path) -> None:
+    broken = """
+    @worker.on_startup
+    def fail():
+        raise RuntimeError("not today")
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP, concurrency=2) as crew:
+            await crew.free(2)
+            pids = set(crew.pool.pids())
+            await crew.use(broken, NO_OP)
+            await async_wait_for(lambda: crew.failing == [True], message="the pool is failing")
+            crew.deliver("a")
+            await crew.outcomes(1)
+            assert crew.ran_in("a") in pids
+            await crew.use(NO_OP)
+            await async_wait_for(lambda: crew.failing == [True, False], message="it works again")
+            await async_wait_for(lambda: set(crew.pool.pids()).isdisjoint(pids), message="replaced")
+            await crew.free(2)
+
+    run(main())
+
+
+@linux_only
+def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP, concurrency=4, max_jobs_per_worker=1) as crew:
+            server = crew.spawners[0].process.pid
+            await crew.free(4)
+            before = descriptors(os.getpid()), descriptors(server)
+            for number in range(200):
+                await async_wait_for(lambda: crew.pool.free > 0, message="a worker is free")
+                crew.deliver(str(number))
+            await crew.outcomes(200)
+            await crew.free(4)
+            await async_wait_for(lambda: len(crew.pool.pids()) == 4, message="the retired are gone")
+            assert (descriptors(os.getpid()), descriptors(server)) == before
+            await async_wait_for(lambda: set(children(server)) == set(crew.pool.pids()), message="no zombie")
+            assert all(report.retiring and report.outcome.fate is Fate.DONE for _, report in crew.settled)
+            assert len({crew.ran_in(str(number)) for number in range(200)}) == 200
+            assert crew.failing == []
+
+    run(main())
+
+
+@linux_only
+def test_a_large_job_and_a_large_outcome_pass_in_pieces(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q", retry=3)
+    def handle(message):
+        if message.jid == "large":
+            raise ValueError(str(len(message.args[0])))
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code, concurrency=2) as crew:
+            await crew.free(2)
+            pids = crew.pool.pids()
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            large = crew.deliver("large", args=["ä" * (10 << 20)], unknown="kept")
+            small = crew.deliver("small")
+            # The pipe is full now, and the loop is not blocked by it.
+            await asyncio.sleep(0)
+            assert (crew.settled, crew.pool.busy) == ([], 2)
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            outcomes = {raw: report.outcome for raw, report in await crew.outcomes(2)}
+            assert outcomes[small] == DONE
+            after = json.loads(outcomes[large].payload)
+            assert (after["error_message"], after["unknown"]) == (str(10 << 20), "kept")
+            assert after["args"] == json.loads(large)["args"]
+
+    run(main())
+
+
+REFUSING = """
+real_fork = os.fork
+def fork():
+    if (here / "refuse").exists():
+        with (here / "refusals").open("a") as file:
+            file.write("x")
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return real_fork()
+os.fork = fork
+"""
+
+
+def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, REFUSING, NO_OP, concurrency=2) as crew:
+            await crew.free(2)
+            before = descriptors(crew.spawners[0].process.pid)
+            (tmp_path / "refuse").touch()
+            started = time.monotonic()
+            for pid in crew.pool.pids():
+                os.kill(pid, signal.SIGKILL)
+            refusals = tmp_path / "refusals"
+            await async_wait_for(lambda: refusals.exists() and len(refusals.read_text()) >= 6)
+            # 0.1 s, 0.2 s and so on lie between the attempts, each of which is for both workers.
+            assert time.monotonic() - started > 0.3
+            assert crew.failing == [True]
+            (tmp_path / "refuse").unlink()
+            await crew.free(2)
+            assert crew.failing == [True, False]
+            assert crew.spawners[0].process.poll() is None
+            assert descriptors(crew.spawners[0].process.pid) == before
+            crew.deliver("j")
+            await crew.outcomes(1)
+
+    run(main())
+
+
+def test_a_start_without_descriptors_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP) as crew:
+            await crew.free(1)
+            before = descriptors(os.getpid())
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            # Room for four more: not for three pipes.
+            highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+            fillers = [os.open("/dev/null", os.O_RDONLY) for _ in range(highest + 1 - before)]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 3, hard))
+            try:
+                crew.pool.resize(2)
+                assert len(crew.pool.pids()) == 1
+                assert crew.pool.free == 1
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                for fd in fillers:
+                    os.close(fd)
+            await crew.free(2)
+
+    run(main())
+
+
+def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hanging = """
+    @worker.on_startup
+    def hang():
+        meet("hanging")
+    """
+    monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.3)
+
+    async def main() -> None:
+        async with crew_in(tmp_path, hanging, NO_OP) as crew:
+            [pid] = await crew.met("hanging")
+            await async_wait_for(lambda: "worker.overdue" in capfd.readouterr().out, message="reported")
+            assert process_alive(pid)
+            await crew.use(NO_OP)
+            await crew.free(1)
+            await async_wait_for(lambda: not process_alive(pid), message="nobody wants it any more")
+
+    run(main())
+
+
+def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = """
+    @worker.on_shutdown
+    def hang():
+        meet("hanging")
+    """
+    monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.5)
+
+    async def main() -> None:
+        async with crew_in(tmp_path, hanging, NO_OP, max_jobs_per_worker=1) as crew:
+            await crew.free(1)
+            crew.deliver("j")
+            [pid] = await crew.met("hanging")
+            await crew.free(1)
+            assert process_alive(pid)
+            await async_wait_for(lambda: not process_alive(pid), message="killed")
+            await async_wait_for(lambda: len(crew.pool.pids()) == 1, message="forgotten")
+            assert crew.failing == []
+
+    run(main())
+
+
+DEFILING = """
+import stat
+def own_pipes():
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if int(name) > 2 and stat.S_ISFIFO(os.fstat(int(name)).st_mode):
+                yield int(name)
+
+def defile(garbage):
+    for fd in list(own_pipes()):
+        with contextlib.suppress(OSError):
+            (here / "defiled").touch()
+            os.write(fd, garbage)
+
+import contextlib
+@worker.process("q")
+def handle(message):
+    if message.job_class == "Defile":
+        defile(bytes.fromhex(message.args[0]))
+    elif message.job_class == "Close":
+        os.closerange(3, 1024)
+    meet(message.jid)
+"""
+
+
+@linux_only
+@pytest.mark.parametrize(
+    "garbage",
+    [b"debug: hello\n", b"\0" * 100, b"\n\n", os.urandom(4096), pack(Kind.OUTCOME, 2, b"?")],
+    ids=["text", "zeros", "short", "random", "an outcome of nonsense"],
+)
+def test_a_worker_that_writes_garbage_into_its_pipe_is_ended_alone(tmp_path: Path, garbage: bytes) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, DEFILING, concurrency=2) as crew:
+            await crew.free(2)
+            sibling = crew.deliver("sibling")
+            await crew.met("sibling")
+            bad = crew.deliver("bad", **{"class": "Defile", "args": [garbage.hex()]})
+            crew.let_go("bad")
+            [(raw, report)] = await crew.outcomes(1)
+            assert (tmp_path / "defiled").exists()
+            assert (raw, report.outcome.crashed, report.outcome.fate) == (bad, True, Fate.RETRY)
+            await crew.free(1)
+            crew.let_go("sibling")
+            raw, report = (await crew.outcomes(2))[1]
+            assert (raw, report.outcome) == (sibling, DONE)
+
+    run(main())
+
+
+def test_a_worker_that_closes_its_pipe_and_goes_on_is_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, DEFILING) as crew:
+            await crew.free(1)
+            crew.deliver("forever", **{"class": "Close"})
+            [pid] = await crew.met("forever")
+            [(_, report)] = await crew.outcomes(1)
+            assert report.outcome.crashed
+            assert report.outcome.error_message.startswith("the worker closed its pipe")
+            assert not process_alive(pid)
+            await crew.free(1)
+
+    run(main())
+
+
+def test_a_worker_that_closes_its_pipe_and_returns_is_replaced(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, DEFILING) as crew:
+            await crew.free(1)
+            crew.let_go("j")
+            crew.deliver("j", **{"class": "Close"})
+            [(_, report)] = await crew.outcomes(1)
+            assert report.outcome.error_message.startswith("the worker exited with status 1")
+            await crew.free(1)
+
+    run(main())
+
+
+@linux_only
+def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_worker(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        if message.jid == "fork" and os.fork() == 0:
+            meet("child")
+            raise SystemExit(3)
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code) as crew:
+            await crew.free(1)
+            [pid] = crew.pool.pids()
+            crew.deliver("fork")
+            [child] = await crew.met("child")
+            [(_, report)] = await crew.outcomes(1)
+            assert report.outcome == DONE
+            assert list(children(pid)) == [child]
+            crew.let_go("child")
+            await async_wait_for(lambda: not process_alive(child), message="the copy ends")
+            for jid in "abc":
+                await crew.free(1)
+                crew.deliver(jid)
+            await crew.outcomes(4)
+            assert list(crew.pool.pids()) == [pid]
+
+    run(main())
+
+
+def test_workers_whose_pid_is_not_known_yet_can_be_killed(tmp_path: Path) -> None:
+    slow = """
+    @worker.on_startup
+    def hang():
+        meet("hanging")
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, slow, NO_OP, concurrency=0) as crew:
+            heard: list[AboutWorker] = []
+            crew.spawners[0].on_word = heard.append
+            crew.pool.resize(3)
+            pids = await crew.met("hanging", 3)
+            assert crew.pool.pids() == {}
+            crew.pool.resize(0)
+            crew.pool.kill()
+            await async_wait_for(lambda: not any(map(process_alive, pids)), message="killed unseen")
+            await async_wait_for(lambda: len(heard) == 6, message="their ends are told")
+            for word in heard:
+                crew.pool.hear(word)
+            assert crew.pool.empty
+
+    run(main())
+
+
+def test_a_job_runs_though_nobody_has_told_the_pid_of_its_worker(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet("job")
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code, concurrency=0) as crew:
+            late: list[AboutWorker] = []
+
+            def hear(word: AboutWorker) -> None:
+                (late.append if isinstance(word, Spawned) else crew.pool.hear)(word)
+
+            crew.spawners[0].on_word = hear
+            crew.pool.resize(1)
+            await crew.free(1)
+            crew.deliver("a")
+            [pid] = await crew.met("job")
+            assert crew.pool.pids() == {pid: "busy"}
+            assert crew.pool.lost_track(pid, signal.SIGKILL)  # as the reaper of orphans would say it
+            [(_, report)] = await crew.outcomes(1)
+            assert report.outcome.crashed
+            [word] = late[:1]
+            assert not crew.pool.hear(word)
+            await crew.free(1)
+
+    run(main())
+
+
+def test_a_worker_of_whose_end_nobody_tells_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_UNREPORTED_S", 0.1)
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet("job")
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code) as crew:
+            await crew.free(1)
+            unsaid: list[AboutWorker] = []
+
+            def hear(word: AboutWorker) -> None:
+                (unsaid.append if isinstance(word, Exited) else crew.pool.hear)(word)
+
+            crew.spawners[0].on_word = hear
+            raw = crew.deliver("j")
+            [pid] = await crew.met("job")
+            os.kill(pid, signal.SIGKILL)
+            [(settled, report)] = await crew.outcomes(1)
+            assert (settled, report.outcome.crashed) == (raw, True)
+            await async_wait_for(lambda: [word.worker for word in unsaid], message="told to nobody")
+            crew.spawners[0].on_word = crew.pool.hear
+
+    run(main())
+
+
+def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP, concurrency=0) as crew:
+            dead = crew.spawners[0]
+            os.kill(dead.process.pid, signal.SIGKILL)
+            # Without the loop: the pool still believes in it.
+            wait_for(lambda: stopped_or_dead(dead.process.pid), message="it is dead")
+            assert dead.alive
+            crew.pool.resize(2)
+            await async_wait_for(lambda: not dead.alive, message="its end is seen")
+            await crew.use(NO_OP)
+            await crew.free(2)
+            assert not crew.pool.uses(dead)
+            crew.deliver("j")
+            await crew.outcomes(1)
+
+    run(main())
+
+
+def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        (here / f"began.{message.jid}").touch()
+        meet(message.jid)
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code, concurrency=2) as crew:
+            await crew.free(2)
+            done, running = crew.deliver("done"), crew.deliver("running")
+            [reporter], [runner] = await crew.met("done"), await crew.met("running")
+            crew.let_go("done")
+            # Without the loop, so that the outcome stays in the pipe.
+            wait_for(lambda: _unread(crew.pool, reporter) > 0, message="its outcome is in the pipe")
+            crew.pool.abandon()
+            assert [(raw, report.outcome) for raw, report in crew.settled] == [(done, DONE)]
+            assert crew.pool.known() == {}
+            await async_wait_for(lambda: crew.pool.abandoned == 0, message="its process is gone")
+            assert not process_alive(runner)
+            await crew.free(2)
+            assert running not in dict(crew.settled)
+
+    run(main())
+
+
+def _unread(pool: Pool, pid: int) -> int:
+    """How many bytes a worker has written that the pool has not read."""
+    import fcntl
+    import struct
+    import termios
+
+    [worker] = [worker for worker in pool._workers.values() if worker.pid == pid]
+    answer: int = struct.unpack("i", fcntl.ioctl(worker._outcomes, termios.FIONREAD, bytes(4)))[0]
+    return answer
+
+
+def test_what_the_application_printed_at_import_is_printed_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = """
+    print("imported")
+    @worker.process("q")
+    def handle(message):
+        print("job", message.jid)
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code, concurrency=3) as crew:
+            await crew.free(3)
+            crew.deliver("a")
+            await crew.outcomes(1)
+            # Seen as soon as the job is over, though stdout is no terminal.
+            printed = capfd.readouterr().out
+            assert "job a" in printed
+            crew.pool.resize(0)
+            await async_wait_for(lambda: crew.pool.empty, message="all left")
+            assert (printed + capfd.readouterr().out).count("imported") == 1
+
+    run(main())

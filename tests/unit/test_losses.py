@@ -1,0 +1,127 @@
+"""What becomes of a job whose worker is gone: decided from the manifest alone, without user code."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from typing import Any
+
+import pytest
+
+from pyworkers.outcome import Fate
+from pyworkers.retry import Failure
+from pyworkers.server import losses
+from pyworkers.server.losses import Losses
+
+NOW = 1_000_000.0
+MANIFEST: dict[str, Any] = {
+    "queues": {
+        "go": {"kind": "process", "retry": 0, "dead": True},
+        "go-retrying": {"kind": "process", "retry": 4, "dead": True},
+        "mail": {"kind": "job"},
+    },
+    "jobs": {
+        "send": {"queue": "mail", "retry": 2, "dead": True},
+        "drop": {"queue": "mail", "retry": False, "dead": True},
+        "forget": {"queue": "mail", "retry": 0, "dead": False},
+    },
+}
+CRASH = losses.died("was killed by SIGSEGV", 0)
+OVERRUN = losses.timed_out(30)
+
+
+def decide(queue: str, envelope: object, failure: Failure) -> tuple[Any, dict[str, object]]:
+    raw = envelope if isinstance(envelope, bytes) else json.dumps(envelope).encode()
+    return Losses(queue, MANIFEST, 25, lambda: NOW, random.Random(1)).outcome(raw, failure)
+
+
+def job(name: str, **fields: object) -> dict[str, object]:
+    return {"class": name, "args": [1], "jid": "j1", **fields}
+
+
+@pytest.mark.parametrize(
+    ("queue", "envelope", "failure", "fate"),
+    [
+        # A crash says little about the job: the retries that it has left do not matter, its crashes do.
+        ("go", job("Any"), CRASH, Fate.RETRY),
+        ("go", job("Any", crash_count=1), CRASH, Fate.RETRY),
+        ("go", job("Any", crash_count=2), CRASH, Fate.DEAD),
+        ("mail", job("drop"), CRASH, Fate.RETRY),
+        ("mail", job("forget", crash_count=2), CRASH, Fate.DISCARD),
+        ("mail", job("send", crash_count=2, dead=False), CRASH, Fate.DISCARD),
+        # A time limit counts like an exception: by the handler that the manifest names.
+        ("go", job("Any"), OVERRUN, Fate.DEAD),
+        ("go", job("Any", retry=3), OVERRUN, Fate.RETRY),
+        ("go-retrying", job("Any", retry_count=2), OVERRUN, Fate.RETRY),
+        ("go-retrying", job("Any", retry_count=3), OVERRUN, Fate.DEAD),
+        ("mail", job("send"), OVERRUN, Fate.RETRY),
+        ("mail", job("send", retry_count=1), OVERRUN, Fate.DEAD),
+        ("mail", job("drop"), OVERRUN, Fate.DISCARD),
+        ("mail", job("forget"), OVERRUN, Fate.DISCARD),
+        # Nobody declares it: a deploy may be under way.
+        ("mail", job("Unknown", retry_count=20), OVERRUN, Fate.RETRY),
+        ("a queue of the code before", job("send"), OVERRUN, Fate.RETRY),
+        # What is no job at all killed its worker all the same.
+        ("go", b"[1]", CRASH, Fate.DEAD),
+        ("go", b"\xff", OVERRUN, Fate.DEAD),
+    ],
+)
+def test_the_fate_of_a_job_that_ended_with_its_worker(
+    queue: str, envelope: object, failure: Failure, fate: Fate
+) -> None:
+    assert decide(queue, envelope, failure)[0].fate is fate
+
+
+def test_a_crash_is_counted_apart_from_the_retries_and_runs_again_soon() -> None:
+    outcome, about = decide("mail", job("send", retry_count=0, custom=[1.50]), losses.died("x", 2048))
+    after = json.loads(outcome.payload)
+    assert (after["crash_count"], after["retry_count"], after["custom"]) == (1, 0, [1.5])
+    assert (outcome.at, outcome.failed, outcome.crashed) == (NOW + 1, True, True)
+    assert (after["error_class"], after["error_message"]) == (
+        "WorkerLost",
+        "the worker x; its peak memory was 2 MB",
+    )
+    assert about == {
+        "jid": "j1",
+        "job_class": "send",
+        "attempt": 1,
+        "error_class": "WorkerLost",
+        "error": "the worker x; its peak memory was 2 MB",
+    }
+
+
+def test_an_overrun_is_a_failure_of_the_job() -> None:
+    outcome, about = decide("mail", job("send"), losses.timed_out(0.5))
+    after = json.loads(outcome.payload)
+    assert (after["retry_count"], "crash_count" in after, outcome.crashed) == (0, False, False)
+    assert outcome.at >= NOW + 15
+    assert after["error_class"] == about["error_class"] == "JobTimeout"
+    assert after["error_message"] == "killed: still running after its limit of 0.5 s"
+
+
+def test_bytes_that_are_no_job_are_kept_as_they_are() -> None:
+    outcome, about = decide("go", b"nonsense", CRASH)
+    assert (outcome.fate, outcome.payload) == (Fate.DEAD, b"")
+    assert about["error_class"] == "BadMessageError"
+
+
+@pytest.mark.parametrize(
+    ("status", "fault", "words"),
+    [
+        (None, "", "ended"),
+        (None, "could not be forked", "could not be forked"),
+        (0, "", "exited with status 0"),
+        (3 << 8, "", "exited with status 3"),
+        (signal.SIGSEGV, "", "was killed by SIGSEGV"),
+        (signal.SIGABRT | 0x80, "", "was killed by SIGABRT"),
+        (signal.SIGRTMIN + 3, "", f"was killed by signal {signal.SIGRTMIN + 3}"),
+        (signal.SIGKILL, "", "was killed by SIGKILL, perhaps for want of memory"),
+        # Our own kill is explained by its reason; another end is not.
+        (signal.SIGKILL, "closed its pipe", "closed its pipe"),
+        (signal.SIGSEGV, "closed its pipe", "was killed by SIGSEGV"),
+        (1 << 8, "closed its pipe", "exited with status 1"),
+    ],
+)
+def test_a_wait_status_in_words(status: int | None, fault: str, words: str) -> None:
+    assert losses.describe(status, fault) == words

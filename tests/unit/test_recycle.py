@@ -1,0 +1,78 @@
+"""When a worker is due to be replaced: after so many jobs, or for its private memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from pyworkers.worker import recycle
+from pyworkers.worker.recycle import Recycler, private_memory_kb
+
+
+class Fixed(random.Random):
+    """Randomness that always gives the same share of what is possible."""
+
+    def __init__(self, share: Callable[[int], int]) -> None:
+        super().__init__()
+        self._share = share
+
+    def randrange(self, start: int, *_: object) -> int:  # type: ignore[override]
+        return self._share(start)
+
+
+def least(_: int) -> int:
+    return 0
+
+
+def most(stop: int) -> int:
+    return stop - 1
+
+
+def jobs_until_due(recycler: Recycler) -> int:
+    return next(count for count in range(1, 10_000) if recycler.due())
+
+
+@pytest.mark.parametrize(
+    ("max_jobs", "earliest", "latest"),
+    [(1, 1, 1), (9, 9, 9), (10, 10, 11), (100, 100, 110), (1000, 1000, 1100)],
+)
+def test_a_worker_leaves_after_its_jobs_or_up_to_a_tenth_later(
+    max_jobs: int, earliest: int, latest: int
+) -> None:
+    assert jobs_until_due(Recycler(max_jobs, 0, Fixed(least))) == earliest
+    assert jobs_until_due(Recycler(max_jobs, 0, Fixed(most))) == latest
+
+
+def test_without_limits_it_stays() -> None:
+    recycler = Recycler(0, 0, Fixed(least))
+    assert not any(recycler.due() for _ in range(10_000))
+
+
+@pytest.mark.parametrize(("used_kb", "due"), [(100 * 1024, False), (100 * 1024 + 1, True)])
+def test_it_leaves_when_its_private_memory_passes_the_limit(
+    monkeypatch: pytest.MonkeyPatch, used_kb: int, due: bool
+) -> None:
+    monkeypatch.setattr(recycle, "private_memory_kb", lambda: used_kb)
+    assert Recycler(0, 100, Fixed(least)).due() is due
+
+
+def test_memory_is_looked_at_only_every_half_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, clock = [], [50.0]
+    monkeypatch.setattr(recycle, "private_memory_kb", lambda: looks.append(clock[0]) or 1)
+    monkeypatch.setattr(recycle.time, "monotonic", lambda: clock[0])
+    recycler = Recycler(0, 100, Fixed(least))
+    for tick in range(101):
+        clock[0] = 50 + tick / 100
+        recycler.due()
+    assert looks == [50.0, 50.5, 51.0]
+
+
+def test_private_memory_is_what_only_this_process_uses() -> None:
+    before = private_memory_kb()
+    block = b"x" * (32 << 20)
+    after = private_memory_kb()
+    assert before > 0
+    assert 31 << 10 <= after - before <= 40 << 10
+    del block
