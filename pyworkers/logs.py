@@ -69,7 +69,7 @@ def configure(level: str, format: str = "auto", stream: TextIO | None = None, **
     """Send events of ``level`` and above, structlog's and the standard library's, to ``stream`` (stderr).
 
     ``format`` is one of ``FORMATS``; ``auto`` is ``console`` on a terminal and ``json`` elsewhere. The
-    ``constant`` fields, e.g. ``identity`` and ``pid``, go into every JSON line. May be called again at any time.
+    ``constant`` fields, e.g. ``identity`` and ``pid``, go into every JSON line. May be called again.
     """
     if format not in FORMATS:
         raise ValueError(f"format {format!r} is none of {', '.join(FORMATS)}")

@@ -76,7 +76,7 @@ def one(server: ServerProcess, zset: str) -> tuple[dict[str, Any], float]:
 @pytest.mark.parametrize(
     "envelope",
     [
-        # What each program writes (protocol.md, 1.3 and 1.6): times as float seconds, ms, text; args of any kind.
+        # What each program writes: times as float seconds, milliseconds and text; args of any kind.
         b'{"retry":true,"queue":"go","class":"Add","args":[1],"jid":"s6","enqueued_at":1795225197.5}',
         b'{"retry":true,"queue":"go","class":"Add","args":[1],"jid":"s8","enqueued_at":1795225197500}',
         b'{"queue":"go","class":"Add","args":[1],"jid":"g1","enqueued_at":1795225197.5,"at":1795225197.5}',
@@ -175,7 +175,8 @@ def test_what_is_written_back_keeps_every_other_byte(server: ServerProcess) -> N
     [
         b"", b" ", b"{", b"[]", b"1", b"null", b'"text"', b"not json", b"\xff\xfe", b'{"class":"ok"}garbage',
         b'{"class":5,"args":[],"jid":"x"}', b'{"class":"ok","jid":7}', b'{"a":' * 100_000,
-        b'{"class":"ok","args":[' + b"9" * 5000 + b"]}", b'{"class":"ok","args":[NaN]}', b'{"class":"ok\x00"}',
+        b'{"class":"ok","args":[' + b"9" * 5000 + b"]}", b'{"class":"ok","args":[NaN]}',
+        b'{"class":"ok\x00"}',
         b'{"class":"Sidekiq::ActiveJob::Wrapper","args":[]}',
     ],
 )  # fmt: skip
