@@ -154,14 +154,15 @@ class ServerProcess:
         found: set[int] = set()
         todo = [self.pid]
         while todo:
-            for child in _children(todo.pop()):
+            for child in children(todo.pop()):
                 if child not in found:
                     found.add(child)
                     todo.append(child)
         return {pid for pid in found if process_alive(pid)}
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """The pids of a process's children, zombies among them."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -63,8 +63,7 @@ class Manager:
 
     def start(self, concurrency: int, spawner: Spawner, losses: Losses) -> asyncio.Task[None]:
         """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
-        self.pool.use(spawner, losses)
-        self.pool.resize(concurrency)
+        self.pool.use(spawner, losses, concurrency)
         self._fetcher.fetching = True
         self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.queue}")
         self._enter(State.RUNNING, concurrency=concurrency)

@@ -213,8 +213,7 @@ class Master:
         losses = Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
         manager = self._managers.get(queue)
         if manager is not None:
-            manager.pool.use(self._spawner, losses)
-            manager.pool.resize(concurrency)
+            manager.pool.use(self._spawner, losses, concurrency)
             return
         manager = self._managers[queue] = Manager(
             queue, self._config, self._identity, self._weather, self._settled, self._lease_lost

@@ -99,9 +99,9 @@ class Pool:
         self._concurrency = concurrency
         self._reconcile()
 
-    def use(self, spawner: Spawner, decider: Losses) -> None:
-        """Replace all workers by workers of this generation, one by one, each when its successor is ready."""
-        self._spawner, self._losses = spawner, decider
+    def use(self, spawner: Spawner, decider: Losses, concurrency: int) -> None:
+        """Replace all workers by so many of this generation, one by one, each when its successor is ready."""
+        self._spawner, self._losses, self._concurrency = spawner, decider, concurrency
         self._cancel_respawn()
         for worker in self._workers.values():
             if worker.state is State.BOOTING and worker.spawner is not spawner:

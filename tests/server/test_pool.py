@@ -57,7 +57,7 @@ class Crew:
     def _settle(self, raw: bytes, report: Report) -> None:
         self.settled.append((raw, report))
 
-    async def use(self, *codes: str, **settings: Any) -> Spawner:
+    async def use(self, *codes: str, concurrency: int = 1, **settings: Any) -> Spawner:
         """Load an application, and have the pool use it from now on."""
         name = f"app{len(self.spawners)}"
         (self.folder / f"{name}.py").write_text(HEADER + "".join(map(textwrap.dedent, codes)))
@@ -70,7 +70,8 @@ class Crew:
         assert spawner.loaded is not None
         loaded = await spawner.loaded
         assert isinstance(loaded, Loaded), loaded
-        self.pool.use(spawner, Losses("q", loaded.manifest, 25, time.time, random.Random()))
+        decider = Losses("q", loaded.manifest, 25, time.time, random.Random())
+        self.pool.use(spawner, decider, concurrency)
         return spawner
 
     def deliver(self, jid: str, **fields: Any) -> bytes:
@@ -114,8 +115,7 @@ class Crew:
 async def crew_in(folder: Path, *codes: str, concurrency: int = 1, **settings: Any) -> AsyncIterator[Crew]:
     crew = Crew(folder)
     try:
-        await crew.use(*codes, **settings)
-        crew.pool.resize(concurrency)
+        await crew.use(*codes, concurrency=concurrency, **settings)
         yield crew
     finally:
         crew.pool.resize(0)
@@ -211,7 +211,7 @@ def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(tmp
     @worker.on_startup
     def limit():
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        size = pages * resource.getpagesize() + (24 << 20)
+        size = pages * resource.getpagesize() + (12 << 20)
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
         (here / f"started.{os.getpid()}").touch()
 
@@ -223,7 +223,7 @@ def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(tmp
     async def main() -> None:
         async with crew_in(tmp_path, code) as crew:
             await crew.free(1)
-            raw = crew.deliver("large", padding="x" * (60 << 20))
+            raw = crew.deliver("large", padding="x" * (32 << 20))
             [(settled, report)] = await crew.outcomes(1)
             assert settled is raw
             assert (report.outcome.fate, report.outcome.crashed) == (Fate.RETRY, True)
@@ -362,7 +362,7 @@ def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_path: 
             crew.deliver("long")
             [pid] = await crew.met("long")
             old = crew.spawners[0]
-            await crew.use(code.replace("VERSION", "new"))
+            await crew.use(code.replace("VERSION", "new"), concurrency=2)
             await async_wait_for(lambda: crew.pool.free == 2, message="two workers with the new code")
             await async_wait_for(lambda: len(crew.pool.pids()) == 3, message="the old idle one left")
             assert crew.pool.pids()[pid] == "leaving"
@@ -391,12 +391,12 @@ def test_old_workers_serve_until_the_new_code_boots(tmp_path: Path) -> None:
         async with crew_in(tmp_path, NO_OP, concurrency=2) as crew:
             await crew.free(2)
             pids = set(crew.pool.pids())
-            await crew.use(broken, NO_OP)
+            await crew.use(broken, NO_OP, concurrency=2)
             await async_wait_for(lambda: crew.failing == [True], message="the pool is failing")
             crew.deliver("a")
             await crew.outcomes(1)
             assert crew.ran_in("a") in pids
-            await crew.use(NO_OP)
+            await crew.use(NO_OP, concurrency=2)
             await async_wait_for(lambda: crew.failing == [True, False], message="it works again")
             await async_wait_for(lambda: set(crew.pool.pids()).isdisjoint(pids), message="replaced")
             await crew.free(2)
@@ -441,7 +441,7 @@ def test_a_large_job_and_a_large_outcome_pass_in_pieces(tmp_path: Path) -> None:
             pids = crew.pool.pids()
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
-            large = crew.deliver("large", args=["ä" * (10 << 20)], unknown="kept")
+            large = crew.deliver("large", args=["x" * (10 << 20)], unknown="kept")
             small = crew.deliver("small")
             # The pipe is full now, and the loop is not blocked by it.
             await asyncio.sleep(0)
@@ -766,7 +766,7 @@ def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(tmp_path: Path)
             assert dead.alive
             crew.pool.resize(2)
             await async_wait_for(lambda: not dead.alive, message="its end is seen")
-            await crew.use(NO_OP)
+            await crew.use(NO_OP, concurrency=2)
             await crew.free(2)
             assert not crew.pool.uses(dead)
             crew.deliver("j")

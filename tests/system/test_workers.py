@@ -1,0 +1,691 @@
+"""Worker processes and fork servers under a real server: killed, hung, broken, spoiled, replaced."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import textwrap
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pyworkers.retry import MAX_CRASHES
+from tests.server_process import ServerProcess, children, serving
+from tests.support import process_alive, wait_for
+
+MEET = """
+def meet(name, *words):
+    note(name, *words)
+    while not Path(__file__).with_name(f"{name}.go").exists():
+        time.sleep(0.005)
+"""
+
+
+def let_go(server: ServerProcess, name: str) -> None:
+    (server.folder / f"{name}.go").touch()
+
+
+def job(jid: str, job_class: str = "Any", *args: Any, **fields: Any) -> dict[str, Any]:
+    return {"class": job_class, "args": list(args), "jid": jid} | fields
+
+
+def options(folder: Path, text: str) -> tuple[str, str]:
+    path = folder / "workers.toml"
+    path.write_text(text)
+    return "--config", str(path)
+
+
+def fork_server(server: ServerProcess) -> int:
+    """The child of the master that has children. Workers of a dead fork server are its children as well."""
+    alive = [pid for pid in children(server.pid) if process_alive(pid)]
+    [pid] = alive if len(alive) == 1 else [pid for pid in alive if children(pid)]
+    return pid
+
+
+def workers(server: ServerProcess) -> set[int]:
+    return {pid for pid in children(fork_server(server)) if process_alive(pid)}
+
+
+def wait_for_workers(server: ServerProcess, count: int) -> set[int]:
+    wait_for(lambda: len(workers(server)) == count, message=f"{count} workers")
+    return workers(server)
+
+
+def member(server: ServerProcess, name: str, jid: str) -> dict[str, Any]:
+    """The envelope of a job in a sorted set."""
+
+    def found() -> list[dict[str, Any]]:
+        envelopes = [json.loads(raw) for raw, _ in server.zset(name)]
+        return [envelope for envelope in envelopes if envelope["jid"] == jid]
+
+    [envelope] = wait_for(found, message=f"{jid} in {name}")
+    return envelope
+
+
+def settled(server: ServerProcess, *queues: str) -> None:
+    for queue in queues:
+        wait_for(
+            lambda queue=queue: not server.waiting(queue) and not server.inprogress(queue),  # type: ignore[misc]
+            message=f"{queue} is settled",
+        )
+
+
+def counts(server: ServerProcess) -> tuple[int, int]:
+    """Processed and failed, once the server has stopped."""
+    assert server.stop() == 0
+    processed, failed = server.redis.mget(server.keys.stat("processed"), server.keys.stat("failed"))
+    return int(processed or 0), int(failed or 0)
+
+
+def test_a_killed_idle_worker_is_replaced_and_no_job_is_touched(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.process("q", concurrency=2)
+    def handle(message):
+        note(message.jid)
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        before = wait_for_workers(server, 2)
+        victim = min(before)
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda: victim not in workers(server), message="it is dead")
+        wait_for(lambda: len(workers(server)) == 2, timeout=1, message="replaced within a second")
+        server.wait_for_event("worker.lost")
+        for number in range(20):
+            server.push("q", job(str(number)))
+        server.wait_for_notes(20)
+        settled(server, "q")
+        assert len(server.ledger()) == 20
+        assert victim not in {pid for pid, *_ in server.ledger()}
+        assert counts(server) == (20, 0)
+
+
+def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.on_exhausted
+    def gone(message, error):
+        note("gone", message.jid, type(error).__name__, str(error))
+
+    @worker.job(queue="q", concurrency=2)
+    def victim():
+        message = current_message()
+        note("victim", message.crash_count, message.attempt)
+        time.sleep(60)
+
+    @worker.job(queue="q")
+    def sibling():
+        meet("sibling")
+        note("sibling ends")
+    """
+    with serving(tmp_path, one_redis_url, namespace, MEET + textwrap.dedent(code)) as server:
+        server.push("q", job("s", "sibling"), job("v", "victim", retry_count=0, failed_at=1.5))
+        server.wait_for_notes(1, "sibling")
+        for crash in range(MAX_CRASHES):
+            [pid, *_] = server.wait_for_notes(1, "victim", crash, 1)[0]
+            os.kill(pid, signal.SIGKILL)
+            server.wait_for_event("worker.lost", pid=pid)
+            place = "dead" if crash + 1 == MAX_CRASHES else "retry"
+            envelope = member(server, place, "v")
+            assert (envelope["crash_count"], envelope["retry_count"]) == (crash + 1, 0)
+            assert envelope["error_class"] == "WorkerLost"
+            assert "the worker was killed by SIGKILL" in envelope["error_message"]
+        [[hook_pid, *words]] = server.wait_for_notes(1, "gone")
+        assert words[:3] == ["gone", "v", "WorkerLost"]
+        assert "SIGKILL" in words[3]
+        assert hook_pid in workers(server)
+        let_go(server, "sibling")
+        server.wait_for_notes(1, "sibling ends")
+        settled(server, "q")
+        assert len([note for note in server.ledger() if note[1] == "sibling"]) == 1
+        assert server.zset("retry") == []
+
+
+def test_ways_to_end_a_worker_from_inside(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    code = """
+    import ctypes
+
+    @worker.job(queue="q", concurrency=2)
+    def end(how):
+        note(how)
+        if how == "exit":
+            os._exit(7)
+        if how == "abort":
+            os.abort()
+        if how == "segfault":
+            ctypes.string_at(0)
+        sys.exit("enough")
+    """
+    ways = {
+        "exit": ("WorkerLost", "the worker exited with status 7"),
+        "abort": ("WorkerLost", "the worker was killed by SIGABRT"),
+        "segfault": ("WorkerLost", "the worker was killed by SIGSEGV"),
+        "sys.exit": ("SystemExit", "enough"),
+    }
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        pids = {}
+        for how, (error_class, error_message) in ways.items():
+            server.push("q", job(how, "end", how))
+            [[pids[how], *_]] = server.wait_for_notes(1, how)
+            envelope = member(server, "retry", how)
+            assert envelope["error_class"] == error_class
+            assert envelope["error_message"].startswith(error_message)
+            crashed = error_class == "WorkerLost"
+            assert ("crash_count" in envelope, "retry_count" in envelope) == (crashed, not crashed)
+        assert [how for how, pid in pids.items() if process_alive(pid)] == ["sys.exit"]
+
+
+def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    import subprocess
+
+    @worker.job(queue="blocked", concurrency=1, retry=1)
+    def block():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGTERM])
+        note("child", subprocess.Popen(["sleep", "60"]).pid, time.time())
+        time.sleep(60)
+
+    @worker.job(queue="blocked")
+    def after():
+        note("after", time.time())
+
+    @worker.job(queue="loop", concurrency=1, retry=0, timeout=60)
+    def loop():
+        note("loop", time.time())
+        try:
+            while True:
+                pass
+        except JobTimeout as error:
+            note("cleaned up", time.time(), str(error))
+            raise
+
+    @worker.on_exhausted
+    def gone(message, error):
+        note("gone", message.jid, type(error).__name__)
+    """
+    # The limits: the configuration's in one queue, the message's in the other, before the decorator's.
+    settings = options(tmp_path, "[queues.blocked]\ntimeout = 0.5\n")
+    with serving(tmp_path, one_redis_url, namespace, code, *settings) as server:
+        server.push("loop", job("l", "loop", timeout=1))
+        server.push("blocked", job("b", "block"))
+        server.push("blocked", job("a", "after"))
+        [[pid, _, child, began]] = server.wait_for_notes(1, "child")
+        [[_, _, loop_began]] = server.wait_for_notes(1, "loop")
+
+        [[_, _, raised, error]] = server.wait_for_notes(1, "cleaned up")
+        assert 1 <= raised - loop_began < 2
+        assert error == "the job ran longer than 1 s"
+        envelope = member(server, "dead", "l")
+        assert (envelope["error_class"], envelope["retry_count"]) == ("JobTimeout", 0)
+        assert server.wait_for_notes(1, "gone", "l")[0][3] == "JobTimeout"
+
+        [[_, _, works_again]] = server.wait_for_notes(1, "after")
+        # 0.5 s, and two more to clean up; then the kill and a new worker within a second.
+        assert 2.5 <= works_again - began < 3.5
+        wait_for(lambda: not process_alive(pid) and not process_alive(child), message="both are dead")
+        envelope = member(server, "retry", "b")
+        assert (envelope["error_class"], envelope["retry_count"]) == ("JobTimeout", 0)
+        assert "crash_count" not in envelope
+        assert {event["jid"] for event in server.events("job.timeout")} == {"l", "b"}
+
+
+def test_an_application_that_cannot_be_imported_ends_the_server_with_3(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    server = ServerProcess(tmp_path, one_redis_url, namespace)
+    try:
+        server.write_app("import no_such_module_at_all\n")
+        server.start(ready=False)
+        assert server.wait() == 3
+        text = server.log_text()
+        assert "Traceback (most recent call last)" in text
+        assert "No module named 'no_such_module_at_all'" in text
+        assert 'tasks.py"' in text
+    finally:
+        server.kill()
+
+
+def test_threads_that_the_application_starts_are_named(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    import threading
+    threading.Thread(target=time.sleep, args=(60,), name="metrics-exporter", daemon=True).start()
+    @worker.process("q")
+    def handle(message):
+        pass
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        assert server.wait_for_event("app.threads")["threads"] == ["metrics-exporter"]
+        assert server.stop() == 0
+
+
+def test_workers_outlive_their_fork_server(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    code = """
+    @worker.process("q", concurrency=3)
+    def handle(message):
+        meet(message.jid)
+        note("end", message.jid)
+    """
+    with serving(tmp_path, one_redis_url, namespace, MEET + textwrap.dedent(code)) as server:
+        server.push("q", job("finishes"), job("dies"))
+        [[finishing, *_]] = server.wait_for_notes(1, "finishes")
+        [[dying, *_]] = server.wait_for_notes(1, "dies")
+        killed = fork_server(server)
+        os.kill(killed, signal.SIGKILL)
+        server.wait_for_event("forkserver.lost", pid=killed)
+        server.wait_for_event("reload.done")
+        assert process_alive(finishing)
+        assert process_alive(dying)
+        # Both have lost their parent. The master is told of their ends all the same.
+        os.kill(dying, signal.SIGKILL)
+        assert "SIGKILL" in member(server, "retry", "dies")["error_message"]
+        let_go(server, "new")
+        server.push("q", job("new"))
+        [[pid, *_]] = server.wait_for_notes(1, "end", "new")
+        assert pid in workers(server)
+        let_go(server, "finishes")
+        server.wait_for_notes(1, "end", "finishes")
+        settled(server, "q")
+        wait_for(lambda: not process_alive(finishing), message="the old worker leaves after its job")
+        wait_for_workers(server, 3)
+        assert [note[2] for note in server.ledger() if note[1] == "end"] == ["new", "finishes"]
+
+
+def test_a_worker_that_cannot_start_is_tried_again_ever_later_until_a_reload_mends_it(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.on_startup
+    def connect():
+        note("attempt", time.monotonic())
+        if BROKEN:
+            raise ConnectionError("no database")
+
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        note("ran", message.jid)
+    """
+    with serving(tmp_path, one_redis_url, namespace, "BROKEN = True\n" + textwrap.dedent(code)) as server:
+        server.push("q", job("j"))
+        server.wait_for_event("manager.state", state="failing")
+        times = [note[2] for note in server.wait_for_notes(5, "attempt")]
+        delays = [after - before for before, after in itertools.pairwise(times)]
+        assert all(delay > least for delay, least in zip(delays, (0.1, 0.2, 0.4, 0.8), strict=False))
+        assert server.waiting("q") == 1
+        assert "no database" in server.log_text()
+        server.write_app("BROKEN = False\n" + textwrap.dedent(code))
+        server.signal(signal.SIGHUP)
+        server.wait_for_notes(1, "ran", "j", timeout=5)
+        assert server.events("manager.state")[-1]["state"] == "running"
+        assert len(server.events("manager.state", state="failing")) == 1
+
+
+def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    import faulthandler, threading
+    SIGNALS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT, signal.SIGUSR1, signal.SIGTTIN, signal.SIGCHLD)
+
+    def state():
+        umask = os.umask(0)
+        os.umask(umask)
+        handlers = [getattr(signal.getsignal(number), "__qualname__", signal.getsignal(number))
+                    for number in SIGNALS]
+        mask = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        return [os.getcwd(), umask, dict(os.environ), str(handlers), mask, sys.stdout.name, sys.stderr.name]
+
+    @worker.on_startup
+    def prepare():
+        os.chdir(Path(__file__).parent / "home")
+        os.environ["FROM_STARTUP"] = "kept"
+
+    @worker.job(queue="q", concurrency=1)
+    def look(key):
+        note("state", state())
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @worker.job(queue="q", timeout=60)
+    def limited():
+        note("limited")
+
+    @worker.job(queue="q")
+    def spoil():
+        os.chdir("/")
+        os.umask(0o777)
+        os.environ["SPOILED"] = "yes"
+        os.environ["FROM_STARTUP"] = "changed"
+        del os.environ["PATH"]
+        os.environ = {"replaced": "altogether"}
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGUSR2])
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        print("spoiled before it is printed", flush=False)
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        note("spoiled", state())
+
+    @worker.job(queue="q")
+    def close_stdout():
+        sys.stdout.close()
+        note("closed")
+    """
+    (tmp_path / "home").mkdir()
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        for jid, job_class in enumerate(["look", "spoil", "look", "limited", "look"]):
+            server.push("q", job(str(jid), job_class, *["key"] * (job_class == "look")))
+        notes = server.wait_for_notes(3, "state")
+        [[_, _, spoiled]] = server.wait_for_notes(1, "spoiled")
+        [first, second, third] = [note[2] for note in notes]
+        # The fault has happened, and not to the environment alone.
+        assert [was for was, came in zip(first, spoiled, strict=True) if was == came] == []
+        assert first == second == third
+        assert first[0] == str(tmp_path / "home")
+        assert first[2]["FROM_STARTUP"] == "kept"
+        assert len({pid for pid, *_ in server.ledger()}) == 1
+        wait_for(lambda: "spoiled before it is printed" in server.log_text(), message="printed")
+
+        [pid] = workers(server)
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGTTIN)
+        wait_for(lambda: "most recent call first" in server.log_text(), message="SIGTTIN shows stacks")
+        assert process_alive(pid)
+
+        server.push("q", job("closing", "close_stdout"))
+        server.wait_for_event("worker.spoiled", jid=None)
+        server.push("q", job("after", "look", "key"))
+        [after, *_] = server.wait_for_notes(4, "state")[-1:]
+        assert (after[0] != pid, after[2]) == (True, first)
+        settled(server, "q")
+        assert counts(server) == (7, 0)
+
+
+def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    kept = []
+
+    @worker.job(queue="counted", concurrency=1)
+    def count():
+        note("count")
+
+    @worker.job(queue="grown", concurrency=1)
+    def grow(megabytes):
+        kept.append(b"x" * (megabytes << 20))
+        note("grow", megabytes)
+
+    @worker.on_shutdown
+    def leave():
+        note("leave")
+    """
+    settings = options(tmp_path, "[server]\nmax_jobs_per_worker = 5\nmax_memory_mb = 64\n")
+    with serving(tmp_path, one_redis_url, namespace, code, *settings) as server:
+        server.push("counted", *[job(str(number), "count") for number in range(17)])
+        pids = [pid for pid, *_ in server.wait_for_notes(17, "count")]
+        assert list(Counter(pids).values()) == [5, 5, 5, 2]
+        for megabytes in (1, 90, 2):
+            server.push("grown", job(f"g{megabytes}", "grow", megabytes))
+            server.wait_for_notes(1, "grow", megabytes)
+            settled(server, "grown")
+            # Memory is looked at every half second.
+            wait_for(_later(0.5), message="half a second")
+        small, large, after = [pid for pid, *_ in server.wait_for_notes(3, "grow")]
+        assert small == large != after
+        left = [pid for pid, *_ in server.wait_for_notes(4, "leave")]
+        assert sorted(left) == sorted([*set(pids[:15]), large])
+        assert server.events("worker.lost") == []
+        assert counts(server) == (20, 0)
+
+
+def _later(seconds: float) -> Any:
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() > deadline
+
+
+def test_a_reload_under_load_loses_no_job_and_repeats_none(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.process("q", concurrency=WORKERS)
+    def handle(message):
+        note("ran", VERSION, message.jid)
+        time.sleep(0.002)
+
+    @worker.process(QUEUE, concurrency=1)
+    def other(message):
+        note("other", QUEUE, message.jid)
+
+    @worker.before_start
+    def before():
+        note("before_start", VERSION)
+
+    @worker.on_startup
+    def startup():
+        note("on_startup", VERSION)
+
+    @worker.on_shutdown
+    def shutdown():
+        note("on_shutdown", VERSION)
+
+    @worker.during_drain
+    def drain():
+        meet("drain", VERSION)
+        note("drained", VERSION)
+    """
+    versions = [f"VERSION, WORKERS, QUEUE = {v}, {w}, {q!r}\n" for v, w, q in [(1, 3, "old"), (2, 2, "new")]]
+    total = 1500
+    with serving(tmp_path, one_redis_url, namespace, versions[0] + MEET + textwrap.dedent(code)) as server:
+        [[forker, *_]] = server.wait_for_notes(1, "before_start", 1)
+        assert forker == fork_server(server)
+        assert len(server.wait_for_notes(4, "on_startup", 1)) == 4
+        server.push("q", *[job(str(number)) for number in range(total)])
+        server.push("old", job("o"))
+        server.wait_for_notes(50, "ran", 1)
+
+        # Code that does not load changes nothing.
+        server.write_app("this is no Python")
+        server.signal(signal.SIGHUP)
+        failed = server.wait_for_event("reload.failed")
+        assert "SyntaxError" in failed["traceback"]
+        assert fork_server(server) == forker
+        assert server.waiting("q") > 0
+
+        server.write_app(versions[1] + MEET + textwrap.dedent(code))
+        server.signal(signal.SIGHUP)
+        server.wait_for_event("reload.done")
+        server.wait_for_notes(1, "ran", 2)
+        server.push("new", job("n"))
+        server.wait_for_notes(1, "other", "new", "n")
+        wait_for(lambda: len(_notes(server, "ran")) >= total, timeout=30, message="all ran")
+        settled(server, "q", "old", "new")
+        ran = [note[3] for note in _notes(server, "ran")]
+        assert sorted(ran, key=int) == [str(number) for number in range(total)]
+        wait_for(lambda: not process_alive(forker), message="the old fork server is gone")
+        new_workers = wait_for_workers(server, 3)
+        assert len(server.wait_for_notes(4, "on_shutdown", 1)) == 4
+        assert {pid for pid, *_ in _notes(server, "on_startup", 2)} == new_workers
+        assert len(_notes(server, "before_start", 2)) == 1
+
+        server.push("old", job("nobody serves it any more"))
+        server.signal(signal.SIGTERM)
+        [[drainer, *_]] = server.wait_for_notes(1, "drain")
+        assert drainer not in new_workers | {server.pid, fork_server(server)}
+        let_go(server, "drain")
+        assert server.wait() == 0
+        assert [note[1:] for note in _notes(server, "drained")] == [["drained", 2]]
+        assert {pid for pid, *_ in _notes(server, "on_shutdown", 2)} == new_workers
+        assert server.waiting("old") == 1
+        assert int(server.redis.get(server.keys.stat("processed")) or 0) == total + 2
+        assert server.events("worker.lost") == []
+
+
+def _notes(server: ServerProcess, *words: Any) -> list[list[Any]]:
+    return [note for note in server.ledger() if note[1 : 1 + len(words)] == list(words)]
+
+
+def test_two_reloads_in_a_row_end_with_the_newest_code(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        note("ran", VERSION)
+    """
+    slow = "VERSION = 2\nmeet('loading')\n"
+    with serving(tmp_path, one_redis_url, namespace, "VERSION = 1\n" + textwrap.dedent(code)) as server:
+        server.write_app(MEET + slow + textwrap.dedent(code))
+        server.signal(signal.SIGHUP)
+        server.wait_for_notes(1, "loading")
+        server.write_app("VERSION = 3\n" + textwrap.dedent(code))
+        # The first one is still importing what it has read.
+        server.signal(signal.SIGHUP)
+        let_go(server, "loading")
+        server.wait_for_event("reload.done", count=2)
+        server.push("q", job("j"))
+        [note] = server.wait_for_notes(1, "ran")
+        assert note[2] == 3
+
+
+def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.process("q", concurrency=2)
+    def handle(message):
+        note("blocked")
+        sleep_for_ever()
+
+    def sleep_for_ever():
+        time.sleep(3600)
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        server.push("q", job("j"))
+        [[pid, *_]] = server.wait_for_notes(1, "blocked")
+        server.signal(signal.SIGTTIN)
+        state = server.wait_for_event("server.state", queue="q")
+        assert sorted(state["workers"].values()) == ["busy", "idle"]
+        assert state["workers"][str(pid)] == "busy"
+        wait_for(lambda: "in sleep_for_ever" in server.log_text(), message="the stack of the job")
+        wait_for(lambda: server.log_text().count("most recent call first") == 2, message="both workers")
+        assert process_alive(pid)
+
+
+def test_nothing_of_a_killed_servers_tree_is_left(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    code = """
+    import subprocess
+
+    @worker.process("q", concurrency=3)
+    def handle(message):
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        if message.jid == "parent":
+            note("child", subprocess.Popen(["sleep", "60"]).pid)
+        if message.jid == "copy":
+            note("child", os.fork() or os.getpid())
+        note("busy")
+        time.sleep(60)
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        server.push("q", job("parent"), job("copy"))
+        server.wait_for_notes(3, "busy")
+        offspring = {note[2] for note in _notes(server, "child")}
+        tree = server.tree()
+        assert offspring <= tree
+        assert len(tree) == 1 + 3 + 2  # the fork server, its workers, and what two of them started
+        os.kill(server.pid, signal.SIGKILL)
+        wait_for(lambda: not any(map(process_alive, tree)), timeout=2, message="all are gone")
+
+
+def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    import logging, structlog
+
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        if message.jid == "print":
+            assert sys.stdin.read() == ""
+            for _ in range(300):
+                print("p" * 999)
+            for fd in (0, 1, 2):
+                try:
+                    os.write(fd, b"raw " * 100 + b"\\n")
+                except OSError:
+                    pass
+            return
+        structlog.get_logger().info("by.structlog", mine=1)
+        logging.getLogger("lib").warning("by %s", "logging")
+        note(current_message().jid, current_message() is message)
+
+    @worker.on_startup
+    def outside():
+        try:
+            current_message()
+        except LookupError:
+            note("no job")
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        server.wait_for_notes(1, "no job")
+        server.push("q", job("print"))
+        server.wait_for_event("job.done", jid="print")
+        server.push("q", job("talk", "Talk", retry_count=2))
+        [[pid, *_]] = server.wait_for_notes(1, "talk", True)
+        for event in ("by.structlog", "by logging"):
+            line = server.wait_for_event(event)
+            fields = [line[name] for name in ("jid", "job_class", "queue", "attempt", "pid")]
+            assert fields == ["talk", "Talk", "q", 3, pid]
+        settled(server, "q")
+        assert server.log_text().count("p" * 999 + "\n") == 300
+        assert counts(server) == (2, 0)
+
+
+def test_middleware_runs_in_order_and_may_stop_or_replace_a_job(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    def own(message, call_next):
+        note("own", message.args)
+        return call_next(message)
+
+    @worker.middleware
+    def first(message, call_next):
+        note("first", current_message().jid)
+        if message.jid == "stopped":
+            return None
+        outcome = call_next(message.replace(args=["replaced"]) if message.jid == "changed" else message)
+        note("after", outcome.fate.name)
+        return outcome
+
+    @worker.middleware
+    def second(message, call_next):
+        note("second")
+        return call_next(message)
+
+    @worker.job(queue="q", concurrency=1, middleware=[own])
+    def handle(word):
+        note("handler", word)
+        if word == "bad":
+            raise ValueError(word)
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        for jid, word in (("plain", "given"), ("stopped", "given"), ("changed", "bad"), ("failing", "bad")):
+            server.push("q", job(jid, "handle", word))
+        member(server, "retry", "failing")
+        settled(server, "q")
+        assert [note[1:] for note in server.ledger()] == [
+            ["first", "plain"], ["second"], ["own", ["given"]], ["handler", "given"], ["after", "DONE"],
+            ["first", "stopped"],
+            ["first", "changed"], ["second"], ["own", ["replaced"]], ["handler", "replaced"],
+            ["after", "DONE"],
+            ["first", "failing"], ["second"], ["own", ["bad"]], ["handler", "bad"],
+        ]  # fmt: skip
+        assert counts(server) == (4, 1)
