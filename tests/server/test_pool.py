@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import sys
 import textwrap
@@ -62,7 +63,7 @@ class Crew:
         name = f"app{len(self.spawners)}"
         (self.folder / f"{name}.py").write_text(HEADER + "".join(map(textwrap.dedent, codes)))
         load = Load(f"{name}:worker", [str(self.folder)], "info", "json", "me", settings)
-        spawner = Spawner(load, os.environ | {"PYTHONPATH": str(ROOT)})
+        spawner = Spawner(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""})
         spawner.start()
         self.spawners.append(spawner)
         spawner.on_word = self.pool.hear
@@ -609,6 +610,29 @@ def test_a_worker_that_writes_garbage_into_its_pipe_is_ended_alone(tmp_path: Pat
             crew.let_go("sibling")
             raw, report = (await crew.outcomes(2))[1]
             assert (raw, report.outcome) == (sibling, DONE)
+
+    run(main())
+
+
+@linux_only
+def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(tmp_path: Path) -> None:
+    code = """
+    import subprocess
+    @worker.process("q")
+    def handle(message):
+        listing = subprocess.run(["ls", "-l", "/proc/self/fd"], close_fds=False, stdout=subprocess.PIPE)
+        (here / "listing").write_bytes(listing.stdout)
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code) as crew:
+            await crew.free(1)
+            crew.deliver("j")
+            await crew.outcomes(1)
+            found = re.findall(r" (\d+) -> (.*)", (tmp_path / "listing").read_text())
+            held = {int(fd): name for fd, name in found}
+            assert set(held) >= {0, 1, 2}
+            assert [name for fd, name in held.items() if fd > 2 and name.startswith(("pipe", "socket"))] == []
 
     run(main())
 

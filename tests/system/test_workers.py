@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -379,7 +380,7 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(
         note("closed")
     """
     (tmp_path / "home").mkdir()
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serving(tmp_path, one_redis_url, namespace, code, PYTHONUNBUFFERED="") as server:
         for jid, job_class in enumerate(["look", "spoil", "look", "limited", "look"]):
             server.push("q", job(str(jid), job_class, *["key"] * (job_class == "look")))
         notes = server.wait_for_notes(3, "state")
@@ -542,6 +543,8 @@ def test_two_reloads_in_a_row_end_with_the_newest_code(
     """
     slow = "VERSION = 2\nmeet('loading')\n"
     with serving(tmp_path, one_redis_url, namespace, "VERSION = 1\n" + textwrap.dedent(code)) as server:
+        wait_for_workers(server, 1)
+        before = _descriptors(server)
         server.write_app(MEET + slow + textwrap.dedent(code))
         server.signal(signal.SIGHUP)
         server.wait_for_notes(1, "loading")
@@ -553,6 +556,16 @@ def test_two_reloads_in_a_row_end_with_the_newest_code(
         server.push("q", job("j"))
         [note] = server.wait_for_notes(1, "ran")
         assert note[2] == 3
+        wait_for(lambda: _descriptors(server) == before, message="the master keeps nothing of the old ones")
+
+
+def _descriptors(server: ServerProcess) -> Counter[str]:
+    """The pipes and sockets of the master's side."""
+    found: Counter[str] = Counter()
+    for path in Path(f"/proc/{server.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found[str(path.readlink()).partition(":")[0]] += 1
+    return found
 
 
 def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(
