@@ -8,14 +8,15 @@ client, when the application first enqueues.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from pyworkers.client import Client, Producer
+from pyworkers.cron import CronEntry
 from pyworkers.drafts import PushedJob
 from pyworkers.errors import BadArgumentError, DeclarationError, UnknownJobError
 from pyworkers.handler import (
-    CronEntry,
     Handler,
     OnExhausted,
     RetryIn,
@@ -202,8 +203,9 @@ class Worker(Producer):
                 args=_cron_args(job, args),
                 timezone=timezone,
                 misfire=misfire,
-                grace=grace,
-                options=job.envelope,
+                grace_s=grace,
+                retry=job.envelope["retry"],
+                options={key: value for key, value in job.envelope.items() if key != "retry"},
             )
             check_cron(entry)
             if any(other.name == entry.name for other in self.cron_entries):
@@ -229,7 +231,7 @@ class Worker(Producer):
         return {
             "queues": self._queues(has_hook),
             "jobs": jobs,
-            "cron": [entry.manifest() for entry in self.cron_entries],
+            "cron": [asdict(entry) for entry in self.cron_entries],
             "hooks": {kind: len(functions) for kind, functions in self._hooks.items()},
         }
 

@@ -24,7 +24,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -68,7 +67,7 @@ class CronEntry:
     misfire: str = "once"
     grace_s: float = 300.0
     retry: bool | int = True
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check(entry: CronEntry) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal
 
+from pyworkers import cron
 from pyworkers.config_fields import describe
+from pyworkers.cron import CronEntry
 from pyworkers.errors import DeclarationError
 from pyworkers.keys import check_queue_name
 from pyworkers.message import Message
@@ -52,42 +53,18 @@ class Handler:
         }
 
 
-@dataclass(frozen=True)
-class CronEntry:
-    """A job that the clock enqueues. ``grace`` is in seconds; ``options`` are fields of the envelope."""
-
-    name: str
-    schedule: str
-    queue: str
-    job_class: str
-    args: tuple[Any, ...] = ()
-    timezone: str = "UTC"
-    misfire: str = "once"
-    grace: float = 300.0
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-
-    def manifest(self) -> dict[str, Any]:
-        """The entry under the names of the configuration file."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        renamed = {"class": values.pop("job_class"), "args": list(self.args), "options": dict(self.options)}
-        return values | renamed
-
-
 def check_cron(entry: CronEntry) -> None:
     """Raise DeclarationError by the rules of ``[[cron]]`` in the configuration file."""
-    for option in describe():
-        if option.path[0] != "cron":
-            continue
-        value = getattr(entry, option.attribute)
-        try:
-            if option.check:
-                option.check(value)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise DeclarationError(f"cron {entry.name!r}: {option.path[-1]}: {error}") from error
-        if option.choices and value not in option.choices:
-            raise DeclarationError(f"cron {entry.name!r}: misfire is one of {', '.join(option.choices)}")
-    if not _is_number(entry.grace) or not 0 <= entry.grace < math.inf:
-        raise DeclarationError(f"cron {entry.name!r}: grace is in seconds from 0, not {entry.grace!r}")
+    where = ""
+    try:
+        for option in describe():
+            if option.path[0] == "cron" and option.check:
+                where = f"{option.path[-1]}: "
+                option.check(getattr(entry, option.attribute))
+        where = ""
+        cron.check(entry)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DeclarationError(f"cron {entry.name!r}: {where}{error}") from error
 
 
 def check_handler(handler: Handler) -> None:

@@ -20,7 +20,7 @@ _COMMANDS = {
     "enqueue": "Put a job of CLASS into QUEUE and print its id (jid).",
     "stats": "Show how many jobs there are in each state.",
     "queues": "Show the queues: size, latency, jobs in progress.",
-    "check": "Say what is unsafe about the Redis server, and the command that mends it.",
+    "check": "Say what is unsafe about the Redis server.",
     "config": "Check the configuration, or show what is in effect.",
     "version": "Show the versions of pyworkers and of what it stands on.",
 }

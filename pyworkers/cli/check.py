@@ -15,9 +15,10 @@ from pyworkers.preflight import Finding
 @click.command()
 @config_options
 def check(source: Source) -> None:
-    """Say what is unsafe about the Redis server, and the command that mends it.
+    """Say what is unsafe about the Redis server.
 
-    Looks at its version, role, eviction policy, persistence and clock. Exits with 1 if there is a finding.
+    Looks at its version, role, eviction policy, persistence and clock, and names the command that mends each
+    finding. Exits with 1 if there is one.
     """
     config = source.redis()
     findings = asyncio.run(_inspect(config))

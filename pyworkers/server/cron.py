@@ -137,7 +137,7 @@ def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:
 
     Raises ConfigError for an entry that cannot be fired, and where two have the same name.
     """
-    declared = [_declared(row) for row in manifest.get("cron", ())]
+    declared = [CronEntry(**row | {"args": tuple(row["args"])}) for row in manifest.get("cron", ())]
     entries: dict[str, CronEntry] = {}
     for entry in [*declared, *map(_configured, config.cron)]:
         location = f"cron {entry.name!r}"
@@ -150,22 +150,6 @@ def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:
             raise ConfigError(str(error), location=location) from error
         entries[entry.name] = entry
     return list(entries.values())
-
-
-def _declared(row: Mapping[str, Any]) -> CronEntry:
-    options = dict(row.get("options", {}))
-    return CronEntry(
-        name=row["name"],
-        schedule=row["schedule"],
-        queue=row["queue"],
-        job_class=row["class"],
-        args=tuple(row["args"]),
-        timezone=row["timezone"],
-        misfire=row["misfire"],
-        grace_s=row["grace"],
-        retry=options.pop("retry", True),
-        options=options,
-    )
 
 
 def _configured(section: CronConfig) -> CronEntry:
