@@ -19,7 +19,7 @@ _QUEUE_NAME = re.compile(r"[^\s\x00-\x1f\x7f|]{1,128}\Z")
 _RESERVED_PREFIXES = ("queue:", "backup::")
 
 
-def check_queue_name(name: str) -> None:
+def check_queue_name(name: object) -> None:
     """Raise ValueError, with the rule, for a name that cannot be a queue."""
     bad = (
         not isinstance(name, str)

@@ -16,6 +16,7 @@ from typing import Any
 from pyworkers import envelope, timestamps
 from pyworkers.envelope import Rng
 from pyworkers.errors import JobTimeout
+from pyworkers.keys import check_queue_name
 from pyworkers.message import Message, as_count
 from pyworkers.outcome import Fate, Outcome
 
@@ -137,7 +138,11 @@ def _error_fields(message: Message, failure: Failure, policy: Policy, now: float
 
 def _retry_queue(message: Message) -> str:
     retry_queue = message.data.get("retry_queue")
-    return retry_queue if isinstance(retry_queue, str) and retry_queue else message.queue
+    try:
+        check_queue_name(retry_queue)
+    except ValueError:
+        return message.queue
+    return str(retry_queue)
 
 
 def _clean(text: str) -> str:

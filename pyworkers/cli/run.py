@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,7 +22,7 @@ from pyworkers.config import Config, RedisConfig
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.keys import check_queue_name
-from pyworkers.server.identity import make_identity, set_up_logs
+from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.load import load_word
 from pyworkers.server.spawner import Spawner
 
@@ -98,6 +99,7 @@ def serve(config: Config, queues: Mapping[str, int | None], fail_fast: bool) -> 
     set_up_logs(config.log, identity)
     with ExitStack() as stack:
         config = _with_embedded(config, stack)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         spawner = _make_spawner(config, identity)
         spawner.start()
         stack.callback(spawner.kill)

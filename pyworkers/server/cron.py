@@ -63,8 +63,7 @@ class Cron:
         failures = 0
         while True:
             try:
-                if await self.look(time.time()):
-                    self._weather.up()
+                await self.look(time.time())
                 failures = 0
                 await self._sleep(min((one.next for one in self._watched), default=math.inf))
             except PyworkersError as error:

@@ -39,7 +39,7 @@ class Fetcher:
         waiter: Waiter,
         weather: Weather,
         on_settled: Callable[[Report], None],
-        on_lease_lost: Callable[[], None],
+        on_lease_lost: Callable[[str], None],
     ) -> None:
         self._queue = queue
         self._store = store
@@ -53,6 +53,7 @@ class Fetcher:
         self._waiting: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._failures = 0
+        self._wait_failed = False
         self._strangers: Counter[bytes] = Counter()
         self.fetching = False
         self.pool: Pool
@@ -78,9 +79,19 @@ class Fetcher:
             await self._waiter.unblock(self._store.redis)
             await asyncio.wait([waiting], timeout=0.2)
 
-    def forget(self) -> None:
-        """Drop the outcomes that Redis has not taken: the jobs are somebody else's now."""
+    def move_to(self, identity: str) -> None:
+        """Go on as another incarnation: the jobs whose outcomes Redis has not taken are somebody else's."""
         self._reports.clear()
+        self._strangers.clear()
+        self._store.identity = self._waiter.identity = identity
+        self._wake.set()
+
+    async def clear_out(self, identity: str) -> None:
+        """Give back what still came for an earlier incarnation. Raises PyworkersError."""
+        if (waiting := self._waiting) is not None:
+            await self._waiter.unblock(self._store.redis)
+            await asyncio.wait([waiting])
+        await Store(self._store.redis, self._store.keys, identity).give_back(self._queue)
 
     async def run(self) -> None:
         """Exchange whenever there is reason to, until cancelled."""
@@ -108,13 +119,16 @@ class Fetcher:
         wanted = self.pool.free if self.fetching and self._waiting is None else 0
         if not batch and wanted <= 0:
             return
+        identity = self._store.identity
         try:
             found = await self._store.exchange(self._queue, _settlements(batch), max(0, wanted), time.time())
         except LeaseLostError:
-            self._on_lease_lost()
+            self._on_lease_lost(identity)
             return
         except PyworkersError as error:
             await self._wait_out(error)
+            return
+        if self._store.identity != identity:
             return
         # Only now: had the reply been lost, the same batch would be sent again.
         del self._reports[: len(batch)]
@@ -124,7 +138,8 @@ class Fetcher:
         if found.error:
             await self._wait_out(StoreError(found.error))
             return
-        self._recover()
+        if not self._wait_failed:
+            self._recover()
         if len(found.jobs) < wanted and self.fetching:
             self._waiting = asyncio.create_task(self._wait())
 
@@ -137,16 +152,21 @@ class Fetcher:
                 self._on_settled(report)
 
     async def _wait(self) -> None:
+        identity = self._waiter.identity
+        raw = None
         try:
             raw = await self._waiter.wait()
+            self._wait_failed = False
             self._recover()
         except PyworkersError as error:
-            raw = None
+            self._wait_failed = True
             await self._wait_out(error)
-        self._waiting = None
-        if raw is not None:
+        finally:
+            self._waiting = None
+            self._wake.set()
+        # What came for an earlier incarnation stays in its list, which is cleared out.
+        if raw is not None and self._waiter.identity == identity:
             self.pool.deliver(raw)
-        self._wake.set()
 
     def _recover(self) -> None:
         self._failures = 0

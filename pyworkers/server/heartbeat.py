@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pyworkers import logs
@@ -55,7 +56,7 @@ class Heartbeat:
         weather: Weather,
         lease_s: float,
         queues: Callable[[], Sequence[str]],
-        on_lost: Callable[[], None],
+        on_lost: Callable[[str], None],
         on_crew: Callable[[tuple[int, int]], None],
     ) -> None:
         self._store = store
@@ -64,6 +65,7 @@ class Heartbeat:
         self._queues = queues
         self._on_lost = on_lost
         self._on_crew = on_crew
+        self._nudge = asyncio.Event()
         self.counters = Counters()
 
     async def run(self) -> None:
@@ -76,13 +78,20 @@ class Heartbeat:
                 self._weather.down(error)
                 await asyncio.sleep(1)
                 continue
-            await asyncio.sleep(self._lease_s / _BEATS_PER_LEASE)
+            self._nudge.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._nudge.wait(), self._lease_s / _BEATS_PER_LEASE)
+
+    def beat_now(self) -> None:
+        """Beat without delay: a new incarnation may fetch nothing before it is registered."""
+        self._nudge.set()
 
     async def beat(self) -> None:
         """One beat. Raises PyworkersError."""
+        identity = self._store.identity
         lease = await self._store.beat(self._lease_s, self._queues())
         if lease is Lease.LOST:
-            self._on_lost()
+            self._on_lost(identity)
             return
         if lease is Lease.RESTORED:
             log.debug("lease.restored")

@@ -1,13 +1,17 @@
-"""The identity of a server: made anew at each start, never configured."""
+"""What a server is from its first moment: its identity, its log, and the signals that it will obey."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 
 from pyworkers import logs
 from pyworkers.config import LogConfig
+
+# Blocked from early in the process until their handlers stand: an early HUP must not end the server.
+SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGHUP})
 
 
 def make_identity() -> str:

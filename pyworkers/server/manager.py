@@ -49,7 +49,7 @@ class Manager:
         identity: str,
         weather: Weather,
         on_settled: Callable[[Report], None],
-        on_lease_lost: Callable[[], None],
+        on_lease_lost: Callable[[str], None],
     ) -> None:
         redis, keys = config.redis, Keys(config.redis.namespace)
         self.queue = queue
@@ -91,9 +91,11 @@ class Manager:
     def move_to(self, identity: str) -> None:
         """Give up all claims, and go on as another incarnation."""
         self.pool.abandon()
-        self._fetcher.forget()
-        self._store.identity = self._waiter.identity = identity
-        self._fetcher.wake()
+        self._fetcher.move_to(identity)
+
+    async def clear_out(self, identity: str) -> None:
+        """Give back what still came for an earlier incarnation. Raises PyworkersError."""
+        await self._fetcher.clear_out(identity)
 
     async def stop(self, deadline: float) -> None:
         """Let running jobs end until ``deadline`` (loop time); give back the others; let the workers go.

@@ -22,7 +22,7 @@ from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
 from pyworkers.server.cron import Cron
 from pyworkers.server.heartbeat import Heartbeat
-from pyworkers.server.identity import make_identity, set_up_logs
+from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.losses import Losses
 from pyworkers.server.manager import Manager
 from pyworkers.server.plan import Plan, plan
@@ -74,7 +74,8 @@ class Master:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._quiet = False
-        self._reloading = self._reload_again = False
+        self._started = self._reloading = self._reload_again = False
+        self._reload_task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
@@ -83,13 +84,18 @@ class Master:
         try:
             self._adopt_spawner(self._spawner)
             loaded = await self._first_load()
-            if loaded is None or not await self._reach_redis():
+            if loaded is None:
                 return
-            self._apply(loaded, plan(loaded.manifest, self._config, self._only))
-            if not self._spawner.alive:
-                self.reload()
-            await self._heartbeat.beat()
+            work = plan(loaded.manifest, self._config, self._only)
+            if not await self._register(list(work.queues)):
+                return
+            self._apply(loaded, work)
             self._start_parts()
+            self._started = True
+            if self._quiet:
+                await self._quiet_all()
+            if self._reload_again or not self._spawner.alive:
+                self.reload()
             log.info("server.started", import_ms=loaded.import_ms)
             await self._warn_of_dangers()
             await self._stop.wait()
@@ -126,6 +132,7 @@ class Master:
             (signal.SIGHUP, self.reload),
         ):
             loop.add_signal_handler(number, react)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     async def _first_load(self) -> Loaded | None:
         """Wait for the application; None when the server was told to stop meanwhile."""
@@ -136,17 +143,21 @@ class Master:
         stopped.cancel()
         return _checked(self._spawner.loaded.result()) if self._spawner.loaded.done() else None
 
-    async def _reach_redis(self) -> bool:
-        """Wait for Redis; False when the server was told to stop meanwhile."""
+    async def _register(self, queues: list[str]) -> bool:
+        """Wait for Redis to take the first beat: peers must know of an owner before it fetches.
+
+        False when the server was told to stop meanwhile.
+        """
+        self._served = queues
         failures = 0
         while not self._stop.is_set():
             try:
-                await self._store.ping()
+                await self._heartbeat.beat()
                 self._weather.up()
                 return True
-            except RedisUnavailableError as error:
+            except PyworkersError as error:
                 if self._fail_fast:
-                    raise
+                    raise RedisUnavailableError(error.message) from error
                 failures += 1
                 self._weather.down(error)
                 with suppress(TimeoutError):
@@ -202,8 +213,12 @@ class Master:
             self._serve(name, concurrency)
 
     async def _part_with(self, queue: str) -> None:
-        await self._parting[queue].stop(now() + self._config.server.shutdown_timeout)
-        del self._parting[queue]
+        try:
+            await self._parting[queue].stop(now() + self._config.server.shutdown_timeout)
+        except PyworkersError as error:
+            log.error("stop.failed", queue=queue, error=error.message)
+        finally:
+            del self._parting[queue]
 
     def _everyone(self) -> list[Manager]:
         """The managers, and those that have workers left though their queue is no longer served."""
@@ -237,15 +252,24 @@ class Master:
                 except PyworkersError as error:
                     self._weather.down(error)
 
-    def _lease_lost(self) -> None:
+    def _lease_lost(self, identity: str) -> None:
         """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
-        old, self._identity = self._identity, make_identity()
-        log.error("lease.lost", identity=old)
+        if identity != self._identity:
+            # Said again, by a call that was under way.
+            return
+        log.error("lease.lost")
+        self._identity = make_identity()
         set_up_logs(self._config.log, self._identity)
         self._store.identity = self._identity
         for manager in self._everyone():
             manager.move_to(self._identity)
-        self._start(self._heartbeat.beat(), "first beat")
+        self._heartbeat.beat_now()
+        self._start(self._clear_out(identity), "clearance")
+
+    async def _clear_out(self, identity: str) -> None:
+        for manager in self._everyone():
+            with suppress(PyworkersError):
+                await manager.clear_out(identity)
 
     # Fork servers and their workers
 
@@ -279,10 +303,11 @@ class Master:
     def reload(self) -> None:
         """SIGHUP: load the application anew; workers are replaced one by one, running jobs finish."""
         # What is being loaded right now may already be outdated.
-        self._reload_again = self._reloading
-        if not self._reloading and not self._stop.is_set():
+        self._reload_again = self._reloading or not self._started
+        if not self._reload_again and not self._stop.is_set():
             self._reloading = True
-            self._start(self._reload(), "reload")
+            self._reload_task = asyncio.create_task(self._reload(), name="reload")
+            self._watch(self._reload_task)
 
     async def _reload(self) -> None:
         while not await self._try_to_reload() and not self._spawner.alive:
@@ -299,20 +324,18 @@ class Master:
             log.error("reload.failed", error=str(error), hint="the old code keeps running")
             return False
         self._adopt_spawner(spawner)
-        assert spawner.loaded is not None
         log.info("reload.started", pid=spawner.process.pid)
         try:
-            loaded = _checked(await spawner.loaded)
-            work = plan(loaded.manifest, self._config, self._only)
+            loaded, work = await self._load_anew(spawner)
+        except asyncio.CancelledError:
+            spawner.kill()
+            raise
         except PyworkersError as error:
             spawner.kill()
             traceback = getattr(error, "traceback", "")
             hint = "the old code keeps running"
             log.error("reload.failed", error=str(error), traceback=traceback, hint=hint)
             return False
-        # A queue that went with one reload and comes back with the next has one manager at a time.
-        while self._parting.keys() & work.queues.keys():
-            await asyncio.sleep(_REAP_S)
         old, self._spawner = self._spawner, spawner
         self._apply(loaded, work)
         if self._quiet:
@@ -320,6 +343,15 @@ class Master:
         self._retire(old)
         log.info("reload.done", queues=dict(work.queues))
         return True
+
+    async def _load_anew(self, spawner: Spawner) -> tuple[Loaded, Plan]:
+        assert spawner.loaded is not None
+        loaded = _checked(await spawner.loaded)
+        work = plan(loaded.manifest, self._config, self._only)
+        # A queue that went with one reload and comes back with the next has one manager at a time.
+        while self._parting.keys() & work.queues.keys():
+            await asyncio.sleep(_REAP_S)
+        return loaded, work
 
     def _retire(self, spawner: Spawner) -> None:
         """An old fork server goes when its last worker has: until then it tells how they end."""
@@ -367,6 +399,9 @@ class Master:
 
     async def _shut_down(self) -> None:
         deadline = now() + self._config.server.shutdown_timeout
+        if self._reload_task is not None:
+            # It must not start what nobody would stop.
+            await cancel([self._reload_task])
         stops = [manager.stop(deadline) for manager in self._managers.values()]
         results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
         await until(lambda: not self._parting, deadline)
@@ -377,8 +412,8 @@ class Master:
                 self._failure = self._failure or error
         with suppress(PyworkersError):
             await self._heartbeat.flush()
-            if not errors:
-                await self._store.leave()
+            if not await self._store.leave(self._served):
+                log.error("jobs.left", hint="a peer takes over at once")
         log.info("server.stopped")
 
     async def _run_drain_hooks(self, deadline: float) -> None:

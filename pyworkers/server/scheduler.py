@@ -13,9 +13,8 @@ import time
 from collections.abc import Sequence
 
 from pyworkers import envelope, logs
-from pyworkers.envelope import encode
 from pyworkers.errors import BadMessageError, PyworkersError
-from pyworkers.keys import Keys
+from pyworkers.keys import Keys, check_queue_name
 from pyworkers.server.weather import Weather
 from pyworkers.store.store import Promotion, Store
 
@@ -45,7 +44,6 @@ class Scheduler:
         while True:
             try:
                 self._next = await self._promote_all()
-                self._weather.up()
             except PyworkersError as error:
                 self._weather.down(error)
                 self._next = math.inf
@@ -112,6 +110,9 @@ def _queue_of(data: dict[str, object], namespace: str) -> str:
     queue = data.get("queue")
     if queue is None:
         return "default"
-    if not isinstance(queue, str) or not queue:
-        raise BadMessageError(f"'queue' is {encode(queue)}")
-    return queue.removeprefix(namespace)
+    name = queue.removeprefix(namespace) if isinstance(queue, str) else queue
+    try:
+        check_queue_name(name)
+    except ValueError as error:
+        raise BadMessageError(str(error)) from error
+    return str(name)

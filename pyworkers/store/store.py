@@ -74,11 +74,6 @@ class Store:
         """Close the connections."""
         await self.redis.aclose()
 
-    async def ping(self) -> None:
-        """Raises RedisUnavailableError when Redis does not answer."""
-        with errors_translated():
-            await self.redis.execute_command("PING")
-
     async def exchange(
         self, queue: str, settlements: Sequence[Settlement], wanted: int, now: float
     ) -> Exchange:
@@ -94,8 +89,9 @@ class Store:
             keys.schedule,
             keys.dead,
             keys.tombstone(self.identity),
+            keys.owners,
         ]
-        args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS]
+        args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity]
         for raw, outcome in settlements:
             args += (int(outcome.fate), raw, repr(outcome.at), outcome.payload)
         reply = await self._run("exchange", names, args)
@@ -127,14 +123,12 @@ class Store:
             total += moved
         return total
 
-    async def leave(self) -> None:
-        """Forget this incarnation after a clean stop; its lists are empty."""
+    async def leave(self, queues: Sequence[str]) -> bool:
+        """Forget this incarnation after a stop; False if jobs are left in its lists, for a peer to find."""
         keys = self.keys
-        with errors_translated():
-            async with self.redis.pipeline(transaction=True) as pipe:
-                pipe.hdel(keys.owners, self.identity)
-                pipe.delete(keys.lease(self.identity))
-                await pipe.execute()
+        names = [keys.lease(self.identity), keys.owners]
+        names += (keys.inprogress(queue, self.identity) for queue in queues)
+        return bool(await self._run("leave", names, [self.identity]))
 
     async def crew(self) -> tuple[int, int]:
         """The place of this incarnation among all that are registered, from 0, and their number."""

@@ -232,6 +232,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
         # Not SIG_IGN, which programs started by the application would inherit.
         signal.signal(number, lambda *_: None)
+    # The master starts us with its signals blocked; jobs and their programs must not inherit that.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     ForkServer(socket.socket(fileno=channel)).serve()
 
 

@@ -63,6 +63,7 @@ def run(redis_url: str, namespace: str) -> Callable[[Callable[[Bench], Awaitable
     def runner(body: Callable[[Bench], Awaitable[T]]) -> T:
         async def main() -> T:
             bench = Bench(redis_url, namespace)
+            await bench.redis.hset(bench.keys.owners, "host:1:aaa", '["q"]')
             try:
                 return await body(bench)
             finally:
@@ -365,7 +366,33 @@ def test_an_absent_server_is_an_outage() -> None:
         config = RedisConfig(url="redis://127.0.0.1:1/0")
         store = Store(connect_async(config), Keys(), "host:1:aaa")
         with pytest.raises(RedisUnavailableError):
-            await store.ping()
+            await store.beat(30, ["q"])
         await store.close()
 
     asyncio.run(main())
+
+
+def test_a_server_that_peers_do_not_know_of_takes_nothing(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.push("q", b"1")
+        exchange = await bench.store("host:2:bbb").exchange("q", [], 1, NOW)
+        assert exchange.jobs == []
+        assert exchange.error.startswith("UNREGISTERED")
+        assert await bench.waiting("q") == [b"1"]
+
+    run(body)
+
+
+def test_an_owner_is_forgotten_only_when_its_lists_are_empty(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await store.beat(30, ["q"])
+        await bench.push("q", b"1")
+        await store.exchange("q", [], 1, NOW)
+        assert await store.leave(["other", "q"]) is False
+        assert await bench.store("host:2:bbb").silent_owners() == {"host:1:aaa": ["q"]}
+        await store.exchange("q", [(b"1", DONE)], 0, NOW)
+        assert await store.leave(["other", "q"]) is True
+        assert await bench.redis.exists(bench.keys.owners) == 0
+
+    run(body)

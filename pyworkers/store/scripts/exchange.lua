@@ -1,15 +1,15 @@
 -- Settle outcomes and take more jobs, in one round trip.
 --
--- KEYS 1 queue  2 in-progress list  3 retry  4 schedule  5 dead  6 tombstone of this incarnation
+-- KEYS 1 queue  2 in-progress list  3 retry  4 schedule  5 dead  6 tombstone of this incarnation  7 owners
 -- ARGV 1 number of jobs wanted  2 now  3 oldest score kept in dead  4 members kept in dead
---      then for each outcome: fate, raw, at, payload ('' is raw); the fates are those of outcome.py
+--      5 identity  then for each outcome: fate, raw, at, payload ('' is raw); the fates are those of outcome.py
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,  jobs taken,
 --           the error that ended the taking, if any: what was settled and taken before it counts }
 --      or {} when the lists of this incarnation were recovered by somebody else: nothing was taken.
 
 local stale = {}
 local ordinal = 0
-for i = 5, #ARGV, 4 do
+for i = 6, #ARGV, 4 do
   ordinal = ordinal + 1
   local fate, raw, at, payload = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   -- The removal is the receipt: whatever follows happens once, however often the batch is sent.
@@ -47,6 +47,10 @@ local wanted = tonumber(ARGV[1])
 if wanted > 0 then
   if redis.call('EXISTS', KEYS[6]) == 1 then
     return {}
+  end
+  -- A job may only go to an owner that peers know of, or nobody would look for it after a crash.
+  if redis.call('HEXISTS', KEYS[7], ARGV[5]) == 0 then
+    return { stale, jobs, 'UNREGISTERED this server is not registered yet, or no longer' }
   end
   for n = 1, wanted do
     local raw = take()

@@ -1,0 +1,14 @@
+-- Forget an incarnation that has stopped, unless jobs are left in its lists: then a peer will find them.
+--
+-- KEYS 1 lease  2 owners  3… its in-progress lists
+-- ARGV 1 identity
+-- Returns 1 if it was forgotten, 0 if jobs are left.
+
+redis.call('DEL', KEYS[1])
+for n = 3, #KEYS do
+  if redis.call('EXISTS', KEYS[n]) == 1 then
+    return 0
+  end
+end
+redis.call('HDEL', KEYS[2], ARGV[1])
+return 1
