@@ -246,9 +246,10 @@ def test_a_scheduled_job_runs_at_its_time(server: ServerProcess) -> None:
 
 def test_scheduled_bytes_that_are_no_job_are_buried(server: ServerProcess) -> None:
     member = json.dumps(job("ok", "fine", queue="mail"))
-    server.redis.zadd(server.keys.schedule, {"no job": 1.0, '{"queue":5}': 2.0, member: 3.0})
+    bad = {"no job": 1.0, '{"queue":5}': 2.0, '{"queue":"\\ud800"}': 2.5, '{"queue":"a b"}': 2.7}
+    server.redis.zadd(server.keys.schedule, bad | {member: 3.0})
     server.wait_for_notes(1, "ok", "fine")
-    assert {raw for raw, _ in server.zset("dead")} == {b"no job", b'{"queue":5}'}
+    assert {raw.decode() for raw, _ in server.zset("dead")} == set(bad)
 
 
 def test_a_hundred_scheduled_jobs_keep_every_byte(server: ServerProcess) -> None:

@@ -187,3 +187,48 @@ def test_a_server_that_was_stopped_for_too_long_kills_its_workers_and_goes_on(
             assert clean(sleeper)
         finally:
             heir.kill()
+
+
+def test_a_stop_during_a_reload_starts_nothing_new(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        server.push("q", job("a", 60))
+        server.wait_for_notes(1, "start")
+        slow = "\nwhile not Path(__file__).with_name('load').exists(): time.sleep(0.01)\n"
+        server.write_app(slow + CODE + '\n@worker.process("new")\ndef new(message):\n    note("new")\n')
+        server.push("new", job("b", 0), job("c", 0))
+        server.signal(signal.SIGHUP)
+        server.wait_for_event("reload.started")
+        server.signal(signal.SIGTERM)
+        server.wait_for_event("manager.state", state="quiet")
+        (tmp_path / "load").touch()
+        (tmp_path / "finish").touch()
+        assert server.wait() == 0
+        assert server.waiting("new") == 2
+        assert server.events("manager.state", queue="new") == []
+        assert clean(server)
+
+
+def test_signals_before_the_application_is_loaded_are_obeyed(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    server = ServerProcess(tmp_path, one_redis_url, namespace)
+    slow = "\nwhile not Path(__file__).with_name('load').exists(): time.sleep(0.01)\n"
+    server.write_app(slow + CODE)
+    try:
+        server.start(ready=False)
+        wait_for(server.tree, message="the fork server runs")
+        server.signal(signal.SIGHUP)
+        server.signal(signal.SIGTSTP)
+        server.wait_for_event("server.quiet")
+        (tmp_path / "load").touch()
+        server.wait_for_event("server.started")
+        server.wait_for_event("manager.state", state="quiet")
+        server.push("q", job("a", 0))
+        server.wait_for_event("reload.done")
+        assert server.stop() == 0
+        assert server.ledger() == []
+        assert server.waiting("q") == 1
+    finally:
+        server.kill()
