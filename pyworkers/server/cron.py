@@ -63,7 +63,8 @@ class Cron:
         failures = 0
         while True:
             try:
-                await self.look(time.time())
+                if await self.look(time.time()):
+                    self._weather.up()
                 failures = 0
                 await self._sleep(min((one.next for one in self._watched), default=math.inf))
             except PyworkersError as error:

@@ -41,6 +41,7 @@ _ADOPT_S = 5.0
 # Only orphans wait for this; a fork server tells at once. uvloop keeps SIGCHLD to itself, hence no handler.
 _REAP_S = 0.5
 _GOODBYE_S = 2.0
+_STACKS_APART_S = 0.02
 # Between two attempts to replace a fork server that is gone.
 _RELOAD_S = 1.0
 
@@ -391,7 +392,7 @@ class Master:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
         for manager in self._everyone():
             log.warning("server.state", **manager.describe())
-            manager.pool.signal(signal.SIGTTIN)
+            manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
         tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
         log.warning("server.state", redis_down=self._weather.is_down, tasks=tasks)
 

@@ -108,10 +108,10 @@ class Pool:
                 self._dismiss(worker)
         self._reconcile()
 
-    def signal(self, number: int) -> None:
-        """Send a signal to every worker."""
-        for worker in self._workers.values():
-            worker.signal(number)
+    def signal(self, number: int, apart_s: float) -> None:
+        """Send a signal to every worker, one after the other: what they write must not mix."""
+        for place, worker in enumerate(self._workers.values()):
+            self._loop.call_later(place * apart_s, worker.signal, number)
 
     def abandon(self) -> None:
         """Kill every busy worker and forget its job, unless its outcome is in the pipe already."""
