@@ -75,9 +75,13 @@ class Manager:
 
     async def quiet(self) -> None:
         """Fetch nothing more; what runs goes on."""
-        if self.state is State.RUNNING:
+        entering = self.state is State.RUNNING
+        if entering:
+            self.state = State.QUIET
+        await self._fetcher.quiet()
+        if entering:
+            # Said only now: until here the blocking move could still take a job.
             self._enter(State.QUIET)
-            await self._fetcher.quiet()
 
     @property
     def idle(self) -> bool:
