@@ -20,6 +20,7 @@ from pyworkers.config import Config, CronConfig
 from pyworkers.cron import CronEntry, check, due, envelope_of, next_slot
 from pyworkers.envelope import new_jid
 from pyworkers.errors import ConfigError, PyworkersError, StoreError
+from pyworkers.failpoints import hit
 from pyworkers.server.weather import Weather, backoff_s
 from pyworkers.store.cron import CronStore
 
@@ -122,6 +123,7 @@ class Cron:
         payload = envelope_of(entry, slot, time.time(), jid)
         life_s = math.ceil(entry.grace_s) + _CLOCKS_DIFFER_S
         if await self._store.fire(entry.name, slot, payload, entry.queue, life_s):
+            hit("cron_after_slot")
             log.info("cron.fired", name=entry.name, slot=slot, queue=entry.queue, jid=jid)
 
     async def _sleep(self, until: float) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.failpoints import hit
 from pyworkers.outcome import Report
 from pyworkers.server.pool import Pool
 from pyworkers.server.waiting import cancel
@@ -120,6 +121,8 @@ class Fetcher:
         if not batch and wanted <= 0:
             return
         identity = self._store.identity
+        if batch:
+            hit("before_settle")
         try:
             found = await self._store.exchange(self._queue, _settlements(batch), max(0, wanted), time.time())
         except LeaseLostError:
@@ -128,6 +131,10 @@ class Fetcher:
         except PyworkersError as error:
             await self._wait_out(error)
             return
+        if batch:
+            hit("after_settle")
+        if found.jobs:
+            hit("after_fetch")
         if self._store.identity != identity:
             return
         # Only now: had the reply been lost, the same batch would be sent again.
@@ -156,6 +163,8 @@ class Fetcher:
         raw = None
         try:
             raw = await self._waiter.wait()
+            if raw is not None:
+                hit("after_fetch")
             self._wait_failed = False
             self._recover()
         except PyworkersError as error:

@@ -9,6 +9,7 @@ import asyncio
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
+from pyworkers.failpoints import hit
 from pyworkers.server.weather import Weather
 from pyworkers.store.store import Store
 
@@ -57,6 +58,7 @@ class Recovery:
         total = 0
         while (moved := await self._store.recover(identity, queues, BATCH)) > 0:
             total += moved
+            hit("mid_recover")
             if moved < BATCH:
                 break
             await asyncio.sleep(0)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from pyworkers import envelope, logs
 from pyworkers.errors import BadMessageError, PyworkersError
+from pyworkers.failpoints import hit
 from pyworkers.keys import Keys, check_queue_name
 from pyworkers.server.weather import Weather
 from pyworkers.store.store import Promotion, Store
@@ -79,6 +80,7 @@ class Scheduler:
         now = time.time()
         members = await self._store.due(zset, now, BATCH)
         if members:
+            hit("mid_promote")
             await self._store.promote(zset, promotions([m for m, _ in members], now, self._store.keys), now)
         return len(members)
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from pyworkers.failpoints import hit
 from pyworkers.frames import Frame, Kind, Reader, pack
 from pyworkers.server.spawner import Spawner
 
@@ -84,6 +85,7 @@ class Worker:
 
     def hand(self, kind: Kind, delivery: Delivery) -> None:
         """Send a job; the worker is busy from now on."""
+        hit("before_dispatch")
         self.delivery = delivery
         self.state = State.BUSY
         delivery.tries += 1

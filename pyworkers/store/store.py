@@ -14,6 +14,7 @@ from typing import Any
 import simplejson
 from redis.asyncio import Redis
 
+from pyworkers.failpoints import hit
 from pyworkers.keys import Keys
 from pyworkers.outcome import Outcome
 from pyworkers.store import scripts
@@ -121,6 +122,7 @@ class Store:
         total = 0
         while moved := await self._run("give_back", names, [queue, batch]):
             total += moved
+            hit("mid_give_back")
         return total
 
     async def leave(self, queues: Sequence[str]) -> bool:

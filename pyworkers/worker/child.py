@@ -18,6 +18,7 @@ from pyworkers import envelope, logs
 from pyworkers.app import Worker
 from pyworkers.control import Settings
 from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
+from pyworkers.failpoints import hit, hit_amid
 from pyworkers.frames import SECONDS, Kind, Reader, pack
 from pyworkers.handler import Handler
 from pyworkers.message import Message
@@ -111,7 +112,9 @@ class WorkerProcess:
         while data := os.read(self._pipes.jobs, _READ_SIZE):
             for kind, delivery, payload in reader.feed(data):
                 self._delivery = delivery
+                hit("job_start")
                 report = self._execute(payload) if kind is Kind.JOB else self._tell_exhausted(payload)
+                hit("job_end")
                 if self._state.is_copy:
                     # A job has forked, and both have come back from it: one worker is enough.
                     exit_now(0)
@@ -183,7 +186,7 @@ class WorkerProcess:
         return envelope.new_jid(self._rng)
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
+        view = hit_amid("mid_frame", self._pipes.outcomes, memoryview(data))
         while view:
             view = view[os.write(self._pipes.outcomes, view) :]
 

