@@ -12,18 +12,17 @@ idle, one blocking move waits beside it. Nothing is fetched that no idle worker 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import Counter
 from collections.abc import Callable
 
 from pyworkers import logs
-from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.outcome import Report
 from pyworkers.server.pool import Pool
 from pyworkers.server.waiting import cancel
-from pyworkers.server.weather import Weather, backoff_s
+from pyworkers.server.weather import Weather
 from pyworkers.store.store import LeaseLostError, Settlement, Store
 from pyworkers.store.waiter import Waiter
 
@@ -46,14 +45,11 @@ class Fetcher:
         self._store = store
         self._waiter = waiter
         self._weather = weather
-        self._trouble = Weather(time.monotonic, ("queue.broken", "queue.mended"), queue=queue)
         self._on_settled = on_settled
         self._on_lease_lost = on_lease_lost
-        self._rng = random.Random()
         self._reports: list[tuple[bytes, Report]] = []
         self._waiting: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._failures = 0
         self._wait_failed = False
         self._strangers: Counter[bytes] = Counter()
         self.fetching = False
@@ -142,11 +138,11 @@ class Fetcher:
         self._account(batch, found.stale)
         for raw in found.jobs:
             self.pool.deliver(raw)
-        if found.error:
-            await self._wait_out(StoreError(found.error))
+        if found.error is not None:
+            await self._wait_out(found.error)
             return
         if not self._wait_failed:
-            self._recover()
+            self._weather.up()
         if len(found.jobs) < wanted and self.fetching:
             self._waiting = asyncio.create_task(self._wait())
 
@@ -166,7 +162,7 @@ class Fetcher:
             if raw is not None:
                 hit("after_fetch")
             self._wait_failed = False
-            self._recover()
+            self._weather.up()
         except PyworkersError as error:
             self._wait_failed = True
             await self._wait_out(error)
@@ -177,16 +173,9 @@ class Fetcher:
         if raw is not None and self._waiter.identity == identity:
             self.pool.deliver(raw)
 
-    def _recover(self) -> None:
-        self._failures = 0
-        self._weather.up()
-        self._trouble.up()
-
     async def _wait_out(self, error: PyworkersError) -> None:
         """Pause after a failure: Redis is away, or it refuses this queue's key alone."""
-        self._failures += 1
-        (self._weather if isinstance(error, RedisUnavailableError) else self._trouble).down(error)
-        await asyncio.sleep(backoff_s(self._failures, self._rng))
+        await asyncio.sleep(self._weather.down(error))
         self._wake.set()
 
     async def adopt(self) -> None:

@@ -31,7 +31,7 @@ from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until
-from pyworkers.server.weather import Weather, backoff_s
+from pyworkers.server.weather import Weathers
 from pyworkers.store.connection import connect_async
 from pyworkers.store.cron import CronStore
 from pyworkers.store.inspection import inspect
@@ -67,7 +67,7 @@ class Master:
         self._fail_fast = fail_fast
         self._identity = identity
         self._rng = random.Random()
-        self._weather = Weather(time.monotonic)
+        self._weathers = Weathers(time.monotonic, self._rng)
         self._managers: dict[str, Manager] = {}
         self._parting: dict[str, Manager] = {}
         self._served: list[str] = []
@@ -113,12 +113,15 @@ class Master:
         redis = self._config.redis
         self._store = Store(connect_async(redis), Keys(redis.namespace), self._identity)
         scheduler, retry = self._config.scheduler, self._config.retry
-        self._scheduler = Scheduler(self._store, self._weather, scheduler.poll_interval, retry.drain_goretry)
-        self._recovery = Recovery(self._store, self._weather, self._config.server.lease)
-        self._cron = Cron(CronStore(self._store.redis, self._store.keys), self._weather, self._rng)
+        self._scheduler = Scheduler(
+            self._store, self._weathers.of("scheduler"), scheduler.poll_interval, retry.drain_goretry
+        )
+        self._recovery = Recovery(self._store, self._weathers.of("recovery"), self._config.server.lease)
+        cron_store = CronStore(self._store.redis, self._store.keys)
+        self._cron = Cron(cron_store, self._weathers.of("cron"), self._rng)
         self._heartbeat = Heartbeat(
             self._store,
-            self._weather,
+            self._weathers.of("heartbeat"),
             self._config.server.lease,
             lambda: self._served,
             self._lease_lost,
@@ -150,19 +153,17 @@ class Master:
         False when the server was told to stop meanwhile.
         """
         self._served = queues
-        failures = 0
+        weather = self._weathers.of("heartbeat")
         while not self._stop.is_set():
             try:
                 await self._heartbeat.beat()
-                self._weather.up()
+                weather.up()
                 return True
             except PyworkersError as error:
                 if self._fail_fast:
                     raise RedisUnavailableError(error.message) from error
-                failures += 1
-                self._weather.down(error)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), backoff_s(failures, self._rng))
+                    await asyncio.wait_for(self._stop.wait(), weather.down(error))
         return False
 
     async def _warn_of_dangers(self) -> None:
@@ -220,6 +221,7 @@ class Master:
             log.error("stop.failed", queue=queue, error=error.message)
         finally:
             del self._parting[queue]
+            self._weathers.forget_queue(queue)
 
     def _everyone(self) -> list[Manager]:
         """The managers, and those that have workers left though their queue is no longer served."""
@@ -231,8 +233,9 @@ class Master:
         if manager is not None:
             manager.pool.use(self._spawner, losses, concurrency)
             return
+        weather = self._weathers.of_queue(queue)
         manager = self._managers[queue] = Manager(
-            queue, self._config, self._identity, self._weather, self._settled, self._lease_lost
+            queue, self._config, self._identity, weather, self._settled, self._lease_lost
         )
         self._watch(manager.start(concurrency, self._spawner, losses))
 
@@ -245,13 +248,18 @@ class Master:
         self._scheduler.crew = crew
 
     async def _adopt_strays(self) -> None:
+        weather = self._weathers.of("strays")
         while True:
             await asyncio.sleep(_ADOPT_S)
+            failed = False
             for manager in list(self._managers.values()):
                 try:
                     await manager.adopt()
                 except PyworkersError as error:
-                    self._weather.down(error)
+                    failed = True
+                    weather.down(error)
+            if not failed:
+                weather.up()
 
     def _lease_lost(self, identity: str) -> None:
         """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
@@ -394,7 +402,9 @@ class Master:
             log.warning("server.state", **manager.describe())
             manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
         tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
-        log.warning("server.state", redis_down=self._weather.is_down, tasks=tasks)
+        log.warning(
+            "server.state", redis_down=self._weathers.is_down, troubles=self._weathers.troubles, tasks=tasks
+        )
 
     # Stop
 

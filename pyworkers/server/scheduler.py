@@ -45,9 +45,11 @@ class Scheduler:
         while True:
             try:
                 self._next = await self._promote_all()
+                self._weather.up()
             except PyworkersError as error:
-                self._weather.down(error)
                 self._next = math.inf
+                await asyncio.sleep(self._weather.down(error))
+                continue
             await self._sleep()
 
     def expect(self, at: float) -> None:

@@ -20,17 +20,17 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from pyworkers import replies
 from pyworkers.config_fields import RedisConfig, describe, mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.store.refusals import code_of, reply_text
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
-# A replica, or a failover under way: another server will answer soon, here or through Sentinel.
-_NOT_NOW = (redis.ReadOnlyError, redis.exceptions.MasterDownError, redis.exceptions.ClusterDownError)
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 
@@ -51,28 +51,15 @@ def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
 
 
 def translate(error: Exception) -> PyworkersError:
-    """The error to raise ``from`` one of redis-py or of the system. The text names no password."""
+    """The error to raise ``from`` one of redis-py or of the system, with its code. It names no password."""
     if isinstance(error, PyworkersError):
         return error
+    rule = replies.rule(code_of(error))
     text = reply_text(error) or type(error).__name__
-    if isinstance(error, redis.exceptions.AuthenticationError | redis.exceptions.AuthorizationError):
-        return RedisUnavailableError(f"Redis refused the login: {text}")
-    if isinstance(error, redis.BusyLoadingError):
-        return RedisUnavailableError(f"Redis is not ready: {text}")
-    if isinstance(error, _NOT_NOW):
-        return RedisUnavailableError(f"Redis takes no writes now: {text}")
-    if isinstance(error, redis.TimeoutError | TimeoutError):
-        return RedisUnavailableError(f"Redis did not answer in time: {text}")
-    if isinstance(error, redis.ConnectionError | OSError):
-        return RedisUnavailableError(f"Redis cannot be reached: {text}")
-    if isinstance(error, redis.exceptions.OutOfMemoryError):
-        return StoreError(f"the server's memory is full (maxmemory): {text}")
-    return StoreError(text)
-
-
-def reply_text(error: Exception) -> str:
-    """Redis' own words: in a pipeline, redis-py puts the command before them, with a job's arguments."""
-    return str(error).rpartition(" of pipeline caused error: ")[2]
+    kind = RedisUnavailableError if rule.away else StoreError
+    translated = kind(f"{rule.meaning}: {text}" if rule.meaning else text)
+    translated.code = rule.code
+    return translated
 
 
 @contextmanager

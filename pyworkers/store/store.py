@@ -13,12 +13,14 @@ from typing import Any
 
 import simplejson
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
+from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.keys import Keys
 from pyworkers.outcome import Outcome
 from pyworkers.store import scripts
-from pyworkers.store.connection import errors_translated
+from pyworkers.store.connection import errors_translated, translate
 
 # Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, 4.3).
 DEAD_MAX_AGE_S = 180 * 86_400
@@ -34,12 +36,12 @@ Settlement = tuple[bytes, Outcome]
 class Exchange:
     """The jobs taken, and which outcomes came too late (places in the batch, from 0).
 
-    ``error`` is Redis' own word on why no more jobs could be taken; what was settled is settled.
+    ``error`` says why no more jobs could be taken; what was settled is settled.
     """
 
     jobs: list[bytes]
     stale: list[int]
-    error: str = ""
+    error: PyworkersError | None = None
 
 
 class Lease(IntEnum):
@@ -99,7 +101,8 @@ class Store:
         if not reply:
             raise LeaseLostError(self.identity)
         stale, jobs, *error = reply
-        return Exchange(jobs, [place - 1 for place in stale], error[0].decode() if error else "")
+        refusal = translate(ResponseError(error[0].decode())) if error else None
+        return Exchange(jobs, [place - 1 for place in stale], refusal)
 
     async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
         """Renew the lease and say which queues this incarnation may hold jobs of."""
