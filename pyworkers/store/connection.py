@@ -24,6 +24,7 @@ from pyworkers import replies
 from pyworkers.config_fields import RedisConfig, describe, mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.replies import Action
 from pyworkers.store.refusals import code_of, reply_text
 
 Connection = redis.Redis
@@ -127,12 +128,12 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> AsyncConnection:
     options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
     if not url.startswith(_SENTINEL_SCHEME):
-        return redis.asyncio.Redis.from_url(url, **options)
+        return _AsyncClient.from_url(url, **options)
     group = _Group.parse(url)
     sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     single = options.pop("single_connection_client", False)
     pool = _SentinelPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
-    client = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single)
+    client = _AsyncClient(connection_pool=pool, single_connection_client=single)
     client.auto_close_connection_pool = True
     return client
 
@@ -196,6 +197,28 @@ def _address(host: str) -> tuple[str, int]:
     if not parts.hostname:
         raise ValueError("a sentinel URL holds an empty host")
     return parts.hostname, parts.port or _SENTINEL_PORT
+
+
+class _AsyncClient(redis.asyncio.Redis):
+    """Leaves a connection that leads to the wrong server, as to a primary that has become a replica.
+
+    The next one looks for the address again, in DNS or at a load balancer.
+    """
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's."""
+        try:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            if replies.rule(code_of(error)).action is Action.RECONNECT:
+                await self._leave()
+            raise
+
+    async def _leave(self) -> None:
+        if self.connection is not None:
+            await self.connection.disconnect()
+        else:
+            await self.connection_pool.disconnect(inuse_connections=False)
 
 
 class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool):
