@@ -7,6 +7,7 @@ work; here is only how they start, reload, and stop together.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import time
@@ -26,6 +27,7 @@ from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.losses import Losses
 from pyworkers.server.manager import Manager
 from pyworkers.server.plan import Plan, plan
+from pyworkers.server.presence import Facts, Presence
 from pyworkers.server.reaper import Reaper
 from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
@@ -35,6 +37,7 @@ from pyworkers.server.weather import Weathers
 from pyworkers.store.connection import connect_async
 from pyworkers.store.cron import CronStore
 from pyworkers.store.inspection import inspect
+from pyworkers.store.presence import PresenceStore
 from pyworkers.store.store import Store
 
 _ADOPT_S = 5.0
@@ -72,6 +75,7 @@ class Master:
         self._parting: dict[str, Manager] = {}
         self._served: list[str] = []
         self._manifest: Mapping[str, Any] = {}
+        self._queues: Mapping[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._quiet = False
@@ -127,6 +131,12 @@ class Master:
             self._lease_lost,
             self._set_crew,
         )
+        self._presence = Presence(
+            PresenceStore(self._store.redis, self._store.keys, self._config.server.sidekiq6),
+            self._weathers.of("presence"),
+            self._facts,
+            {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
+        )
         self._reaper = Reaper(self._worker_reaped)
         for number, react in (
             (signal.SIGTERM, self.stop),
@@ -178,18 +188,20 @@ class Master:
 
     def _start_parts(self) -> None:
         self._start(self._heartbeat.run(), "heartbeat")
+        self._presence_task = self._start(self._presence.run(), "presence")
         self._start(self._scheduler.run(), "scheduler")
         self._start(self._recovery.run(), "recovery")
         self._start(self._cron.run(), "cron")
         self._start(self._adopt_strays(), "strays")
         self._start(self._reap(), "reaper")
 
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._watch(asyncio.create_task(work, name=name))
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._watch(asyncio.create_task(work, name=name))
 
-    def _watch(self, task: asyncio.Task[None]) -> None:
+    def _watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         self._tasks.add(task)
         task.add_done_callback(self._part_ended)
+        return task
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
         """A part that fails takes the server down: what supervises it starts a fresh one."""
@@ -204,6 +216,7 @@ class Master:
     def _apply(self, loaded: Loaded, work: Plan) -> None:
         """Have managers for exactly these queues, all on the code that was loaded last."""
         self._manifest = work.manifest
+        self._queues = work.queues
         self._cron.use(work.cron)
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
@@ -244,6 +257,17 @@ class Master:
         if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
             self._scheduler.expect(report.outcome.at)
 
+    def _facts(self) -> Facts:
+        """What Sidekiq's Web UI shows of this server."""
+        workers = [pid for manager in self._everyone() for pid in manager.pool.pids()]
+        return Facts(
+            self._identity,
+            self._queues,
+            [job for manager in self._everyone() for job in manager.pool.running()],
+            self._quiet or self._stop.is_set(),
+            [os.getpid(), self._spawner.process.pid, *workers],
+        )
+
     def _set_crew(self, crew: tuple[int, int]) -> None:
         self._scheduler.crew = crew
 
@@ -273,6 +297,7 @@ class Master:
         for manager in self._everyone():
             manager.move_to(self._identity)
         self._heartbeat.beat_now()
+        self._presence.beat_now()
         self._start(self._clear_out(identity), "clearance")
 
     async def _clear_out(self, identity: str) -> None:
@@ -395,6 +420,7 @@ class Master:
 
     async def _quiet_all(self) -> None:
         await asyncio.gather(*(manager.quiet() for manager in self._managers.values()))
+        self._presence.beat_now()
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
@@ -409,6 +435,7 @@ class Master:
     # Stop
 
     async def _shut_down(self) -> None:
+        self._presence.beat_now()
         deadline = now() + self._config.server.shutdown_timeout
         if self._reload_task is not None:
             # It must not start what nobody would stop.
@@ -421,11 +448,18 @@ class Master:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease has run out")
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
+        await self._take_leave()
+        log.info("server.stopped")
+
+    async def _take_leave(self) -> None:
+        """What Redis is told last; without it, all of this runs out by itself."""
+        self._presence.end()
+        await asyncio.wait([self._presence_task], timeout=_GOODBYE_S)
         with suppress(PyworkersError):
             await self._heartbeat.flush()
             if not await self._store.leave(self._served):
                 log.error("jobs.left", hint="a peer takes over at once")
-        log.info("server.stopped")
+            await self._presence.leave()
 
     async def _run_drain_hooks(self, deadline: float) -> None:
         if self._manifest["hooks"]["during_drain"]:
