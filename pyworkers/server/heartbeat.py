@@ -75,7 +75,8 @@ class Heartbeat:
                 await self.beat()
                 self._weather.up()
             except PyworkersError as error:
-                await asyncio.sleep(self._weather.down(error))
+                self._weather.down(error)
+                await asyncio.sleep(1)
                 continue
             self._nudge.clear()
             with suppress(TimeoutError):
