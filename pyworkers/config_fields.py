@@ -144,6 +144,9 @@ class ServerConfig:
     max_memory_mb: int = _option(
         0, "Private memory in MB above which a worker process is replaced; 0: no limit.", minimum=0
     )
+    sidekiq6: bool = _option(
+        False, "Also list the running jobs where the Web UI of Sidekiq up to 6.4.1 looks (IDENTITY:workers)."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ class PyworkersError(Exception):
         self.message = message
         self.hint = hint
         self.location = location
+        self.code = ""
+        """Why Redis did not do it: a code of ``replies``; empty if that is not the reason."""
 
     def __str__(self) -> str:
         where = f"{self.location}: " if self.location else ""

@@ -76,6 +76,37 @@ class Keys:
         """HASH identity → JSON list of queues: the incarnations that may own in-progress lists."""
         return self._key("pyworkers:owners")
 
+    @property
+    def processes(self) -> str:
+        """SET of the identities of all Sidekiq-like servers (protocol.md, 6)."""
+        return self._key("processes")
+
+    @property
+    def process_cleanup(self) -> str:
+        """STRING with a TTL: somebody has looked for dead members of ``processes``."""
+        return self._key("process_cleanup")
+
+    def process(self, identity: str) -> str:
+        """HASH with a TTL that describes one server: ``info``, ``busy``, ``beat`` …"""
+        return self._key(identity)
+
+    def work(self, identity: str) -> str:
+        """HASH with a TTL: the jobs that one server runs, by the text that names their worker."""
+        return self._key(f"{identity}:work")
+
+    def workers(self, identity: str) -> str:
+        """What ``work`` was called up to Sidekiq 6.4.1."""
+        return self._key(f"{identity}:workers")
+
+    def signals(self, identity: str) -> str:
+        """LIST of signal names for one server, pushed on the left."""
+        return self._key(f"{identity}-signals")
+
+    @property
+    def leader(self) -> str:
+        """STRING: the identity of Sidekiq Enterprise's leader; only read."""
+        return self._key("dear-leader")
+
     def lease(self, identity: str) -> str:
         """STRING that lives as long as its master renews it."""
         return self._key(f"pyworkers:lease:{identity}")
@@ -83,10 +114,6 @@ class Keys:
     def tombstone(self, identity: str) -> str:
         """STRING with a TTL: the lists of this incarnation were recovered by somebody else."""
         return self._key(f"pyworkers:recovered:{identity}")
-
-    def turn(self, zset: str) -> str:
-        """STRING with a TTL: the identity of the master that moves the due members of this sorted set now."""
-        return self._key(f"pyworkers:turn:{zset.removeprefix(self.namespace)}")
 
     def cron_slot(self, name: str, slot: int) -> str:
         """STRING with a TTL: the cron entry has fired for the slot (epoch seconds)."""

@@ -15,7 +15,7 @@ from pyworkers import envelope, timestamps
 from pyworkers.errors import BadMessageError
 
 # Rails' names for the envelope around an ActiveJob: up to Sidekiq 7, and from 8.0 (protocol.md, 1.5).
-_ACTIVE_JOB_WRAPPERS = frozenset(
+ACTIVE_JOB_WRAPPERS = frozenset(
     {"ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper", "Sidekiq::ActiveJob::Wrapper"}
 )
 # A count beyond this comes from a broken producer; its fourth power would not be a usable delay.
@@ -48,7 +48,7 @@ class Message:
         data = envelope.decode(raw)
         job_class = _text(data, "class")
         args = data.get("args")
-        if job_class in _ACTIVE_JOB_WRAPPERS:
+        if job_class in ACTIVE_JOB_WRAPPERS:
             job_class, args = _unwrap(data)
         jid = _text(data, "jid") or make_jid()
         return cls(jid, queue, job_class, _as_list(args), data, raw)

@@ -119,20 +119,35 @@ def _exhausted(data: dict[str, Any], count: int, limit: int, now: float) -> bool
 
 
 def _error_fields(message: Message, failure: Failure, policy: Policy, now: float) -> dict[str, Any]:
-    data = message.data
-    first = timestamps.read(data.get("failed_at")) is None
     fields: dict[str, Any] = {
         "jid": message.jid,
         "queue": _retry_queue(message),
         "error_message": _clean(failure.error_message)[:MAX_ERROR_MESSAGE],
         "error_class": _clean(failure.error_class),
-        "failed_at" if first else "retried_at": now,
     }
-    wanted = data.get("backtrace", policy.backtrace)
+    fields |= _times(message, now)
+    wanted = message.data.get("backtrace", policy.backtrace)
     if wanted and failure.backtrace:
         lines = [_clean(line) for line in failure.backtrace]
         count = None if wanted is True else as_count(wanted)
         fields["error_backtrace"] = compress_backtrace(lines[:count])
+    return fields
+
+
+def _times(message: Message, now: float) -> dict[str, float]:
+    """When it failed first and last; and the other times in a form that no Sidekiq misreads.
+
+    Its Web UI answers 500 to go-workers' text, and where ``retry_count`` is above 0, whoever counted, without
+    ``retried_at`` (6.4.1's _job_info.erb); Sidekiq 8 takes whole seconds for milliseconds (protocol.md, 8.3).
+    """
+    stored = {name: message.data.get(name) for name in ("created_at", "enqueued_at", "failed_at")}
+    known = {name: timestamps.rewritten(value) for name, value in stored.items()}
+    fields = {name: time for name, time in known.items() if time is not None}
+    first = timestamps.read(stored["failed_at"]) is None
+    if first:
+        fields["failed_at"] = now
+    if not first or message.attempt > 0:
+        fields["retried_at"] = now
     return fields
 
 

@@ -28,6 +28,16 @@ def read(value: object) -> float | None:
     return _from_text(value.strip()) if isinstance(value, str) else None
 
 
+def rewritten(value: object) -> float | None:
+    """Epoch seconds of a time that is stored as text or as whole seconds; None for what can stay as it is.
+
+    Floats are seconds and large integers milliseconds to every reader (protocol.md, 8.3).
+    """
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) >= _MILLISECONDS_FROM):
+        return None
+    return read(value)
+
+
 def seconds(value: object) -> float | None:
     """A stored duration in seconds, as a number or as digits; None for anything else."""
     if isinstance(value, str):

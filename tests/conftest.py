@@ -12,6 +12,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import redis
@@ -58,12 +59,15 @@ class Servers:
         return self.urls[name]
 
 
+def missing(reason: str) -> NoReturn:
+    """Skip the test for want of a program; fail it where ``CI`` is true."""
+    refuse = pytest.fail if os.environ.get("CI", "").lower() in ("true", "1") else pytest.skip
+    refuse(reason)
+
+
 def _binary(name: str) -> str:
     binary = _BINARIES[name]()
-    if binary is None:
-        refuse = pytest.fail if os.environ.get("CI", "").lower() in ("true", "1") else pytest.skip
-        refuse(f"the server {name} is not installed")
-    return binary
+    return binary or missing(f"the server {name} is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import click
 
-from pyworkers.api import Queue
+from pyworkers.api import QueueStats, Stats
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.text import printable, table
 
-_HEADER = ("queue", "size", "latency (s)", "in progress")
+_HEADER = ("queue", "size", "latency (s)", "in progress", "state")
 
 
 @click.command()
@@ -23,38 +24,41 @@ _HEADER = ("queue", "size", "latency (s)", "in progress")
 def queues(source: Source, as_json: bool) -> None:
     """Show the queues: size, latency, jobs in progress.
 
-    size counts the jobs that wait; latency is for how many seconds the next of them has been waiting.
+    size counts the jobs that wait; latency is for how many seconds the next of them has been waiting. A queue
+    is unserved if no server that reports itself takes jobs from it (go-workers reports nothing).
+
+    \b
+    Example: pyworkers queues --json
     """
-    found = Queue.all(source.redis())
+    found = Stats.fetch(source.redis()).queues
     now = time.time()
     click.echo(json.dumps([_entry(queue, now) for queue in found]) if as_json else _shown(found, now))
 
 
-def _entry(queue: Queue, now: float) -> dict[str, object]:
+def state(queue: QueueStats) -> str:
+    """What keeps the jobs of a queue from being run; empty if nothing does."""
+    return ", ".join(
+        word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds
+    )
+
+
+def _entry(queue: QueueStats, now: float) -> dict[str, object]:
     return {
         "name": queue.name,
         "size": queue.size,
         "latency_s": round(queue.latency_s(now), 3),
         "in_progress": queue.in_progress,
+        "paused": queue.paused,
+        "served": queue.served,
     }
 
 
-def _shown(found: Sequence[Queue], now: float) -> str:
+def _shown(found: Sequence[QueueStats], now: float) -> str:
     if not found:
         return "No queues: nothing has been enqueued yet, and no server runs."
-    rows = [_HEADER, *(_row(queue, now) for queue in found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(row, widths) for row in rows)
+    return "\n".join(table(_HEADER, [_row(queue, now) for queue in found], right=(1, 2, 3)))
 
 
-def _row(queue: Queue, now: float) -> tuple[str, str, str, str]:
-    # Other producers may name a queue as they like, also with the control sequences of a terminal.
-    name = queue.name if queue.name.isprintable() else ascii(queue.name)
-    return name, str(queue.size), f"{queue.latency_s(now):.1f}", str(queue.in_progress)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    name, *numbers = row
-    return "  ".join(
-        [name.ljust(widths[0]), *(text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True))]
-    )
+def _row(queue: QueueStats, now: float) -> tuple[str, ...]:
+    numbers = str(queue.size), f"{queue.latency_s(now):.1f}", str(queue.in_progress)
+    return printable(queue.name), *numbers, state(queue)

@@ -6,25 +6,50 @@ Run by people and scripts. Reads only.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 
 import click
 
-from pyworkers.api import Stats
+from pyworkers.api import Day, Stats
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.text import table
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option(
+    "--history",
+    "days",
+    metavar="DAYS",
+    type=click.IntRange(1, 5 * 365),
+    help="Show as well what was done on each of the last days (UTC).",
+)
 @config_options
-def stats(source: Source, as_json: bool) -> None:
+def stats(source: Source, as_json: bool, days: int | None) -> None:
     """Show how many jobs there are in each state.
 
-    processed and failed count since the counters began; enqueued, busy (in progress), scheduled, retries and
-    dead are the jobs there now; processes are the servers that are alive.
+    processed and failed count since the counters began; enqueued, busy (running), scheduled, retries and dead
+    are the jobs there now; processes are the servers that are alive, Sidekiq's included.
+
+    \b
+    Example: pyworkers stats --history 7
     """
-    counts = asdict(Stats.fetch(source.redis()))
-    click.echo(json.dumps(counts) if as_json else _table(counts))
+    config = source.redis()
+    counts = Stats.fetch(config).counts()
+    history = Stats.history(days, config) if days else []
+    if as_json:
+        click.echo(json.dumps(counts | ({"history": _entries(history)} if days else {})))
+        return
+    click.echo(_table(counts))
+    if history:
+        rows = [(day.date.isoformat(), str(day.processed), str(day.failed)) for day in history]
+        click.echo("\n" + "\n".join(table(("day", "processed", "failed"), rows, right=(1, 2))))
+
+
+def _entries(history: Sequence[Day]) -> list[dict[str, object]]:
+    return [
+        {"date": day.date.isoformat(), "processed": day.processed, "failed": day.failed} for day in history
+    ]
 
 
 def _table(counts: dict[str, int]) -> str:

@@ -21,7 +21,7 @@ from pyworkers.cron import CronEntry, check, due, envelope_of, next_slot
 from pyworkers.envelope import new_jid
 from pyworkers.errors import ConfigError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
-from pyworkers.server.weather import Weather, backoff_s
+from pyworkers.server.weather import Weather
 from pyworkers.store.cron import CronStore
 
 # The longest sleep. Timers do not notice that the clock was set, or that the machine was suspended.
@@ -61,17 +61,13 @@ class Cron:
 
     async def run(self) -> None:
         """Fire until cancelled."""
-        failures = 0
         while True:
             try:
                 if await self.look(time.time()):
                     self._weather.up()
-                failures = 0
                 await self._sleep(min((one.next for one in self._watched), default=math.inf))
             except PyworkersError as error:
-                self._weather.down(error)
-                failures += 1
-                await asyncio.sleep(backoff_s(failures, self._rng))
+                await asyncio.sleep(self._weather.down(error))
 
     async def look(self, now: float) -> bool:
         """Fire what is due at ``now``. True if Redis was asked.

@@ -1,7 +1,8 @@
 """Fetcher: moves jobs from one queue to its idle workers, and outcomes back.
 
 Runs in the master's event loop. One exchange in flight at a time; while the queue is empty and a worker is
-idle, one blocking move waits beside it. Nothing is fetched that no idle worker can start.
+idle, one blocking move waits beside it. Nothing is fetched that no idle worker can start; so while
+Redis is away, at most as many outcomes wait as there are workers, each at most twice the size of its job.
 
     idle worker ──► exchange(outcomes, wanted) ──► jobs ──► pool
                         │ fewer than wanted
@@ -12,20 +13,22 @@ idle, one blocking move waits beside it. Nothing is fetched that no idle worker 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import Counter
 from collections.abc import Callable
 
 from pyworkers import logs
-from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.outcome import Report
 from pyworkers.server.pool import Pool
 from pyworkers.server.waiting import cancel
-from pyworkers.server.weather import Weather, backoff_s
+from pyworkers.server.weather import Weather
 from pyworkers.store.store import LeaseLostError, Settlement, Store
 from pyworkers.store.waiter import Waiter
+
+# A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
+MAX_BYTES = 64 * 1024 * 1024
 
 log = logs.get_logger()
 
@@ -46,15 +49,13 @@ class Fetcher:
         self._store = store
         self._waiter = waiter
         self._weather = weather
-        self._trouble = Weather(time.monotonic, ("queue.broken", "queue.mended"), queue=queue)
         self._on_settled = on_settled
         self._on_lease_lost = on_lease_lost
-        self._rng = random.Random()
         self._reports: list[tuple[bytes, Report]] = []
         self._waiting: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._failures = 0
         self._wait_failed = False
+        self._defect: BaseException | None = None
         self._strangers: Counter[bytes] = Counter()
         self.fetching = False
         self.pool: Pool
@@ -96,17 +97,18 @@ class Fetcher:
 
     async def run(self) -> None:
         """Exchange whenever there is reason to, until cancelled."""
-        while True:
+        while self._defect is None:
             await self._wake.wait()
             self._wake.clear()
             await self._turn()
+        raise self._defect
 
     async def flush(self) -> None:
         """Settle what is left, once ``run`` has ended. Raises PyworkersError."""
-        if self._reports:
-            batch = self._reports.copy()
+        while self._reports:
+            batch = _portion(self._reports)
             await self._store.exchange(self._queue, _settlements(batch), 0, time.time())
-            self._reports.clear()
+            del self._reports[: len(batch)]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -116,8 +118,9 @@ class Fetcher:
         await self._store.close()
 
     async def _turn(self) -> None:
-        batch = self._reports.copy()
-        wanted = self.pool.free if self.fetching and self._waiting is None else 0
+        batch = _portion(self._reports)
+        fetching = self.fetching and self._waiting is None and len(batch) == len(self._reports)
+        wanted = self.pool.free if fetching else 0
         if not batch and wanted <= 0:
             return
         identity = self._store.identity
@@ -142,13 +145,16 @@ class Fetcher:
         self._account(batch, found.stale)
         for raw in found.jobs:
             self.pool.deliver(raw)
-        if found.error:
-            await self._wait_out(StoreError(found.error))
+        if found.error is not None:
+            await self._wait_out(found.error)
             return
         if not self._wait_failed:
-            self._recover()
+            self._weather.up()
+        if self._reports:
+            self._wake.set()
         if len(found.jobs) < wanted and self.fetching:
             self._waiting = asyncio.create_task(self._wait())
+            self._waiting.add_done_callback(self._waited)
 
     def _account(self, batch: list[tuple[bytes, Report]], stale: list[int]) -> None:
         for place in stale:
@@ -166,7 +172,7 @@ class Fetcher:
             if raw is not None:
                 hit("after_fetch")
             self._wait_failed = False
-            self._recover()
+            self._weather.up()
         except PyworkersError as error:
             self._wait_failed = True
             await self._wait_out(error)
@@ -177,16 +183,15 @@ class Fetcher:
         if raw is not None and self._waiter.identity == identity:
             self.pool.deliver(raw)
 
-    def _recover(self) -> None:
-        self._failures = 0
-        self._weather.up()
-        self._trouble.up()
+    def _waited(self, task: asyncio.Task[None]) -> None:
+        """What the wait could not deal with ends ``run``, and with it the server, not this queue alone."""
+        if not task.cancelled():
+            self._defect = task.exception()
+            self._wake.set()
 
     async def _wait_out(self, error: PyworkersError) -> None:
         """Pause after a failure: Redis is away, or it refuses this queue's key alone."""
-        self._failures += 1
-        (self._weather if isinstance(error, RedisUnavailableError) else self._trouble).down(error)
-        await asyncio.sleep(backoff_s(self._failures, self._rng))
+        await asyncio.sleep(self._weather.down(error))
         self._wake.set()
 
     async def adopt(self) -> None:
@@ -206,3 +211,13 @@ class Fetcher:
 
 def _settlements(batch: list[tuple[bytes, Report]]) -> list[Settlement]:
     return [(raw, report.outcome) for raw, report in batch]
+
+
+def _portion(reports: list[tuple[bytes, Report]]) -> list[tuple[bytes, Report]]:
+    """As many outcomes as one call may carry: one at least, for it fits by the limit of a job's size."""
+    size = 0
+    for count, (raw, report) in enumerate(reports):
+        size += len(raw) + len(report.outcome.payload)
+        if size > MAX_BYTES and count:
+            return reports[:count]
+    return reports.copy()

@@ -75,8 +75,7 @@ class Heartbeat:
                 await self.beat()
                 self._weather.up()
             except PyworkersError as error:
-                self._weather.down(error)
-                await asyncio.sleep(1)
+                await asyncio.sleep(self._weather.down(error))
                 continue
             self._nudge.clear()
             with suppress(TimeoutError):

@@ -7,6 +7,7 @@ work; here is only how they start, reload, and stop together.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import time
@@ -26,16 +27,17 @@ from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.losses import Losses
 from pyworkers.server.manager import Manager
 from pyworkers.server.plan import Plan, plan
+from pyworkers.server.presence import Facts, Presence
 from pyworkers.server.reaper import Reaper
 from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until
-from pyworkers.server.weather import Weather, backoff_s
+from pyworkers.server.weather import Weathers
 from pyworkers.store.connection import connect_async
 from pyworkers.store.cron import CronStore
 from pyworkers.store.inspection import inspect
-from pyworkers.store.schedule import ScheduleStore
+from pyworkers.store.presence import PresenceStore
 from pyworkers.store.store import Store
 
 _ADOPT_S = 5.0
@@ -68,11 +70,12 @@ class Master:
         self._fail_fast = fail_fast
         self._identity = identity
         self._rng = random.Random()
-        self._weather = Weather(time.monotonic)
+        self._weathers = Weathers(time.monotonic, self._rng)
         self._managers: dict[str, Manager] = {}
         self._parting: dict[str, Manager] = {}
         self._served: list[str] = []
         self._manifest: Mapping[str, Any] = {}
+        self._queues: Mapping[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._quiet = False
@@ -115,21 +118,24 @@ class Master:
         self._store = Store(connect_async(redis), Keys(redis.namespace), self._identity)
         scheduler, retry = self._config.scheduler, self._config.retry
         self._scheduler = Scheduler(
-            ScheduleStore(self._store.redis, self._store.keys),
-            lambda: self._identity,
-            self._weather,
-            scheduler.poll_interval,
-            retry.drain_goretry,
+            self._store, self._weathers.of("scheduler"), scheduler.poll_interval, retry.drain_goretry
         )
-        self._recovery = Recovery(self._store, self._weather, self._config.server.lease)
-        self._cron = Cron(CronStore(self._store.redis, self._store.keys), self._weather, self._rng)
+        self._recovery = Recovery(self._store, self._weathers.of("recovery"), self._config.server.lease)
+        cron_store = CronStore(self._store.redis, self._store.keys)
+        self._cron = Cron(cron_store, self._weathers.of("cron"), self._rng)
         self._heartbeat = Heartbeat(
             self._store,
-            self._weather,
+            self._weathers.of("heartbeat"),
             self._config.server.lease,
             lambda: self._served,
             self._lease_lost,
             self._set_crew,
+        )
+        self._presence = Presence(
+            PresenceStore(self._store.redis, self._store.keys, self._config.server.sidekiq6),
+            self._weathers.of("presence"),
+            self._facts,
+            {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
         )
         self._reaper = Reaper(self._worker_reaped)
         for number, react in (
@@ -157,19 +163,17 @@ class Master:
         False when the server was told to stop meanwhile.
         """
         self._served = queues
-        failures = 0
+        weather = self._weathers.of("heartbeat")
         while not self._stop.is_set():
             try:
                 await self._heartbeat.beat()
-                self._weather.up()
+                weather.up()
                 return True
             except PyworkersError as error:
                 if self._fail_fast:
                     raise RedisUnavailableError(error.message) from error
-                failures += 1
-                self._weather.down(error)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), backoff_s(failures, self._rng))
+                    await asyncio.wait_for(self._stop.wait(), weather.down(error))
         return False
 
     async def _warn_of_dangers(self) -> None:
@@ -184,18 +188,20 @@ class Master:
 
     def _start_parts(self) -> None:
         self._start(self._heartbeat.run(), "heartbeat")
+        self._presence_task = self._start(self._presence.run(), "presence")
         self._start(self._scheduler.run(), "scheduler")
         self._start(self._recovery.run(), "recovery")
         self._start(self._cron.run(), "cron")
         self._start(self._adopt_strays(), "strays")
         self._start(self._reap(), "reaper")
 
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._watch(asyncio.create_task(work, name=name))
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._watch(asyncio.create_task(work, name=name))
 
-    def _watch(self, task: asyncio.Task[None]) -> None:
+    def _watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         self._tasks.add(task)
         task.add_done_callback(self._part_ended)
+        return task
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
         """A part that fails takes the server down: what supervises it starts a fresh one."""
@@ -210,6 +216,7 @@ class Master:
     def _apply(self, loaded: Loaded, work: Plan) -> None:
         """Have managers for exactly these queues, all on the code that was loaded last."""
         self._manifest = work.manifest
+        self._queues = work.queues
         self._cron.use(work.cron)
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
@@ -227,6 +234,7 @@ class Master:
             log.error("stop.failed", queue=queue, error=error.message)
         finally:
             del self._parting[queue]
+            self._weathers.forget_queue(queue)
 
     def _everyone(self) -> list[Manager]:
         """The managers, and those that have workers left though their queue is no longer served."""
@@ -238,8 +246,9 @@ class Master:
         if manager is not None:
             manager.pool.use(self._spawner, losses, concurrency)
             return
+        weather = self._weathers.of_queue(queue)
         manager = self._managers[queue] = Manager(
-            queue, self._config, self._identity, self._weather, self._settled, self._lease_lost
+            queue, self._config, self._identity, weather, self._settled, self._lease_lost
         )
         self._watch(manager.start(concurrency, self._spawner, losses))
 
@@ -248,17 +257,33 @@ class Master:
         if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
             self._scheduler.expect(report.outcome.at)
 
+    def _facts(self) -> Facts:
+        """What Sidekiq's Web UI shows of this server."""
+        workers = [pid for manager in self._everyone() for pid in manager.pool.pids()]
+        return Facts(
+            self._identity,
+            self._queues,
+            [job for manager in self._everyone() for job in manager.pool.running()],
+            self._quiet or self._stop.is_set(),
+            [os.getpid(), self._spawner.process.pid, *workers],
+        )
+
     def _set_crew(self, crew: tuple[int, int]) -> None:
         self._scheduler.crew = crew
 
     async def _adopt_strays(self) -> None:
+        weather = self._weathers.of("strays")
         while True:
             await asyncio.sleep(_ADOPT_S)
+            failed = False
             for manager in list(self._managers.values()):
                 try:
                     await manager.adopt()
                 except PyworkersError as error:
-                    self._weather.down(error)
+                    failed = True
+                    weather.down(error)
+            if not failed:
+                weather.up()
 
     def _lease_lost(self, identity: str) -> None:
         """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
@@ -272,6 +297,7 @@ class Master:
         for manager in self._everyone():
             manager.move_to(self._identity)
         self._heartbeat.beat_now()
+        self._presence.beat_now()
         self._start(self._clear_out(identity), "clearance")
 
     async def _clear_out(self, identity: str) -> None:
@@ -394,6 +420,7 @@ class Master:
 
     async def _quiet_all(self) -> None:
         await asyncio.gather(*(manager.quiet() for manager in self._managers.values()))
+        self._presence.beat_now()
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
@@ -401,11 +428,14 @@ class Master:
             log.warning("server.state", **manager.describe())
             manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
         tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
-        log.warning("server.state", redis_down=self._weather.is_down, tasks=tasks)
+        log.warning(
+            "server.state", redis_down=self._weathers.is_down, troubles=self._weathers.troubles, tasks=tasks
+        )
 
     # Stop
 
     async def _shut_down(self) -> None:
+        self._presence.beat_now()
         deadline = now() + self._config.server.shutdown_timeout
         if self._reload_task is not None:
             # It must not start what nobody would stop.
@@ -418,11 +448,18 @@ class Master:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease has run out")
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
+        await self._take_leave()
+        log.info("server.stopped")
+
+    async def _take_leave(self) -> None:
+        """What Redis is told last; without it, all of this runs out by itself."""
+        self._presence.end()
+        await asyncio.wait([self._presence_task], timeout=_GOODBYE_S)
         with suppress(PyworkersError):
             await self._heartbeat.flush()
             if not await self._store.leave(self._served):
                 log.error("jobs.left", hint="a peer takes over at once")
-        log.info("server.stopped")
+            await self._presence.leave()
 
     async def _run_drain_hooks(self, deadline: float) -> None:
         if self._manifest["hooks"]["during_drain"]:

@@ -19,6 +19,7 @@ from pyworkers.outcome import Fate, Loss, Outcome, Report
 from pyworkers.retry import Failure
 from pyworkers.server import losses
 from pyworkers.server.losses import Losses
+from pyworkers.server.running import Running
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.worker import Delivery, State, Worker
 
@@ -87,6 +88,12 @@ class Pool:
             if worker.delivery is not None:
                 yield worker.delivery
         yield from self._backlog
+
+    def running(self) -> Iterator[Running]:
+        """The jobs that are with a worker."""
+        for worker in self._workers.values():
+            if (job := worker.delivery) is not None and not job.errand:
+                yield Running(self._queue, worker.pid, job.number, job.raw, job.started_at)
 
     def deliver(self, raw: bytes) -> None:
         """Start a job; if its idle worker has just died, the next one gets it."""

@@ -36,13 +36,15 @@ class Recovery:
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
+            pause_s = self._lease_s / _SWEEPS_PER_LEASE
             try:
                 await self.sweep(asyncio.get_running_loop().time())
+                self._weather.up()
             except PyworkersError as error:
-                self._weather.down(error)
+                pause_s = self._weather.down(error)
                 # While Redis was away nobody could renew; start the count again.
                 self._silent_since.clear()
-            await asyncio.sleep(self._lease_s / _SWEEPS_PER_LEASE)
+            await asyncio.sleep(pause_s)
 
     async def sweep(self, now: float) -> int:
         """Recover the incarnations that have been silent for long enough. ``now`` is monotonic seconds."""

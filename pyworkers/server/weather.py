@@ -1,18 +1,23 @@
-"""Weather: whether Redis answers, as seen by everything in the master that talks to it.
+"""Weather: how Redis treats each part of the master that talks to it.
 
-One place logs an outage once, then every minute, then its end; and one formula spaces the attempts.
+Every part has a weather of its own, for one may be refused while another is served. It logs a trouble once,
+then every minute, then its end, and says how long to wait before the next attempt. What people are told of
+the whole server is derived from all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from pyworkers import logs
-from pyworkers.errors import PyworkersError
+from pyworkers import logs, replies
+from pyworkers.errors import PyworkersError, RedisUnavailableError
+from pyworkers.replies import Action
 
-# From 50 ms to 1 s: back at work within two seconds of Redis, without hammering it.
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
+_FIRST_DELAY_S = 0.05
+# Back at work within two seconds of Redis; but what only a person can mend is asked for more rarely.
+_LONGEST_DELAY_S, _LONGEST_STOP_S = 1.0, 5.0
 _REMIND_S = 60.0
 
 log = logs.get_logger()
@@ -26,49 +31,123 @@ class Jitter(Protocol):
         ...
 
 
-def backoff_s(failures: int, rng: Jitter) -> float:
+def backoff_s(failures: int, rng: Jitter, action: Action = Action.RETRY) -> float:
     """Seconds to wait after so many failures in a row: doubled, capped, and a random half of it off."""
-    delay = min(_FIRST_DELAY_S * 2 ** min(failures - 1, 10), _LONGEST_DELAY_S)
+    longest = _LONGEST_STOP_S if action is Action.STOP else _LONGEST_DELAY_S
+    delay = min(_FIRST_DELAY_S * 2 ** min(failures - 1, 10), longest)
     return rng.uniform(delay / 2, delay)
 
 
-class Weather:
-    """Shared by all parts of one master. ``clock`` is monotonic seconds.
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The log events of a trouble's beginning and end."""
 
-    ``names`` are the events of the beginning and the end of an outage, ``fields`` what they say besides.
+    began: str
+    ended: str
+
+
+AWAY = Names("redis.down", "redis.up")
+REFUSED = Names("redis.refused", "redis.accepted")
+BROKEN = Names("queue.broken", "queue.mended")
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """``named``: what only a person can mend, which is said once each; the rest of an outage is one event."""
+
+    code: str
+    since: float
+    reminded: float
+    named: set[str]
+
+
+class Weather:
+    """What one part has met. ``clock`` is monotonic seconds, ``fields`` name the part in every event.
+
+    ``refused`` are the events for a Redis that works and refuses; that is never called "down".
     """
 
     def __init__(
-        self,
-        clock: Callable[[], float],
-        names: tuple[str, str] = ("redis.down", "redis.up"),
-        **fields: str,
+        self, clock: Callable[[], float], rng: Jitter, refused: Names = REFUSED, **fields: str
     ) -> None:
         self._clock = clock
-        self._names = names
+        self._rng = rng
+        self._refused = refused
         self._fields = fields
-        self._down_since: float | None = None
-        self._reminded = 0.0
+        self._troubles: dict[Names, _Trouble] = {}
+        self._failures = 0
 
     @property
     def is_down(self) -> bool:
-        """True between the first failure and the next success."""
-        return self._down_since is not None
+        """True from the first call that Redis did not serve at all to the next success."""
+        return AWAY in self._troubles
 
-    def down(self, error: PyworkersError) -> None:
-        """Something failed because of Redis."""
-        now = self._clock()
-        if self._down_since is None:
-            self._down_since = self._reminded = now
-            log.warning(self._names[0], error=error.message, **self._fields)
-        elif now - self._reminded >= _REMIND_S:
-            self._reminded = now
-            since_s = round(now - self._down_since)
-            log.warning(self._names[0], error=error.message, since_s=since_s, **self._fields)
+    @property
+    def troubles(self) -> list[str]:
+        """The codes of what is wrong at present."""
+        return [trouble.code for trouble in self._troubles.values()]
+
+    def down(self, error: PyworkersError) -> float:
+        """Something failed because of Redis. How many seconds to wait before the next attempt."""
+        self._failures += 1
+        self._note(AWAY if isinstance(error, RedisUnavailableError) else self._refused, error)
+        return backoff_s(self._failures, self._rng, replies.rule(error.code).action)
 
     def up(self) -> None:
         """Something succeeded."""
-        if self._down_since is not None:
-            after_s = round(self._clock() - self._down_since, 1)
-            log.info(self._names[1], after_s=after_s, **self._fields)
-            self._down_since = None
+        self._failures = 0
+        while self._troubles:
+            names, trouble = self._troubles.popitem()
+            log.info(names.ended, after_s=round(self._clock() - trouble.since, 1), **self._fields)
+
+    def _note(self, names: Names, error: PyworkersError) -> None:
+        now = self._clock()
+        news = {error.code} if replies.rule(error.code).action is Action.STOP else set()
+        trouble = self._troubles.get(names)
+        if trouble is None:
+            self._troubles[names] = _Trouble(error.code, now, now, news)
+            self._warn(names, error)
+            return
+        trouble.code = error.code
+        if now - trouble.reminded >= _REMIND_S or not news <= trouble.named:
+            trouble.reminded = now
+            trouble.named |= news
+            self._warn(names, error, since_s=round(now - trouble.since))
+
+    def _warn(self, names: Names, error: PyworkersError, **more: float) -> None:
+        log.warning(names.began, error=error.message, code=error.code, **more, **self._fields)
+
+
+class Weathers:
+    """The weathers of all parts of one master."""
+
+    def __init__(self, clock: Callable[[], float], rng: Jitter) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._parts: dict[str, Weather] = {}
+
+    def of(self, part: str) -> Weather:
+        """The weather of a part, as ``scheduler``; the same one for the same name."""
+        if part not in self._parts:
+            self._parts[part] = Weather(self._clock, self._rng, part=part)
+        return self._parts[part]
+
+    def of_queue(self, queue: str) -> Weather:
+        """A new weather for the fetcher of a queue; that of an earlier one is forgotten."""
+        part = f"fetcher {queue}"
+        self._parts[part] = Weather(self._clock, self._rng, BROKEN, part=part, queue=queue)
+        return self._parts[part]
+
+    def forget_queue(self, queue: str) -> None:
+        """The queue is no longer served."""
+        self._parts.pop(f"fetcher {queue}", None)
+
+    @property
+    def is_down(self) -> bool:
+        """True while any part finds Redis away."""
+        return any(weather.is_down for weather in self._parts.values())
+
+    @property
+    def troubles(self) -> dict[str, list[str]]:
+        """The codes of what is wrong, by part; empty when all is well."""
+        return {part: weather.troubles for part, weather in self._parts.items() if weather.troubles}

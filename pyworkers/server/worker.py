@@ -12,6 +12,7 @@ import os
 import signal
 import struct
 import termios
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -46,6 +47,8 @@ class Delivery:
     """Hooks to run for a job that is settled already, rather than a job."""
     tries: int = 0
     """How many workers it was handed to."""
+    started_at: float = 0.0
+    """When it was handed to the last of them, in epoch seconds."""
 
 
 class Worker:
@@ -89,6 +92,7 @@ class Worker:
         self.delivery = delivery
         self.state = State.BUSY
         delivery.tries += 1
+        delivery.started_at = time.time()
         self._write(memoryview(pack(kind, delivery.number, delivery.raw)))
 
     @property

@@ -20,17 +20,18 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from pyworkers import replies
 from pyworkers.config_fields import RedisConfig, describe, mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.replies import Action
+from pyworkers.store.refusals import code_of, reply_text
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
-# A replica, or a failover under way: another server will answer soon, here or through Sentinel.
-_NOT_NOW = (redis.ReadOnlyError, redis.exceptions.MasterDownError, redis.exceptions.ClusterDownError)
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 
@@ -51,28 +52,15 @@ def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
 
 
 def translate(error: Exception) -> PyworkersError:
-    """The error to raise ``from`` one of redis-py or of the system. The text names no password."""
+    """The error to raise ``from`` one of redis-py or of the system, with its code. It names no password."""
     if isinstance(error, PyworkersError):
         return error
+    rule = replies.rule(code_of(error))
     text = reply_text(error) or type(error).__name__
-    if isinstance(error, redis.exceptions.AuthenticationError | redis.exceptions.AuthorizationError):
-        return RedisUnavailableError(f"Redis refused the login: {text}")
-    if isinstance(error, redis.BusyLoadingError):
-        return RedisUnavailableError(f"Redis is not ready: {text}")
-    if isinstance(error, _NOT_NOW):
-        return RedisUnavailableError(f"Redis takes no writes now: {text}")
-    if isinstance(error, redis.TimeoutError | TimeoutError):
-        return RedisUnavailableError(f"Redis did not answer in time: {text}")
-    if isinstance(error, redis.ConnectionError | OSError):
-        return RedisUnavailableError(f"Redis cannot be reached: {text}")
-    if isinstance(error, redis.exceptions.OutOfMemoryError):
-        return StoreError(f"the server's memory is full (maxmemory): {text}")
-    return StoreError(text)
-
-
-def reply_text(error: Exception) -> str:
-    """Redis' own words: in a pipeline, redis-py puts the command before them, with a job's arguments."""
-    return str(error).rpartition(" of pipeline caused error: ")[2]
+    kind = RedisUnavailableError if rule.away else StoreError
+    translated = kind(f"{rule.meaning}: {text}" if rule.meaning else text)
+    translated.code = rule.code
+    return translated
 
 
 @contextmanager
@@ -140,12 +128,12 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> AsyncConnection:
     options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
     if not url.startswith(_SENTINEL_SCHEME):
-        return redis.asyncio.Redis.from_url(url, **options)
+        return _AsyncClient.from_url(url, **options)
     group = _Group.parse(url)
     sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     single = options.pop("single_connection_client", False)
     pool = _SentinelPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
-    client = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single)
+    client = _AsyncClient(connection_pool=pool, single_connection_client=single)
     client.auto_close_connection_pool = True
     return client
 
@@ -209,6 +197,28 @@ def _address(host: str) -> tuple[str, int]:
     if not parts.hostname:
         raise ValueError("a sentinel URL holds an empty host")
     return parts.hostname, parts.port or _SENTINEL_PORT
+
+
+class _AsyncClient(redis.asyncio.Redis):
+    """Leaves a connection that leads to the wrong server, as to a primary that has become a replica.
+
+    The next one looks for the address again, in DNS or at a load balancer.
+    """
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's."""
+        try:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            if replies.rule(code_of(error)).action is Action.RECONNECT:
+                await self._leave()
+            raise
+
+    async def _leave(self) -> None:
+        if self.connection is not None:
+            await self.connection.disconnect()
+        else:
+            await self.connection_pool.disconnect(inuse_connections=False)
 
 
 class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool):

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import redis
-from redis.exceptions import ReadOnlyError
 
 from pyworkers.drafts import PushedJob
 from pyworkers.keys import Keys
-from pyworkers.store.connection import AsyncConnection, Connection, errors_translated, reply_text
+from pyworkers.store.connection import AsyncConnection, Connection, errors_translated
+from pyworkers.store.refusals import code_of
 
 # Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
-_REFUSALS = ("READONLY", "NOREPLICAS", "UNBLOCKED")
+_REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 
 Command = tuple[str | bytes | float, ...]
 
@@ -98,7 +98,4 @@ def _fill(pipeline: Any, commands: list[Command]) -> None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    # redis-py takes the code off READONLY; behind a sentinel it makes a ConnectionError of it.
-    if isinstance(error, ReadOnlyError) or isinstance(error.__context__, ReadOnlyError):
-        return True
-    return isinstance(error, redis.ResponseError) and reply_text(error).startswith(_REFUSALS)
+    return code_of(error) in _REFUSALS

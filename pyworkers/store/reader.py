@@ -1,4 +1,4 @@
-"""Reader: the numbers that people look at, in two round trips, however many queues there are.
+"""Reader: the numbers that people look at, in a few round trips, however many queues there are.
 
 Used by ``api``, in the command line and in users' programs; never by the server. It changes nothing, and it
 never asks Redis for the names of keys, which costs as much as there are keys.
@@ -6,86 +6,121 @@ never asks Redis for the names of keys, which costs as much as there are keys.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import simplejson
 
-from pyworkers.config import RedisConfig
-from pyworkers.keys import Keys
-from pyworkers.store.connection import Connection, connect, errors_translated
+from pyworkers.store import registry
+from pyworkers.store.admin import Admin
+from pyworkers.store.registry import ProcessView
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One queue; ``next_job`` is the job that is popped next, None if none waits."""
+    """One queue; ``next_job`` is the job that is popped next, None if none waits.
+
+    ``served``: a server that reports itself takes jobs from it. Go's first go-workers report nothing.
+    """
 
     name: str
     size: int
     in_progress: int
     next_job: bytes | None
+    paused: bool = False
+    served: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All counts at about one moment. ``processes`` are the servers whose lease is valid."""
+    """All counts at about one moment. ``busy`` are the running jobs of all ``processes``."""
 
     processed: int
     failed: int
     scheduled: int
     retries: int
     dead: int
+    busy: int
     processes: int
     queues: list[QueueView]
+    servers: list[ProcessView]
 
 
-def overview(config: RedisConfig) -> Overview:
-    """Read everything, over a connection of its own. Raises RedisUnavailableError and StoreError."""
-    keys = Keys(config.namespace)
-    with errors_translated(), connect(config) as connection:
-        return _overview(connection, keys)
-
-
-def _overview(connection: Connection, keys: Keys) -> Overview:
-    with connection.pipeline(transaction=False) as pipe:
-        pipe.get(keys.stat("processed"))
-        pipe.get(keys.stat("failed"))
-        for zset in (keys.schedule, keys.retry, keys.dead):
-            pipe.zcard(zset)
-        pipe.smembers(keys.queues)
-        pipe.hgetall(keys.owners)
-        processed, failed, scheduled, retries, dead, names, stored = pipe.execute()
+def overview(admin: Admin, now: float) -> Overview:
+    """Read everything. ``now`` is in epoch seconds. Raises RedisUnavailableError and StoreError."""
+    keys = admin.keys
+    processed, failed, scheduled, retries, dead, names, paused, stored = admin.run_all(
+        [
+            ("GET", keys.stat("processed")),
+            ("GET", keys.stat("failed")),
+            ("ZCARD", keys.schedule),
+            ("ZCARD", keys.retry),
+            ("ZCARD", keys.dead),
+            ("SMEMBERS", keys.queues),
+            ("SMEMBERS", keys.paused),
+            ("HGETALL", keys.owners),
+        ]
+    )
     owners = {_text(identity): _queues(queues) for identity, queues in stored.items()}
+    servers = list(registry.processes(admin))
+    leased = _leased(admin, owners)
     # A bare LPUSH leaves no name in the set, but the server of such a queue says that it serves it.
     known = {_text(name) for name in names}.union(*owners.values())
-    processes, queues = _look(connection, keys, sorted(known), owners)
-    return Overview(int(processed or 0), int(failed or 0), scheduled, retries, dead, processes, queues)
+    served = _served(servers, {name: owners[name] for name in leased}, now)
+    queues = _look(admin, sorted(known), owners, {_text(name) for name in paused}, served)
+    foreign = sum(server.busy for server in servers if server.identity not in owners)
+    return Overview(
+        int(processed or 0),
+        int(failed or 0),
+        scheduled,
+        retries,
+        dead,
+        busy=foreign + sum(queue.in_progress for queue in queues),
+        processes=len(leased | {server.identity for server in servers}),
+        queues=queues,
+        servers=servers,
+    )
+
+
+def _leased(admin: Admin, owners: Mapping[str, set[str]]) -> set[str]:
+    """The owners that are alive."""
+    replies = admin.run_all([("EXISTS", admin.keys.lease(identity)) for identity in owners])
+    return {identity for identity, lives in zip(owners, replies, strict=True) if lives}
+
+
+def _served(servers: list[ProcessView], leased: Mapping[str, set[str]], now: float) -> set[str]:
+    """The queues that somebody takes jobs from."""
+    found: set[str] = set()
+    for server in servers:
+        if not server.quiet and not server.silent(now):
+            found.update(server.queues)
+    described = {server.identity for server in servers}
+    return found.union(*(queues for identity, queues in leased.items() if identity not in described))
 
 
 def _look(
-    connection: Connection, keys: Keys, names: list[str], owners: dict[str, set[str]]
-) -> tuple[int, list[QueueView]]:
-    """The number of live owners, and the named queues."""
-    claims = [(identity, name) for identity, served in owners.items() for name in served]
-    with connection.pipeline(transaction=False) as pipe:
-        for identity in owners:
-            pipe.exists(keys.lease(identity))
-        for identity, name in claims:
-            pipe.llen(keys.inprogress(name, identity))
-        for name in names:
-            pipe.llen(keys.queue(name))
-            pipe.lindex(keys.queue(name), -1)
-        replies = iter(pipe.execute())
-    processes = sum(next(replies) for _ in owners)
+    admin: Admin, names: list[str], owners: Mapping[str, set[str]], paused: set[str], served: set[str]
+) -> list[QueueView]:
+    """The named queues."""
+    keys = admin.keys
+    claims = [(identity, name) for identity, queues in owners.items() for name in queues]
+    commands: list[tuple[Any, ...]] = [("LLEN", keys.inprogress(name, owner)) for owner, name in claims]
+    for name in names:
+        commands += [("LLEN", keys.queue(name)), ("LINDEX", keys.queue(name), -1)]
+    replies = iter(admin.run_all(commands))
     in_progress = dict.fromkeys(names, 0)
     for _, name in claims:
         in_progress[name] += next(replies)
-    return processes, [QueueView(name, next(replies), in_progress[name], next(replies)) for name in names]
+    return [
+        QueueView(name, next(replies), in_progress[name], next(replies), name in paused, name in served)
+        for name in names
+    ]
 
 
 def _text(stored: bytes) -> str:
-    """A name for showing, also if another program wrote one that is not UTF-8."""
-    return stored.decode(errors="backslashreplace")
+    """A name, also if another program wrote one that is not UTF-8."""
+    return stored.decode(errors="surrogateescape")
 
 
 def _queues(stored: bytes) -> set[str]:

@@ -13,12 +13,14 @@ from typing import Any
 
 import simplejson
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
+from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.keys import Keys
 from pyworkers.outcome import Outcome
 from pyworkers.store import scripts
-from pyworkers.store.connection import errors_translated
+from pyworkers.store.connection import errors_translated, translate
 
 # Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, 4.3).
 DEAD_MAX_AGE_S = 180 * 86_400
@@ -34,12 +36,12 @@ Settlement = tuple[bytes, Outcome]
 class Exchange:
     """The jobs taken, and which outcomes came too late (places in the batch, from 0).
 
-    ``error`` is Redis' own word on why no more jobs could be taken; what was settled is settled.
+    ``error`` says why no more jobs could be taken; what was settled is settled.
     """
 
     jobs: list[bytes]
     stale: list[int]
-    error: str = ""
+    error: PyworkersError | None = None
 
 
 class Lease(IntEnum):
@@ -52,6 +54,15 @@ class Lease(IntEnum):
 
 class LeaseLostError(Exception):
     """The in-progress lists of this incarnation were recovered by a peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """One due member: where it goes, and as what. ``queue`` None buries the member as it is."""
+
+    member: bytes
+    payload: bytes = b""
+    queue: str | None = None
 
 
 class Store:
@@ -90,7 +101,8 @@ class Store:
         if not reply:
             raise LeaseLostError(self.identity)
         stale, jobs, *error = reply
-        return Exchange(jobs, [place - 1 for place in stale], error[0].decode() if error else "")
+        refusal = translate(ResponseError(error[0].decode())) if error else None
+        return Exchange(jobs, [place - 1 for place in stale], refusal)
 
     async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
         """Renew the lease and say which queues this incarnation may hold jobs of."""
@@ -154,6 +166,33 @@ class Store:
         for queue in queues:
             names += (keys.inprogress(queue, identity), keys.queue(queue))
         return int(await self._run("recover", names, [identity, TOMBSTONE_TTL_S, most, *queues]))
+
+    async def due(self, zset: str, now: float, most: int) -> list[tuple[bytes, float]]:
+        """The earliest members of a sorted set whose score is not in the future, with their scores."""
+        with errors_translated():
+            flat = await self.redis.execute_command(
+                "ZRANGEBYSCORE", zset, "-inf", repr(now), "WITHSCORES", "LIMIT", 0, most
+            )
+        return [(member, float(score)) for member, score in _pairs(flat)]
+
+    async def next_due(self, zset: str) -> float | None:
+        """The lowest score of a sorted set, in epoch seconds."""
+        with errors_translated():
+            first = await self.redis.execute_command("ZRANGE", zset, 0, 0, "WITHSCORES")
+        return float(first[1]) if first else None
+
+    async def promote(self, zset: str, promotions: Sequence[Promotion], now: float) -> int:
+        """Move members of a sorted set into their queues. Returns how many this call moved."""
+        names = [zset, self.keys.dead, self.keys.queues]
+        places: dict[str, int] = {}
+        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS]
+        for promotion in promotions:
+            place = 0
+            if promotion.queue is not None:
+                place = places.setdefault(promotion.queue, len(names) + len(places) + 1)
+            args += (promotion.member, promotion.payload, place, promotion.queue or "")
+        names += (self.keys.queue(name) for name in places)
+        return int(await self._run("promote", names, args))
 
     async def count(self, counters: Mapping[str, int], day: str) -> None:
         """Add to ``stat:*``; ``day`` is ``YYYY-MM-DD`` in UTC."""

@@ -6,6 +6,7 @@ Nothing is ever sent twice: a repeated BRPOPLPUSH after a lost reply would take 
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from redis.asyncio import Redis
@@ -13,7 +14,7 @@ from redis.asyncio import Redis
 from pyworkers.config import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.keys import Keys
-from pyworkers.store.connection import connect_async, errors_translated
+from pyworkers.store.connection import CONNECT_TIMEOUT_S, connect_async, errors_translated
 
 # How long Redis blocks at a time: an idle queue costs 2 x 60 / 5 = 24 commands a minute.
 LONGEST_BLOCK_S = 5.0
@@ -37,25 +38,34 @@ class Waiter:
         self._keys = keys
         self._queue = queue
         self.identity = identity
+        # The socket time-outs are for each read; this is for all of it, from the connect on.
+        self._longest_s = CONNECT_TIMEOUT_S + self._block_s + 2 * PATIENCE_S
         self._client_id: int | None = None
         self.blocked = False
 
     async def wait(self) -> bytes | None:
-        """The next job, or None after a few seconds or ``unblock``."""
+        """The next job, or None after a few seconds or ``unblock``.
+
+        A move that neither returns nor fails in its time is ended, and its connection replaced: redis-py
+        closes a connection when a read on it is cancelled.
+        """
+        with errors_translated():
+            async with asyncio.timeout(self._longest_s):
+                return await self._move()
+
+    async def _move(self) -> bytes | None:
         source = self._keys.queue(self._queue)
         target = self._keys.inprogress(self._queue, self.identity)
-        with errors_translated():
+        try:
             if self._client_id is None:
                 self._client_id = await self._redis.execute_command("CLIENT", "ID")
             self.blocked = True
-            try:
-                command = ("BRPOPLPUSH", source, target, self._block_s)
-                raw: bytes | None = await self._redis.execute_command(*command)
-            except BaseException:
-                self._client_id = None
-                raise
-            finally:
-                self.blocked = False
+            raw: bytes | None = await self._redis.execute_command("BRPOPLPUSH", source, target, self._block_s)
+        except BaseException:
+            self._client_id = None
+            raise
+        finally:
+            self.blocked = False
         return raw
 
     async def unblock(self, control: Redis) -> None:

@@ -57,7 +57,7 @@ class Bench:
         self.keys = Keys(namespace)
         self.redis: Redis = connect_async(RedisConfig(url=url, namespace=namespace))
         self.store = Sleepy(self.redis, self.keys)
-        self.weather = Weather(time.monotonic)
+        self.weather = Weather(time.monotonic, random.Random())
         self._tasks: list[asyncio.Task[None]] = []
 
     def cron(self, *entries: CronEntry) -> Cron:

@@ -7,8 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from pyworkers import api
-from pyworkers.api import Queue, Stats
+from pyworkers.api import Stats
+from pyworkers.api import stats as api_stats
 from pyworkers.cli import main
 from pyworkers.store.reader import Overview, QueueView
 
@@ -20,8 +20,8 @@ def redis_holds(monkeypatch: pytest.MonkeyPatch):
     """Let Redis hold these queues."""
 
     def hold(*queues: QueueView) -> None:
-        seen = Overview(120, 7, 3, 4, 5, 2, list(queues))
-        monkeypatch.setattr(api, "overview", lambda config: seen)
+        seen = Overview(120, 7, 3, 4, 5, 6, 2, list(queues), [])
+        monkeypatch.setattr(api_stats, "overview", lambda admin, now: seen)
         monkeypatch.setattr("time.time", lambda: NOW)
 
     return hold
@@ -43,14 +43,14 @@ def test_stats_add_up_the_queues(redis_holds) -> None:
         "processed": 120,
         "failed": 7,
         "enqueued": 30,
-        "busy": 3,
+        "busy": 6,
         "scheduled": 3,
         "retries": 4,
         "dead": 5,
         "processes": 2,
     }
     assert json.loads(run("stats", "--json").output) == expected
-    assert Stats.fetch(None) == Stats(**expected)
+    assert Stats.fetch(None).counts() == expected
 
 
 def test_stats_are_aligned(redis_holds) -> None:
@@ -59,18 +59,27 @@ def test_stats_are_aligned(redis_holds) -> None:
 
 
 def test_queues_are_aligned_columns_with_units(redis_holds) -> None:
-    redis_holds(QueueView("default", 1234, 2, job(NOW - 90.26)), QueueView("m", 0, 0, None))
+    redis_holds(
+        QueueView("default", 1234, 2, job(NOW - 90.26)), QueueView("m", 0, 0, None, paused=True, served=False)
+    )
     assert run("queues").output.splitlines() == [
-        "queue    size  latency (s)  in progress",
+        "queue    size  latency (s)  in progress  state",
         "default  1234         90.3            2",
-        "m           0          0.0            0",
+        "m           0          0.0            0  paused, unserved",
     ]
 
 
 def test_queues_as_json(redis_holds) -> None:
     redis_holds(QueueView("default", 1234, 2, job(NOW - 90.25)))
     assert json.loads(run("queues", "--json").output) == [
-        {"name": "default", "size": 1234, "latency_s": 90.25, "in_progress": 2}
+        {
+            "name": "default",
+            "size": 1234,
+            "latency_s": 90.25,
+            "in_progress": 2,
+            "paused": False,
+            "served": True,
+        }
     ]
 
 
@@ -82,7 +91,7 @@ def test_no_queue_is_said_so_and_is_an_empty_list(redis_holds) -> None:
 
 def test_the_name_of_a_queue_cannot_control_the_terminal(redis_holds) -> None:
     redis_holds(QueueView("a\x1b[2Jb", 1, 0, None))
-    assert run("queues").output.splitlines()[1].split() == [r"'a\x1b[2Jb'", "1", "0.0", "0"]
+    assert run("queues").output.splitlines()[1].split() == [r"a\x1b[2Jb", "1", "0.0", "0"]
 
 
 @pytest.mark.parametrize(
@@ -101,5 +110,5 @@ def test_the_name_of_a_queue_cannot_control_the_terminal(redis_holds) -> None:
 )
 def test_the_latency_is_the_age_of_the_next_job(raw: bytes | None, latency_s: float, redis_holds) -> None:
     redis_holds(QueueView("default", 1, 0, raw))
-    [queue] = Queue.all(None)
+    [queue] = Stats.fetch(None).queues
     assert queue.latency_s(NOW) == pytest.approx(latency_s)

@@ -657,7 +657,9 @@ EVERY_KEY = Config(
         cert_file="cert.pem",
         key_file="key.pem",
     ),
-    server=ServerConfig(shutdown_timeout=0.5, lease=1e16, max_jobs_per_worker=7, max_memory_mb=9),
+    server=ServerConfig(
+        shutdown_timeout=0.5, lease=1e16, max_jobs_per_worker=7, max_memory_mb=9, sidekiq6=True
+    ),
     queues={
         "mail": QueueConfig(concurrency=3, timeout=1.5),
         "a.b": QueueConfig(timeout=0.0),
@@ -748,6 +750,7 @@ def test_every_field_of_every_dataclass_is_described():
         ("redis.url", "string", "redis://127.0.0.1:6379/0", False),
         ("server.lease", "number", 30.0, False),
         ("server.max_memory_mb", "integer", 0, False),
+        ("server.sidekiq6", "boolean", False, False),
         ("retry.drain_goretry", "boolean", False, False),
         ("queues.*.concurrency", "integer", None, False),
         ("queues.*.timeout", "number", None, False),

@@ -159,7 +159,11 @@ def test_a_url_that_cannot_be_used(url: str) -> None:
             StoreError,
             "the server's memory is full (maxmemory): command not allowed",
         ),
-        (redis.ResponseError("WRONGTYPE x"), StoreError, "WRONGTYPE x"),
+        (
+            redis.ResponseError("WRONGTYPE x"),
+            StoreError,
+            "a key holds something else than it should: WRONGTYPE x",
+        ),
         (redis.ResponseError("Command # 2 (LPUSH q secret) of pipeline caused error: NO"), StoreError, "NO"),
         (StoreError("ours"), StoreError, "ours"),
     ],

@@ -154,6 +154,25 @@ def test_the_fields_of_a_later_failure() -> None:
     assert found == {"failed_at": 5.0, "retried_at": NOW, "retry_count": 1, "error_class": "ValueError"}
 
 
+def test_times_that_sidekiq_misreads_become_float_seconds() -> None:
+    text, moment = "2026-11-21 01:39:57 UTC", 1795225197.0
+    stored = {"created_at": 1795225197, "enqueued_at": text, "failed_at": text, "retry_count": 0}
+    fields = fields_of(decide(stored))
+    expected = {"created_at": moment, "enqueued_at": moment, "failed_at": moment, "retried_at": NOW}
+    assert {name: fields[name] for name in expected} == expected
+    assert all(isinstance(fields[name], float) for name in expected)
+
+
+def test_milliseconds_stay_what_sidekiq_8_wrote() -> None:
+    fields = fields_of(decide({"created_at": 1795225197500, "failed_at": 1795225197500, "retry_count": 0}))
+    assert (fields["created_at"], fields["failed_at"]) == (1795225197500, 1795225197500)
+
+
+def test_a_count_without_a_first_failure_gets_both_times() -> None:
+    fields = fields_of(decide({"retry_count": 3}))
+    assert (fields["retry_count"], fields["failed_at"], fields["retried_at"]) == (4, NOW, NOW)
+
+
 @pytest.mark.parametrize(
     ("data", "queue"),
     [({"queue": "ns:q"}, "q"), ({"retry_queue": "slow"}, "slow"), ({"retry_queue": 5}, "q")],

@@ -40,6 +40,23 @@ def test_read(value: object, seconds: float | None) -> None:
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
+        ("2026-11-21 01:39:57 UTC", 1795225197.0),
+        ("1795225197500", 1795225197.5),
+        (1795225197, 1795225197.0),
+        (1795225197.5, None),
+        (1795225197500, None),
+        (None, None),
+        ("yesterday", None),
+        (True, None),
+    ],
+)
+def test_rewritten(value: object, seconds: float | None) -> None:
+    assert timestamps.rewritten(value) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
         (60, 60.0),
         ("60", 60.0),
         (0, 0.0),

@@ -1,13 +1,15 @@
-"""The Lua scripts: one for each change of state. Loaded by the master; never run without their prelude."""
+"""The Lua scripts: one for each change of state. Run by the master and by ``api``, with their prelude."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
@@ -25,6 +27,13 @@ class Script:
             return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
         except NoScriptError:
             return await redis.execute_command("EVAL", self.text, len(keys), *keys, *args)
+
+    def call(self, redis: BlockingRedis, keys: Sequence[str | bytes], args: Sequence[Any]) -> Any:
+        """Run it over a blocking client. Raises redis-py's errors."""
+        try:
+            return redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
+        except NoScriptError:
+            return redis.execute_command("EVAL", self.text, len(keys), *keys, *args)
 
 
 @cache

@@ -1,0 +1,30 @@
+"""The API: what people look at and change, by Sidekiq's names.
+
+Used by the command line and by users' programs; the server never imports it. It connects when it is first
+asked. Every change hangs on one removal, so that a job on which two people act at once is moved once and is
+never lost, also if one of them uses Sidekiq's Web UI.
+"""
+
+from pyworkers.api.processes import Process, ProcessSet, Work, WorkSet
+from pyworkers.api.queue import Queue, QueuedJob
+from pyworkers.api.record import JobRecord
+from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
+from pyworkers.api.stats import Day, QueueStats, Stats
+
+__all__ = [
+    "Day",
+    "DeadSet",
+    "JobRecord",
+    "JobSet",
+    "Process",
+    "ProcessSet",
+    "Queue",
+    "QueueStats",
+    "QueuedJob",
+    "RetrySet",
+    "ScheduledSet",
+    "SortedEntry",
+    "Stats",
+    "Work",
+    "WorkSet",
+]

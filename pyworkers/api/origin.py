@@ -1,0 +1,21 @@
+"""Where the objects of this package find Redis."""
+
+from __future__ import annotations
+
+import os
+
+from pyworkers.config_fields import RedisConfig
+from pyworkers.store.admin import Admin
+from pyworkers.store.connection import config_for
+
+Where = str | RedisConfig | Admin | None
+"""A URL, the ``[redis]`` part of a configuration, or None for what the environment says (see ``Client``)."""
+
+
+def admin_of(where: Where, namespace: str | None = None) -> Admin:
+    """The operations on that Redis. ``namespace`` counts only beside a URL or None. Raises ConfigError."""
+    if isinstance(where, Admin):
+        return where
+    if isinstance(where, RedisConfig):
+        return Admin(where)
+    return Admin(config_for(where, namespace, os.environ))

@@ -1,0 +1,128 @@
+"""Queue: the waiting jobs of one queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from pyworkers.api.origin import Where, admin_of
+from pyworkers.api.record import JobRecord
+from pyworkers.drafts import batches
+from pyworkers.keys import check_queue_name
+from pyworkers.store.admin import Admin
+from pyworkers.store.paging import PAGE, entries
+
+
+class QueuedJob(JobRecord):
+    """A job that waits in a queue."""
+
+    def __init__(self, raw: bytes, queue: Queue) -> None:
+        super().__init__(raw)
+        self._queue = queue
+
+    @property
+    def queue(self) -> str:
+        """The queue in which the job waits."""
+        return self._queue.name
+
+    def latency(self, now: float | None = None) -> float:
+        """For how many seconds the job has been waiting; 0 if it does not say."""
+        return _age(self, time.time() if now is None else now)
+
+    def delete(self) -> bool:
+        """Remove the job; False if it is not waiting any more."""
+        return self._queue.delete_jobs([self]) == 1
+
+    def kill(self) -> bool:
+        """Move the job to ``dead``; False if it is not waiting any more."""
+        return self._queue.kill_jobs([self]) == 1
+
+
+class Queue:
+    """One queue. Iteration begins with the newest job, and may go on while jobs come and go.
+
+    Everything raises RedisUnavailableError and StoreError.
+    """
+
+    def __init__(self, name: str = "default", where: Where = None, *, namespace: str | None = None) -> None:
+        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
+        self.name = name
+        self._admin = admin_of(where, namespace)
+        self._key = self._admin.keys.queue(name)
+
+    @classmethod
+    def all(cls, where: Where = None, *, namespace: str | None = None) -> list[Queue]:
+        """All queues that were ever pushed to, by name."""
+        admin = admin_of(where, namespace)
+        names = sorted(name.decode(errors="surrogateescape") for name in _known(admin))
+        return [cls(name, admin) for name in names]
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    @property
+    def size(self) -> int:
+        """How many jobs wait."""
+        return int(self._admin.run("LLEN", self._key))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def latency(self) -> float:
+        """For how many seconds the job that is next has been waiting; 0 if none waits."""
+        raw = self._admin.run("LINDEX", self._key, -1)
+        return 0.0 if raw is None else _age(JobRecord(raw), time.time())
+
+    @property
+    def paused(self) -> bool:
+        """True if servers shall take no jobs from this queue."""
+        return bool(self._admin.run("SISMEMBER", self._admin.keys.paused, self.name))
+
+    def pause(self) -> bool:
+        """Let servers take no more jobs from this queue; False if it was paused. They notice within 10 s."""
+        check_queue_name(self.name)
+        return self._admin.pause(self.name)
+
+    def resume(self) -> bool:
+        """Undo ``pause``; False if the queue was not paused."""
+        return self._admin.resume(self.name)
+
+    def __iter__(self) -> Iterator[QueuedJob]:
+        for raw in entries(self._admin.redis, self._key):
+            yield QueuedJob(raw, self)
+
+    def find_job(self, jid: str) -> QueuedJob | None:
+        """The waiting job with that id. Looks at all jobs."""
+        return next((job for job in self if job.jid == jid), None)
+
+    def clear(self) -> int:
+        """Remove all waiting jobs; how many there were."""
+        return self._admin.clear_queue(self.name)
+
+    def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
+        """Remove these jobs; how many were still waiting."""
+        return self._withdraw(jobs, to_dead=False)
+
+    def kill_jobs(self, jobs: Iterable[JobRecord]) -> int:
+        """Move these jobs to ``dead``; how many were still waiting."""
+        return self._withdraw(jobs, to_dead=True)
+
+    def _withdraw(self, jobs: Iterable[JobRecord], *, to_dead: bool) -> int:
+        raws = (job.raw for job in jobs)
+        return sum(
+            self._admin.withdraw(self.name, batch, time.time(), to_dead=to_dead)
+            for batch in batches(raws, PAGE)
+        )
+
+
+def _known(admin: Admin) -> Iterator[bytes]:
+    names: set[bytes] = admin.run("SMEMBERS", admin.keys.queues)
+    return iter(names)
+
+
+def _age(job: JobRecord, now: float) -> float:
+    return 0.0 if job.enqueued_at is None else max(0.0, now - job.enqueued_at)

@@ -1,0 +1,145 @@
+"""JobRecord: a stored job as people look at it, whatever wrote it.
+
+Pure. Nothing in a payload makes these properties raise: a field of a wrong type is shown as its JSON text, or
+is absent.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any
+
+import simplejson
+
+from pyworkers import envelope, timestamps
+from pyworkers.errors import BadMessageError
+from pyworkers.message import ACTIVE_JOB_WRAPPERS, as_count
+
+_MOST_BACKTRACE_BYTES = 1 << 20
+_ENCRYPTED = "[encrypted data]"
+
+
+class JobRecord:
+    """One job as Redis holds it: ``raw`` are its bytes, ``data`` its envelope, {} if it is ``unreadable``."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.unreadable = ""
+        """Why the bytes are no job; empty for a job."""
+        try:
+            self.data: dict[str, Any] = envelope.decode(raw)
+        except BadMessageError as error:
+            self.data, self.unreadable = {}, error.message
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(jid={self.jid!r}, job_class={self.job_class!r})"
+
+    @property
+    def jid(self) -> str:
+        """The job's id; empty if it has none."""
+        return self._text("jid")
+
+    @property
+    def job_class(self) -> str:
+        """The class to show: of an ActiveJob, the one inside (Sidekiq's api.rb, display_class)."""
+        name = self._text("display_class") or self._text("class")
+        if name in ACTIVE_JOB_WRAPPERS:
+            inner = self._active_job()
+            return self._text("wrapped") or as_text(inner.get("job_class")) or name
+        return name
+
+    @property
+    def args(self) -> list[Any]:
+        """The arguments to show: of an ActiveJob, those inside; the last one is hidden if it is encrypted."""
+        args = self.data.get("args")
+        if self.data.get("class") in ACTIVE_JOB_WRAPPERS:
+            args = self._active_job().get("arguments", args)
+        shown = args if isinstance(args, list) else [] if args is None else [args]
+        if shown and self.data.get("encrypt") is True:
+            shown = [*shown[:-1], _ENCRYPTED]
+        return shown
+
+    @property
+    def queue(self) -> str:
+        """The queue that the job names; empty if it names none."""
+        return self._text("queue")
+
+    @property
+    def created_at(self) -> float | None:
+        """When the job was made, in epoch seconds."""
+        return timestamps.read(self.data.get("created_at"))
+
+    @property
+    def enqueued_at(self) -> float | None:
+        """When the job entered its queue, in epoch seconds."""
+        return timestamps.read(self.data.get("enqueued_at"))
+
+    @property
+    def failed_at(self) -> float | None:
+        """When the job failed last, in epoch seconds."""
+        retried_at = timestamps.read(self.data.get("retried_at"))
+        return timestamps.read(self.data.get("failed_at")) if retried_at is None else retried_at
+
+    @property
+    def retry_count(self) -> int | None:
+        """How many retries have failed; None before the first failure."""
+        return as_count(self.data.get("retry_count"))
+
+    @property
+    def error_class(self) -> str:
+        """The class of the last error."""
+        return self._text("error_class")
+
+    @property
+    def error_message(self) -> str:
+        """The text of the last error."""
+        return self._text("error_message")
+
+    @property
+    def error(self) -> str:
+        """The last error in one text; of bytes that are no job, the reason."""
+        if self.unreadable:
+            return f"unreadable: {self.unreadable}"
+        return ": ".join(filter(None, (self.error_class, self.error_message)))
+
+    @property
+    def error_backtrace(self) -> list[str]:
+        """The lines of the last error's backtrace, in any form of any Sidekiq (protocol.md, 1.3)."""
+        stored = self.data.get("error_backtrace")
+        lines = _inflated(stored) if isinstance(stored, str) else stored
+        return [as_text(line) for line in lines] if isinstance(lines, list) else []
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags."""
+        tags = self.data.get("tags")
+        return [as_text(tag) for tag in tags] if isinstance(tags, list) else []
+
+    def _text(self, name: str) -> str:
+        return as_text(self.data.get(name))
+
+    def _active_job(self) -> dict[str, Any]:
+        args = self.data.get("args")
+        inner = args[0] if isinstance(args, list) and args else None
+        return inner if isinstance(inner, dict) else {}
+
+
+def as_text(value: object) -> str:
+    """A text for any JSON value: its own if it is one, none for null, else JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return envelope.encode(value)
+    except (ValueError, TypeError, RecursionError):
+        return repr(type(value))
+
+
+def _inflated(text: str) -> object:
+    """What is in a deflated JSON text in base64, which may have newlines in it; None if it is none."""
+    try:
+        packed = base64.b64decode("".join(text.split()), validate=True)
+        inflated = zlib.decompressobj().decompress(packed, _MOST_BACKTRACE_BYTES)
+        return simplejson.loads(inflated)
+    except (ValueError, zlib.error, RecursionError):
+        return None

@@ -1,0 +1,241 @@
+"""The sorted sets: jobs for later, failed jobs that wait for their next attempt, dead jobs."""
+
+from __future__ import annotations
+
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from pyworkers import envelope, timestamps
+from pyworkers.api.origin import Where, admin_of
+from pyworkers.api.record import JobRecord
+from pyworkers.drafts import batches
+from pyworkers.errors import BadMessageError
+from pyworkers.keys import Keys, check_queue_name
+from pyworkers.store.admin import Move
+from pyworkers.store.connection import errors_translated
+from pyworkers.store.paging import PAGE, members
+
+_PLAIN_JID = re.compile("[A-Za-z0-9_.:-]+")
+
+
+class SortedEntry(JobRecord):
+    """A job in a sorted set; ``score`` is in epoch seconds: when it is due, or when it died.
+
+    Each change returns False if somebody else was quicker. Of several who retry a job, one does.
+    """
+
+    def __init__(self, raw: bytes, score: float, jobs: JobSet) -> None:
+        super().__init__(raw)
+        self.score = score
+        self._jobs = jobs
+
+    def delete(self) -> bool:
+        """Remove the job for good."""
+        return self._jobs.delete_jobs([self]) == 1
+
+    def retry(self) -> bool:
+        """Put the job into its queue now, and do not count its last failure.
+
+        Raises BadMessageError for bytes that are no job.
+        """
+        return self._jobs.retry_jobs([self]) == 1
+
+    def add_to_queue(self) -> bool:
+        """Put the job into its queue now. Raises BadMessageError for bytes that are no job."""
+        return self._jobs.enqueue_jobs([self]) == 1
+
+    def kill(self) -> bool:
+        """Move the job to ``dead``."""
+        return self._jobs.kill_jobs([self]) == 1
+
+    def reschedule(self, at: datetime | float) -> bool:
+        """Let the job be due at another time: an aware datetime or epoch seconds.
+
+        Raises BadArgumentError for what is no time.
+        """
+        score = timestamps.due(at)
+        moved = self._jobs.reschedule_job(self, score)
+        if moved:
+            self.score = score
+        return moved
+
+
+class JobSet(ABC):
+    """Jobs in the order of their scores. Iteration begins with the latest, as Sidekiq's does; ``reversed``
+    begins with the earliest. Both may go on while jobs come and go.
+
+    Everything raises RedisUnavailableError and StoreError.
+    """
+
+    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
+        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
+        self._admin = admin_of(where, namespace)
+        self._key = self._key_of(self._admin.keys)
+
+    @staticmethod
+    @abstractmethod
+    def _key_of(keys: Keys) -> str:
+        """The key of this set."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @property
+    def size(self) -> int:
+        """How many jobs there are."""
+        return int(self._admin.run("ZCARD", self._key))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[SortedEntry]:
+        return self._entries(descending=True)
+
+    def __reversed__(self) -> Iterator[SortedEntry]:
+        return self._entries(descending=False)
+
+    def _entries(self, *, descending: bool) -> Iterator[SortedEntry]:
+        for raw, score in members(self._admin.redis, self._key, descending=descending):
+            yield SortedEntry(raw, score, self)
+
+    def scan(self, text: str) -> Iterator[SortedEntry]:
+        """The jobs whose stored bytes hold ``text``, in no order; Redis does the search.
+
+        A job that is there all the time is seen at least once, perhaps twice.
+        """
+        with errors_translated():
+            for raw, score in self._admin.redis.zscan_iter(self._key, f"*{_literal(text)}*", count=1000):
+                yield SortedEntry(raw, float(score), self)
+
+    def find_job(self, jid: str) -> SortedEntry | None:
+        """The job with that id. Redis looks at all jobs."""
+        # Other texts may be stored with JSON escapes.
+        candidates = self.scan(jid) if _PLAIN_JID.fullmatch(jid) else iter(self)
+        return next((job for job in candidates if job.jid == jid), None)
+
+    def fetch(self, score: float, jid: str | None = None) -> list[SortedEntry]:
+        """The jobs with exactly that score, and with that id if one is given."""
+        found = self._admin.run("ZRANGEBYSCORE", self._key, repr(score), repr(score))
+        entries = (SortedEntry(raw, score, self) for raw in found)
+        return [job for job in entries if jid in (None, job.jid)]
+
+    def clear(self) -> int:
+        """Remove all jobs for good; how many there were."""
+        return self._admin.clear(self._key)
+
+    def retry_all(self) -> int:
+        """Put all jobs into their queues now, but for bytes that are no jobs. How many."""
+        return self.retry_jobs(self._readable_until_now())
+
+    def kill_all(self) -> int:
+        """Move all jobs to ``dead``, which keeps the last 9,999. How many."""
+        return self.kill_jobs(iter(self))
+
+    def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
+        """Remove these jobs for good; how many were still there."""
+        return sum(self._admin.remove(self._key, batch) for batch in batches((job.raw for job in jobs), PAGE))
+
+    def retry_jobs(self, jobs: Iterable[JobRecord]) -> int:
+        """Put these jobs into their queues, and do not count their last failure; how many were still there.
+
+        Raises BadMessageError for bytes that are no job; those before it in the iteration are moved.
+        """
+        return self._move(jobs, lambda job: self._to_queue(job, uncounted=True))
+
+    def enqueue_jobs(self, jobs: Iterable[JobRecord]) -> int:
+        """Put these jobs into their queues; how many were still there. Raises BadMessageError."""
+        return self._move(jobs, lambda job: self._to_queue(job, uncounted=False))
+
+    def kill_jobs(self, jobs: Iterable[JobRecord]) -> int:
+        """Move these jobs to ``dead``; how many were still there."""
+        return self._move(jobs, lambda job: Move(job.raw))
+
+    def reschedule_job(self, job: JobRecord, at: float) -> bool:
+        """Give a job another score; False if it is not there any more."""
+        return self._admin.reschedule(self._key, job.raw, at)
+
+    def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:
+        return sum(
+            self._admin.move(self._key, batch, time.time()) for batch in batches(map(decide, jobs), PAGE)
+        )
+
+    def _to_queue(self, job: JobRecord, *, uncounted: bool) -> Move:
+        queue = queue_of(job, self._admin.keys.namespace)
+        return Move(job.raw, requeued(job, queue, time.time(), uncounted=uncounted), queue)
+
+    def refusal(self, job: JobRecord) -> str:
+        """Why a job cannot go to a queue; empty if it can."""
+        try:
+            queue_of(job, self._admin.keys.namespace)
+        except BadMessageError as error:
+            return error.message
+        return ""
+
+    def _readable_until_now(self) -> Iterator[SortedEntry]:
+        """All that can be retried, but for what fails again while we are at it."""
+        began = time.time()
+        return (job for job in self if not self.refusal(job) and (job.failed_at or 0.0) <= began)
+
+
+class ScheduledSet(JobSet):
+    """The jobs for later (``schedule``)."""
+
+    @staticmethod
+    def _key_of(keys: Keys) -> str:
+        return keys.schedule
+
+
+class RetrySet(JobSet):
+    """The failed jobs that wait for their next attempt (``retry``)."""
+
+    @staticmethod
+    def _key_of(keys: Keys) -> str:
+        return keys.retry
+
+
+class DeadSet(JobSet):
+    """The jobs that are not tried again (``dead``)."""
+
+    @staticmethod
+    def _key_of(keys: Keys) -> str:
+        return keys.dead
+
+
+def queue_of(job: JobRecord, namespace: str) -> str:
+    """Where a job goes that leaves a set: go-workers writes its queue with the namespace, and Sidekiq puts
+    jobs without one into ``default``. Raises BadMessageError.
+    """
+    if job.unreadable:
+        raise BadMessageError(job.unreadable)
+    name = job.data.get("queue")
+    if name is None:
+        return "default"
+    name = name.removeprefix(namespace) if isinstance(name, str) else name
+    try:
+        check_queue_name(name)
+    except ValueError as error:
+        raise BadMessageError(str(error)) from error
+    return str(name)
+
+
+def requeued(job: JobRecord, queue: str, now: float, *, uncounted: bool) -> bytes:
+    """The bytes of a job that goes back into its queue: only what Sidekiq's API changes differs."""
+    changes: dict[str, Any] = {"queue": queue, "enqueued_at": now}
+    count = job.data.get("retry_count")
+    if uncounted and isinstance(count, int) and not isinstance(count, bool):
+        changes["retry_count"] = count - 1
+    if job.data.get("queue") == queue:
+        del changes["queue"]
+    return envelope.splice(job.raw, changes, remove=("at",))
+
+
+def _literal(text: str) -> str:
+    """A pattern of Redis that matches only this text."""
+    return re.sub(r"([*?\[\]\\^-])", r"\\\1", text)

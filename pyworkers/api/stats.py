@@ -1,0 +1,123 @@
+"""Stats: the counts of everything, now and by day."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+from pyworkers import envelope, timestamps
+from pyworkers.api.origin import Where, admin_of
+from pyworkers.errors import BadMessageError
+from pyworkers.store.reader import QueueView, overview
+from pyworkers.store.registry import ProcessView
+
+# Sidekiq keeps the counters of a day for five years (protocol.md, 7.1).
+_MOST_DAYS = 5 * 365
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """One queue at one moment; ``size`` jobs wait, and ``next_enqueued_at`` (epoch seconds) is the time of
+    the next one. ``in_progress`` counts the jobs that pyworkers runs.
+
+    A queue is ``served`` if a server that reports itself takes jobs from it.
+    """
+
+    name: str
+    size: int
+    in_progress: int
+    next_enqueued_at: float | None
+    paused: bool
+    served: bool
+
+    def latency_s(self, now: float) -> float:
+        """For how many seconds the next job has been waiting; 0 if none waits or it does not say."""
+        return 0.0 if self.next_enqueued_at is None else max(0.0, now - self.next_enqueued_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What was done on one day, in UTC."""
+
+    date: date
+    processed: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How many jobs there are in each state.
+
+    ``processed`` and ``failed`` count since the counters began, as Sidekiq's do, and lag by a heartbeat;
+    ``busy`` are the jobs that run, ``processes`` the servers that are alive, Sidekiq's included.
+    """
+
+    processed: int
+    failed: int
+    enqueued: int
+    busy: int
+    scheduled: int
+    retries: int
+    dead: int
+    processes: int
+    queues: Sequence[QueueStats] = field(default=(), repr=False)
+    servers: Sequence[ProcessView] = field(default=(), repr=False)
+
+    @classmethod
+    def fetch(cls, where: Where = None, *, namespace: str | None = None) -> Stats:
+        """The counts now. Raises ConfigError, RedisUnavailableError and StoreError."""
+        seen = overview(admin_of(where, namespace), time.time())
+        return cls(
+            processed=seen.processed,
+            failed=seen.failed,
+            enqueued=sum(queue.size for queue in seen.queues),
+            busy=seen.busy,
+            scheduled=seen.scheduled,
+            retries=seen.retries,
+            dead=seen.dead,
+            processes=seen.processes,
+            queues=[_queue(queue) for queue in seen.queues],
+            servers=seen.servers,
+        )
+
+    def counts(self) -> dict[str, int]:
+        """The numbers by name, in the order of a job's life."""
+        names = ("processed", "failed", "enqueued", "busy", "scheduled", "retries", "dead", "processes")
+        return {name: getattr(self, name) for name in names}
+
+    @staticmethod
+    def history(
+        days: int = 30, where: Where = None, *, until: date | None = None, namespace: str | None = None
+    ) -> list[Day]:
+        """What was done on each of ``days`` days, the latest first: ``until``, or today in UTC.
+
+        Raises ValueError for days out of range, and ConfigError, RedisUnavailableError and StoreError.
+        """
+        if not 1 <= days <= _MOST_DAYS:
+            raise ValueError(f"days must be from 1 to {_MOST_DAYS}, not {days}")
+        last = until or datetime.now(UTC).date()
+        dates = [last - timedelta(days=back) for back in range(days)]
+        counts = admin_of(where, namespace).counters([day.isoformat() for day in dates])
+        return [Day(day, processed, failed) for day, (processed, failed) in zip(dates, counts, strict=True)]
+
+    @staticmethod
+    def reset(*names: str, where: Where = None, namespace: str | None = None) -> None:
+        """Set ``processed`` or ``failed``, or both if none is named, to 0; those of the days stay."""
+        unknown = set(names) - {"processed", "failed"}
+        if unknown:
+            raise ValueError(f"only processed and failed can be reset, not {', '.join(sorted(unknown))}")
+        admin_of(where, namespace).set_counters(dict.fromkeys(names or ("processed", "failed"), 0))
+
+
+def _queue(view: QueueView) -> QueueStats:
+    enqueued_at = None if view.next_job is None else _enqueued_at(view.next_job)
+    return QueueStats(view.name, view.size, view.in_progress, enqueued_at, view.paused, view.served)
+
+
+def _enqueued_at(raw: bytes) -> float | None:
+    try:
+        return timestamps.read(envelope.decode(raw).get("enqueued_at"))
+    except BadMessageError:
+        return None

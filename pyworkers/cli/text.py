@@ -1,0 +1,82 @@
+"""Texts for the terminal: what a payload holds must not steer it, and must fit into a column.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+_ELLIPSIS = "…"
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that is no visible character: newlines, changes of direction …"""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def width(text: str) -> int:
+    """How many cells of the terminal a printable text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(char) for char in text)
+
+
+def fit(text: str, cells: int) -> str:
+    """A printable text cut or padded to so many cells."""
+    used = width(text)
+    if used > cells:
+        text, used = _cut(text, cells)
+    return text + " " * (cells - used)
+
+
+def duration(seconds: float) -> str:
+    """A time span as people say it: 850ms, 12s, 3m20s, 5h7m, 12d3h."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    whole = int(seconds)
+    for unit, smaller, size, part in (("d", "h", 86_400, 3600), ("h", "m", 3600, 60), ("m", "s", 60, 1)):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size}{unit}" + (f"{rest}{smaller}" if rest else "")
+    return f"{whole}s"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> list[str]:
+    """Aligned columns, two blanks apart; those at the places ``right`` are flush right."""
+    lines = [header, *rows]
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+    flush = set(right)
+    return ["  ".join(_cell(t, widths[n], n in flush) for n, t in enumerate(line)).rstrip() for line in lines]
+
+
+def _cell(text: str, cells: int, right: bool) -> str:
+    blanks = " " * (cells - width(text))
+    return blanks + text if right else text + blanks
+
+
+def _escape(char: str) -> str:
+    escaped = char.encode("unicode_escape", errors="surrogatepass").decode()
+    return escaped if escaped != char else repr(char)
+
+
+def _cells(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _cut(text: str, cells: int) -> tuple[str, int]:
+    if cells < 1:
+        return "", 0
+    used = 0
+    for place, char in enumerate(text):
+        if used + _cells(char) > cells - 1:
+            return text[:place] + _ELLIPSIS, used + 1
+        used += _cells(char)
+    return text, used

@@ -1,0 +1,81 @@
+"""Running jobs, in a form that people may look at.
+
+Pure; used by the master once per beat, never for each job. What is large is cut: it would be written to Redis
+again with every beat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pyworkers import envelope
+from pyworkers.errors import BadMessageError
+
+MAX_SHOWN = 16 * 1024
+"""Bytes of a job that are shown with their arguments."""
+# Decoding takes about 10 ns a byte: 200 workers with jobs of this size cost the master 0.1 s, once.
+_MAX_DECODED = 64 * 1024
+# Where producers put their short fields: before the arguments, or behind them.
+_EDGE = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job in the hands of a worker. ``number`` is unique in its queue; ``started_at`` in epoch seconds."""
+
+    queue: str
+    pid: int
+    number: int
+    raw: bytes
+    started_at: float
+
+    @property
+    def name(self) -> str:
+        """The text by which Sidekiq tells running jobs apart, its ``tid``: process and thread."""
+        return f"{self.pid}.1"
+
+
+class Payloads:
+    """Remembers how the running jobs are shown, so that each is looked at once."""
+
+    def __init__(self) -> None:
+        self._shown: dict[tuple[str, int], str] = {}
+
+    def of(self, jobs: Iterable[Running]) -> Iterator[tuple[Running, str]]:
+        """Each job with its JSON text; one that is no JSON object is left out."""
+        shown = {}
+        for job in jobs:
+            key = (job.queue, job.number)
+            text = shown[key] = self._shown.get(key) or show(job.raw)
+            if text:
+                yield job, text
+        self._shown = shown
+
+
+def show(raw: bytes) -> str:
+    """A job as JSON text, without its arguments if it is large; empty if it is no job."""
+    if len(raw) > _MAX_DECODED:
+        return envelope.encode({**_edges(raw), "args": [_cut(raw)]})
+    try:
+        envelope.decode(raw)
+        if len(raw) > MAX_SHOWN:
+            raw = envelope.splice(raw, {"args": [_cut(raw)]})
+    except BadMessageError:
+        return ""
+    return raw.decode("utf-8-sig")
+
+
+def _cut(raw: bytes) -> str:
+    return f"(a job of {len(raw)} bytes, not shown)"
+
+
+def _edges(raw: bytes) -> dict[str, str]:
+    """Class and jid, if they are where producers put them, without decoding what is between."""
+    found = {}
+    for name in ("class", "jid"):
+        pattern = rb'"%s"\s*:\s*"([^"\\]*)"' % name.encode()
+        match = re.search(pattern, raw[:_EDGE]) or re.search(pattern, raw[-_EDGE:])
+        found[name] = match[1].decode(errors="replace") if match else ""
+    return found

@@ -1,0 +1,196 @@
+"""Registry: the server processes that say on Redis what they do, Sidekiq's and go-workers2's included.
+
+Used by ``api``; never by the server. It shows what other programs wrote, so nothing in it is taken for
+granted (protocol.md, 6 and 8.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+import simplejson
+
+from pyworkers import timestamps
+from pyworkers.drafts import batches
+from pyworkers.store.admin import Admin
+
+_FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency")
+# Sidekiq's names: TSTP fetches nothing more, TERM stops, TTIN logs the stacks.
+QUIET, STOP, DUMP = "TSTP", "TERM", "TTIN"
+_PER_ROUND_TRIP = 100
+_CLEANUP_S = 60
+# Everybody beats every 5 or 10 s; after this time Sidekiq's own descriptions are gone (protocol.md, 6).
+_SILENT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """One process. ``beat`` and ``started_at`` are in epoch seconds, ``rss_kb`` in KiB, ``rtt_us`` in µs."""
+
+    identity: str
+    hostname: str
+    pid: int
+    tag: str
+    version: str
+    started_at: float
+    beat: float
+    busy: int
+    concurrency: int
+    rss_kb: int
+    rtt_us: int
+    quiet: bool
+    embedded: bool
+    queues: tuple[str, ...]
+    labels: tuple[str, ...]
+    info: Mapping[str, Any] = field(repr=False)
+
+    def silent(self, now: float) -> bool:
+        """True if it has not been heard of for a minute: go-workers2's descriptions outlive their process."""
+        return now - self.beat > _SILENT_S
+
+
+@dataclass(frozen=True, slots=True)
+class WorkView:
+    """One running job; ``run_at`` is when it began, in epoch seconds."""
+
+    identity: str
+    thread: str
+    queue: str
+    run_at: float
+    payload: bytes
+
+
+def processes(admin: Admin) -> Iterator[ProcessView]:
+    """The processes that have described themselves, in no order. Raises RedisUnavailableError, StoreError."""
+    for names in _identities(admin):
+        replies = admin.look([("HMGET", admin.keys.process(name), *_FIELDS) for name in names])
+        for name, values in zip(names, replies, strict=True):
+            view = process_view(name, dict(zip(_FIELDS, values or repeat(None), strict=False)))
+            if view is not None:
+                yield view
+
+
+def works(admin: Admin, identities: Sequence[str]) -> Iterator[WorkView]:
+    """The running jobs of these processes."""
+    keys = admin.keys
+    for names in batches(identities, _PER_ROUND_TRIP):
+        hashes = [("HGETALL", key) for name in names for key in (keys.work(name), keys.workers(name))]
+        replies = admin.look(hashes)
+        for name, now, before in zip(names, replies[::2], replies[1::2], strict=True):
+            for thread, value in {**(before or {}), **(now or {})}.items():
+                view = work_view(name, thread, value)
+                if view is not None:
+                    yield view
+
+
+def cleanup(admin: Admin) -> int:
+    """Forget the processes whose description has run out, unless somebody did so in the last minute.
+
+    Returns how many there were.
+    """
+    keys = admin.keys
+    if not admin.run("SET", keys.process_cleanup, "1", "NX", "EX", _CLEANUP_S):
+        return 0
+    forgotten = 0
+    for names in _identities(admin):
+        infos = admin.look([("HEXISTS", keys.process(name), "info") for name in names])
+        dead = [name for name, there in zip(names, infos, strict=True) if not there]
+        forgotten += admin.run("SREM", keys.processes, *dead) if dead else 0
+    return forgotten
+
+
+def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessView | None:
+    """What a process says of itself; None if that is nothing that can be read."""
+    info = _object(stored["info"])
+    if info is None:
+        return None
+    return ProcessView(
+        identity=identity,
+        hostname=_str(info.get("hostname")),
+        # go-workers2 writes "Pid" (its heartbeat.go).
+        pid=_int(info.get("pid", info.get("Pid"))),
+        tag=_str(info.get("tag")),
+        version=_str(info.get("version")),
+        started_at=timestamps.read(info.get("started_at")) or 0.0,
+        beat=timestamps.read(_text(stored["beat"])) or 0.0,
+        busy=_int(stored["busy"]),
+        # Apart since Sidekiq 8.1.2.
+        concurrency=_int(stored["concurrency"]) or _int(info.get("concurrency")),
+        rss_kb=_int(stored["rss"]),
+        rtt_us=_int(stored["rtt_us"]),
+        # go-workers2 writes 1.
+        quiet=_text(stored["quiet"]) in ("true", "1"),
+        embedded=info.get("embedded") is True,
+        queues=tuple(_queues(info)),
+        labels=tuple(_names(info.get("labels"))),
+        info=info,
+    )
+
+
+def work_view(identity: str, thread: bytes, stored: bytes) -> WorkView | None:
+    """A running job; None if what stands there is none. The payload is JSON text, or an object up to 5."""
+    about = _object(stored)
+    if about is None:
+        return None
+    payload = about.get("payload")
+    text = payload if isinstance(payload, str) else simplejson.dumps(payload)
+    return WorkView(
+        identity,
+        _text(thread),
+        _str(about.get("queue")),
+        timestamps.read(about.get("run_at")) or 0.0,
+        text.encode(errors="surrogateescape"),
+    )
+
+
+def _identities(admin: Admin) -> Iterator[list[str]]:
+    """The members of ``processes``, each once, in portions."""
+    seen: set[bytes] = set()
+    cursor = 0
+    while True:
+        cursor, found = admin.run("SSCAN", admin.keys.processes, cursor, "COUNT", _PER_ROUND_TRIP)
+        fresh = [name for name in found if name not in seen]
+        seen.update(fresh)
+        yield from batches([_text(name) for name in fresh], _PER_ROUND_TRIP)
+        if not int(cursor):
+            return
+
+
+def _queues(info: Mapping[str, Any]) -> dict[str, None]:
+    """The queues: those of the capsules since Sidekiq 8.0.9, and of ``queues`` before. A dict keeps order."""
+    found = dict.fromkeys(_names(info.get("queues")))
+    capsules = info.get("capsules")
+    for capsule in capsules.values() if isinstance(capsules, dict) else ():
+        weights = capsule.get("weights") if isinstance(capsule, dict) else None
+        found |= dict.fromkeys(weights if isinstance(weights, dict) else ())
+    return found
+
+
+def _names(value: object) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+def _object(stored: bytes | None) -> dict[str, Any] | None:
+    try:
+        value = simplejson.loads(stored) if stored else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _int(value: object) -> int:
+    try:
+        return int(float(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _str(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _text(stored: bytes | None) -> str:
+    return "" if stored is None else stored.decode(errors="surrogateescape")

@@ -1,0 +1,31 @@
+-- Move members of a sorted set into their queues or to dead, because somebody wants it. Of several who want it
+-- at once, also through Sidekiq's pages, the one whose ZREM takes the member moves it.
+--
+-- KEYS 1 sorted set  2 dead  3 queues  4… queues' lists
+-- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead
+--      then for each member: member, payload, index of its queue in KEYS (0: bury the member), queue's name
+-- Returns {places of the members moved, from 1,  keys that stopped others, because they hold another type}.
+
+-- An error in the middle of a script does not undo what it did: so look before.
+local function holds(key, wanted)
+  local kind = redis.call('TYPE', key).ok
+  return kind == wanted or kind == 'none'
+end
+
+local moved, broken = {}, {}
+for i = 4, #ARGV, 4 do
+  local member, payload, index, name = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]
+  local key = KEYS[index == 0 and 2 or index]
+  if not holds(key, index == 0 and 'zset' or 'list') then
+    broken[#broken + 1] = key
+  elseif redis.call('ZREM', KEYS[1], member) == 1 then
+    moved[#moved + 1] = i / 4
+    if index == 0 then
+      bury(key, ARGV[1], ARGV[2], ARGV[3], member)
+    else
+      redis.call('LPUSH', key, payload)
+      redis.pcall('SADD', KEYS[3], name)
+    end
+  end
+end
+return { moved, broken }

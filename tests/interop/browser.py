@@ -1,0 +1,99 @@
+"""A browser for Sidekiq's Web UI: pages, their text and forms, and the session in a cookie."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from urllib.parse import urlencode, urljoin, urlsplit
+
+
+@dataclass
+class Form:
+    """A form with its hidden fields, which hold the CSRF token, its check boxes and its buttons."""
+
+    action: str
+    hidden: dict[str, str] = field(default_factory=dict)
+    boxes: list[tuple[str, str]] = field(default_factory=list)
+    buttons: dict[str, str] = field(default_factory=dict)
+
+
+class Page(HTMLParser):
+    """What a page shows: its ``text``, white space reduced, its links and its forms."""
+
+    def __init__(self, url: str, html: str) -> None:
+        super().__init__()
+        self.url = url
+        self.forms: list[Form] = []
+        self.links: list[str] = []
+        self._words: list[str] = []
+        self.feed(html)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self._words).split())
+
+    def form(self, button: str, action: str = "") -> Form:
+        """The form that has this button and whose address ends with ``action``."""
+        [found] = [f for f in self.forms if button in f.buttons and f.action.endswith(action)]
+        return found
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        about = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self.forms.append(Form(urljoin(self.url, about.get("action", ""))))
+        elif tag == "a":
+            self.links.append(urljoin(self.url, about.get("href", "")))
+        elif tag in ("input", "button") and self.forms and "name" in about:
+            self._field(about)
+
+    def _field(self, about: dict[str, str]) -> None:
+        form, name, value = self.forms[-1], about["name"], about.get("value", "")
+        if about.get("type") == "submit":
+            form.buttons[name] = value
+        elif about.get("type") == "checkbox":
+            form.boxes.append((name, value))
+        else:
+            form.hidden[name] = value
+
+    def handle_data(self, data: str) -> None:
+        self._words.append(data)
+
+
+class Browser:
+    """Keeps the session, follows redirections, and fails on any answer but 200."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        cookies = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+
+    def get(self, path: str) -> Page:
+        return self._open(urllib.request.Request(urljoin(self.root, path)))
+
+    def press(self, form: Form, button: str, *, tick: str = "") -> Page:
+        """Press a button; ``tick`` first ticks the check boxes that have it in their value."""
+        fields = [*form.hidden.items(), (button, form.buttons[button])]
+        if tick:
+            ticked = [box for box in form.boxes if tick in box[1]]
+            assert ticked, f"no box for {tick}"
+            fields += ticked
+        return self._open(urllib.request.Request(form.action, urlencode(fields).encode()))
+
+    def refused(self, path: str, fields: dict[str, str]) -> int:
+        """The status of a POST that must not succeed."""
+        try:
+            with self._opener.open(urljoin(self.root, path), urlencode(fields).encode(), timeout=30):
+                return 200
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def _open(self, request: urllib.request.Request) -> Page:
+        try:
+            with self._opener.open(request, timeout=30) as answer:
+                return Page(answer.geturl(), answer.read().decode())
+        except urllib.error.HTTPError as error:
+            path = urlsplit(request.full_url).path
+            raise AssertionError(f"{error.code} for {path}: {error.read().decode()[:2000]}") from None

@@ -1,0 +1,65 @@
+"""Jobs that a real Sidekiq client enqueues, executed by pyworkers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.interop.programs import PATIENCE_S, Ruby, hurry, only, pyworkers
+from tests.support import wait_for
+
+
+def test_jobs_of_every_kind_of_push_run(ruby: Ruby, url: str, tmp_path: Path) -> None:
+    before = time.time()
+    single = ruby.call("push", {"class": "Note", "queue": "python", "args": [1, "ä<&", {"a": [None]}]})
+    several = ruby.call("push_bulk", {"class": "Note", "queue": "python", "args": [[n] for n in range(300)]})
+    later = ruby.call("perform_in", "Note", 1.5, "later")
+    with pyworkers(tmp_path / "python", url) as server:
+        notes = {note[1]: note for note in server.wait_for_notes(302, timeout=PATIENCE_S)}
+    assert len(notes) == 302
+    assert notes[single][2:5] == ["Note", [1, "ä<&", {"a": [None]}], 0]
+    assert [notes[jid][3] for jid in several] == [[n] for n in range(300)]
+    assert notes[later][3] == ["later"]
+    assert before <= notes[single][5] <= time.time()
+    assert notes[later][5] >= before + 1.5  # stamped when it entered the queue
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({}, "retry"),
+        ({"retry": 2, "tags": ["a"], "backtrace": True}, "retry"),
+        ({"retry": 0}, "dead"),
+        ({"retry": 0, "dead": False}, None),
+        ({"retry": False}, None),
+    ],
+)
+def test_retry_options_of_sidekiq_are_respected(
+    ruby: Ruby, url: str, db: redis.Redis, tmp_path: Path, options: dict[str, Any], place: str | None
+) -> None:
+    jid = ruby.call("perform_async", "Fail", options, 7)
+    with pyworkers(tmp_path / "python", url) as server:
+        server.wait_for_event("job.failed", outcome=place or "discard", jid=jid, timeout=PATIENCE_S)
+        wait_for(lambda: not server.inprogress("python"), message="settled")
+    found = {name: [entry["jid"] for entry in ruby.call("set", name)] for name in ("retry", "dead")}
+    assert found == {name: [jid] if name == place else [] for name in found}
+    if place:
+        job = only(db, place)
+        assert job.items() >= {**options, "class": "Fail", "queue": "python", "retry_count": 0}.items()
+
+
+def test_a_job_that_failed_here_is_retried_as_often_as_sidekiq_said(
+    ruby: Ruby, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    jid = ruby.call("perform_async", "Fail", {"retry": 2}, 7)
+    with pyworkers(tmp_path / "python", url) as server:
+        for attempt in range(2):
+            only(db, "retry", retry_count=attempt)
+            hurry(db, "retry")
+            server.wait_for_notes(attempt + 2, jid, timeout=PATIENCE_S)
+        only(db, "dead", retry_count=2)
+    assert [note[4] for note in server.ledger()] == [0, 1, 2]

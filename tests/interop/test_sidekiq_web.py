@@ -1,0 +1,122 @@
+"""Sidekiq's real Web UI, read over HTTP: pyworkers' jobs are on its pages, and its buttons work on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import redis
+
+from pyworkers import Client
+from tests.interop.browser import Browser, Page
+from tests.interop.programs import PATIENCE_S, only, pyworkers
+from tests.support import wait_for
+
+
+def details(browser: Browser, page: Page, jid: str) -> Page:
+    """The page of one job, by its link on a list."""
+    [link] = [link for link in page.links if link.endswith(jid)]
+    return browser.get(link)
+
+
+def test_the_retries_page_shows_and_retries_a_job(
+    browser: Browser, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    jid = Client(url).enqueue("python", "FailOnce", [1, "<b>ä"], tags=["vip"], backtrace=True, note="extra")
+    with pyworkers(tmp_path / "python", url) as server:
+        only(db, "retry")
+        page = browser.get("retries")
+        assert 'python FailOnce vip 1, "<b>ä" ValueError: python failed' in page.text
+        shown = details(browser, page, jid)
+        assert jid in shown.text
+        assert "ValueError Error Message python failed Error Backtrace" in shown.text
+        assert "/tasks.py:" in shown.text
+        assert '{"note"=>"extra"' in shown.text
+        browser.press(shown.form("retry"), "retry")
+        # The button takes one from retry_count, which was 0: so this counts as the first attempt, and fails.
+        server.wait_for_notes(2, jid, timeout=PATIENCE_S)
+        only(db, "retry", retry_count=0)
+
+
+def test_the_retries_page_kills_and_deletes(
+    browser: Browser, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    kill, delete, stay = (Client(url).enqueue("python", "Fail", [n]) for n in range(3))
+    with pyworkers(tmp_path / "python", url) as server:
+        wait_for(lambda: db.zcard("retry") == 3, PATIENCE_S, "three retries")
+        server.stop()
+    page = browser.get("retries")
+    page = browser.press(page.form("kill", "/retries"), "kill", tick=kill)
+    page = browser.press(page.form("delete", "/retries"), "delete", tick=delete)
+    assert only(db, "retry")["jid"] == stay
+    assert only(db, "dead", error_message="python failed")["jid"] == kill
+
+
+def test_retry_all_runs_every_job_again(browser: Browser, url: str, db: redis.Redis, tmp_path: Path) -> None:
+    jids = [Client(url).enqueue("python", "Fail", [n]) for n in range(3)]
+    with pyworkers(tmp_path / "python", url) as server:
+        wait_for(lambda: db.zcard("retry") == 3, PATIENCE_S, "three retries")
+        page = browser.get("retries")
+        browser.press(page.form("retry", "/retries/all/retry"), "retry")
+        for jid in jids:
+            server.wait_for_notes(2, jid, timeout=PATIENCE_S)
+
+
+def test_the_scheduled_page_adds_to_the_queue_and_deletes(
+    browser: Browser, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    client = Client(url)
+    now, never = (client.enqueue_in(3600, "python", "Note", [n]) for n in ("now", "never"))
+    page = browser.get("scheduled")
+    assert 'python Note "now"' in page.text
+    assert "NOT YET ENQUEUED" in details(browser, page, now).text.upper()
+    page = browser.press(page.form("delete"), "delete", tick=never)
+    browser.press(details(browser, page, now).form("add_to_queue"), "add_to_queue")
+    with pyworkers(tmp_path / "python", url) as server:
+        [[_, jid, *_]] = server.wait_for_notes(1, timeout=PATIENCE_S)
+    assert jid == now
+    assert not db.exists("schedule")
+
+
+def test_the_dead_page_shows_retries_and_deletes(
+    browser: Browser, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    again, gone = (Client(url).enqueue("mail", "send_mail", [name], retry=0) for name in ("ada", "bob"))
+    with pyworkers(tmp_path / "python", url) as server:
+        wait_for(lambda: db.zcard("dead") == 2, PATIENCE_S, "two dead jobs")
+        page = browser.get("morgue")
+        assert 'mail send_mail "ada" ConnectionError: no route to ada' in page.text
+        shown = details(browser, page, again)
+        assert "/tasks.py:" in shown.text
+        browser.press(shown.form("retry"), "retry")
+        server.wait_for_event("job.failed", count=3, timeout=PATIENCE_S)
+        wait_for(lambda: db.zcard("dead") == 2, PATIENCE_S, "dead again")
+    page = browser.get("morgue")
+    browser.press(page.form("delete", "/morgue"), "delete", tick=gone)
+    assert only(db, "dead")["jid"] == again
+
+
+def test_dashboard_queues_and_statistics_count_pyworkers_jobs(
+    browser: Browser, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    Client(url).enqueue_bulk("python", "Note", [[1], [2]])
+    Client(url).enqueue("python", "Fail", [])
+    with pyworkers(tmp_path / "python", url) as server:
+        server.wait_for_notes(3, timeout=PATIENCE_S)
+        only(db, "retry")
+        server.stop()
+    waiting = Client(url).enqueue("default", "Note", ["ä<&\u2028", 1.5, 10**30])
+    assert "3 Processed 1 Failed 0 Busy 1 Enqueued 1 Retries 0 Scheduled 0 Dead" in browser.get("").text
+    assert "default 1" in browser.get("queues").text
+    page = browser.get("queues/default")
+    assert 'Note "ä<&' in page.text
+    browser.press(page.form("delete"), "delete")
+    assert db.llen("queue:default") == 0, waiting
+
+
+def test_a_button_without_the_token_of_the_session_is_refused(
+    browser: Browser, url: str, db: redis.Redis
+) -> None:
+    Client(url).enqueue_in(3600, "python", "Note")
+    browser.get("scheduled")
+    assert browser.refused("scheduled", {"delete": "1"}) == 403
+    assert db.zcard("schedule") == 1

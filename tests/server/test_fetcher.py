@@ -1,0 +1,175 @@
+"""The fetcher against a real server: outages, large outcomes, and what nobody has foreseen."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pyworkers.config import RedisConfig
+from pyworkers.keys import Keys
+from pyworkers.outcome import DONE, Fate, Outcome, Report
+from pyworkers.server import fetcher as fetcher_module
+from pyworkers.server.fetcher import Fetcher
+from pyworkers.server.weather import Weathers
+from pyworkers.store import waiter as waiter_module
+from pyworkers.store.connection import connect_async
+from pyworkers.store.store import Settlement, Store
+from pyworkers.store.waiter import Waiter
+from tests.support import async_wait_for
+
+IDENTITY = "host:1:aaa"
+
+
+class FakePool:
+    """Idle workers without processes."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.jobs: list[bytes] = []
+
+    def deliver(self, raw: bytes) -> None:
+        self.jobs.append(raw)
+        self.free -= 1
+
+    def known(self) -> Counter[bytes]:
+        return Counter(self.jobs)
+
+
+class Bench:
+    def __init__(self, url: str, namespace: str, free: int) -> None:
+        self.config = RedisConfig(url=url, namespace=namespace)
+        self.keys = Keys(namespace)
+        self.redis = connect_async(self.config)
+        self.weathers = Weathers(time.monotonic, random.Random())
+        self.store = Store(connect_async(self.config, single_connection_client=True), self.keys, IDENTITY)
+        self.waiter = Waiter(self.config, self.keys, "q", IDENTITY)
+        self.fetcher = Fetcher(
+            "q", self.store, self.waiter, self.weathers.of_queue("q"), lambda _: None, lambda _: None
+        )
+        self.pool = self.fetcher.pool = FakePool(free)  # type: ignore[assignment]
+        self.fetcher.fetching = True
+
+    def run(self) -> asyncio.Task[None]:
+        self.fetcher.wake()
+        return asyncio.create_task(self.fetcher.run())
+
+    async def close(self) -> None:
+        await self.fetcher.close()
+        await self.redis.aclose()
+
+
+Body = Callable[[Bench], Awaitable[None]]
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def run(redis_url: str, namespace: str) -> Run:
+    async def main(body: Body, free: int) -> None:
+        bench = Bench(redis_url, namespace, free)
+        await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
+        try:
+            await body(bench)
+        finally:
+            await bench.close()
+
+    return lambda body, free=1: asyncio.run(main(body, free))
+
+
+def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection_replaced(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        bench.waiter._longest_s = 0.3
+        task = bench.run()
+        await async_wait_for(lambda: bench.weathers.troubles == {"fetcher q": ["TIMEOUT"]})
+        bench.waiter._longest_s = 30
+        await async_wait_for(lambda: bench.waiter.blocked)
+        await bench.redis.lpush(bench.keys.queue("q"), b"job")
+        await async_wait_for(lambda: bench.pool.jobs == [b"job"])
+        assert bench.weathers.troubles == {}
+        task.cancel()
+
+    run(body)
+
+
+def test_the_limit_of_a_move_leaves_it_time_enough(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        assert bench.waiter._longest_s > waiter_module.LONGEST_BLOCK_S + waiter_module.PATIENCE_S
+
+    run(body)
+
+
+def test_what_the_wait_cannot_deal_with_ends_the_fetcher(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(bench: Bench) -> None:
+        async def fail() -> bytes | None:
+            raise RuntimeError("nobody has foreseen this")
+
+        monkeypatch.setattr(bench.waiter, "wait", fail)
+        with pytest.raises(RuntimeError, match="foreseen"):
+            await asyncio.wait_for(bench.run(), 10)
+
+    run(body)
+
+
+def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_the_last(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher_module, "MAX_BYTES", 1000)
+
+    async def body(bench: Bench) -> None:
+        exchange = bench.store.exchange
+        calls: list[tuple[int, int]] = []
+
+        async def noted(queue: str, batch: list[Settlement], wanted: int, now: float) -> object:
+            calls.append((len(batch), wanted))
+            return await exchange(queue, batch, wanted, now)
+
+        monkeypatch.setattr(bench.store, "exchange", noted)
+        held = bench.keys.inprogress("q", IDENTITY)
+        for number in range(5):
+            raw = b"%d" % number
+            await bench.redis.lpush(held, raw)
+            bench.fetcher.settle(raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
+        await bench.redis.lpush(held, b"small")
+        bench.fetcher.settle(b"small", Report(DONE))
+        task = bench.run()
+        await async_wait_for(lambda: bench.fetcher.unsettled == 0)
+        await async_wait_for(lambda: bench.waiter.blocked)
+        assert calls[:3] == [(2, 0), (2, 0), (2, 1)]
+        assert await bench.redis.llen(held) == 0
+        assert await bench.redis.zcard(bench.keys.retry) == 5
+        task.cancel()
+
+    run(body)
+
+
+def test_a_flush_settles_all_portions(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher_module, "MAX_BYTES", 1)
+
+    async def body(bench: Bench) -> None:
+        held = bench.keys.inprogress("q", IDENTITY)
+        for raw in (b"1", b"2", b"3"):
+            await bench.redis.lpush(held, raw)
+            bench.fetcher.settle(raw, Report(DONE))
+        await bench.fetcher.flush()
+        assert bench.fetcher.unsettled == 0
+        assert await bench.redis.llen(held) == 0
+
+    run(body)
+
+
+def test_while_nothing_can_be_settled_nothing_is_fetched(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.redis.hdel(bench.keys.owners, IDENTITY)
+        await bench.redis.lpush(bench.keys.queue("q"), b"job")
+        task = bench.run()
+        await async_wait_for(lambda: bench.weathers.troubles == {"fetcher q": ["UNREGISTERED"]})
+        assert bench.pool.jobs == []
+        await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
+        await async_wait_for(lambda: bench.pool.jobs == [b"job"])
+        task.cancel()
+
+    run(body)

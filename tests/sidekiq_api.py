@@ -1,0 +1,28 @@
+"""Sidekiq's own Ruby API, asked for what it sees. Where Sidekiq is not installed, the test is skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+_HEAD = """
+require "json"
+require "sidekiq/api"
+Sidekiq.configure_client { |config| config.redis = { url: ENV["REDIS_URL"] } }
+"""
+
+
+def sidekiq(url: str, code: str) -> Any:
+    """The value of the last expression of ``code``, as JSON carries it."""
+    if shutil.which("sidekiq") is None:
+        pytest.skip("sidekiq is not installed: apt-get install ruby-sidekiq")
+    program = f"{_HEAD}\nresult = begin\n{code}\nend\nputs JSON.generate([result])"
+    environment = os.environ | {"REDIS_URL": url}
+    done = subprocess.run(["ruby", "-W0", "-e", program], env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout.splitlines()[-1])[0]

@@ -1,0 +1,38 @@
+"""A primary that becomes a replica: its connections are left, so that the next ones find its successor."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pyworkers.config import RedisConfig
+from pyworkers.errors import RedisUnavailableError
+from pyworkers.keys import Keys
+from pyworkers.store.connection import connect_async
+from pyworkers.store.store import Store
+from tests.support import free_port, running_server
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_the_connection_to_a_replica_is_left(tmp_path: Path, valkey_binary: str, single: bool) -> None:
+    async def body(url: str) -> None:
+        redis = connect_async(RedisConfig(url=url), single_connection_client=single)
+        store = Store(redis, Keys(), "me")
+        try:
+            before = await redis.client_id()
+            await redis.execute_command("REPLICAOF", "127.0.0.1", 1)
+            assert await redis.client_id() == before
+            for _ in range(2):
+                with pytest.raises(RedisUnavailableError) as caught:
+                    await store.beat(30, ["q"])
+                assert caught.value.code == "READONLY"
+                assert await redis.client_id() > before
+            await redis.execute_command("REPLICAOF", "NO", "ONE")
+            assert await store.beat(30, ["q"]) == 2
+        finally:
+            await redis.aclose()
+
+    with running_server(valkey_binary, tmp_path, free_port()) as url:
+        asyncio.run(body(url))

@@ -1,0 +1,199 @@
+"""Presence: Sidekiq's tools list the server, see what it runs, and can quiet and stop it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.server_process import ServerProcess, serving
+from tests.sidekiq_api import sidekiq
+from tests.support import wait_for
+
+CODE = """
+@worker.process("q", concurrency=2)
+def handle(message):
+    note("start", message.jid)
+    while not Path(__file__).with_name("finish").exists():
+        time.sleep(0.01)
+
+@worker.job(queue="mail", concurrency=3)
+def send_mail():
+    pass
+"""
+# Sidekiq 6 knows no namespaces without a gem; a database of its own keeps these tests apart.
+SIDEKIQ6 = {"PYWORKERS_SERVER__SIDEKIQ6": "true"}
+
+
+@pytest.fixture
+def own_url(one_redis_url: str) -> Iterator[str]:
+    url = one_redis_url.removesuffix("/0") + "/9"
+    yield url
+    with redis.Redis.from_url(url) as connection:
+        connection.flushdb()
+
+
+def identity_of(server: ServerProcess) -> str:
+    (name,) = wait_for(lambda: server.redis.smembers(server.keys.processes), message="it is listed")
+    return str(name.decode())
+
+
+def fields_of(server: ServerProcess) -> dict[str, str]:
+    found = server.redis.hgetall(server.keys.process(identity_of(server)))
+    return {name.decode(): value.decode() for name, value in found.items()}
+
+
+def work_of(server: ServerProcess) -> list[dict[str, Any]]:
+    found = server.redis.hgetall(server.keys.work(identity_of(server)))
+    return [json.loads(value) for value in found.values()]
+
+
+def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        raw = b'{"class":"Any","args":["\xc3\xa9", 1.50],"jid":"a","unknown":1e3}'
+        server.push("q", raw)
+        before = time.time()
+        server.wait_for_notes(1, "start")
+        wait_for(lambda: fields_of(server).get("busy") == "1")
+        fields = fields_of(server)
+        info = json.loads(fields["info"])
+        hostname, pid, _ = identity_of(server).split(":")
+        assert set(fields) == {
+            "info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "worker_heartbeats",
+        }  # fmt: skip
+        assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")
+        assert before - 60 < int(fields["beat"]) < before + 60
+        # A master, a fork server and five workers: a Python process has 10 MB at least.
+        assert int(fields["rss"]) > 7 * 10 * 1024
+        assert int(fields["rtt_us"]) > 0
+        assert info["hostname"] == hostname and str(info["pid"]) == pid == str(server.pid)
+        assert before - 60 < info["started_at"] < before
+        assert info["concurrency"] == 5 and info["queues"] == ["q", "mail"]
+        assert info["weights"] == [{"q": 1, "mail": 1}]
+        capsule = {"concurrency": 5, "mode": "random", "weights": {"q": 1, "mail": 1}}
+        assert info["capsules"] == {"default": capsule}
+        assert info["identity"] == identity_of(server) and info["labels"] == [] and info["embedded"] is False
+        assert info["tag"] == tmp_path.name
+        (work,) = work_of(server)
+        assert work["queue"] == "q" and work["payload"].encode() == raw
+        assert int(before) <= work["run_at"] <= before + 30
+        for key in (server.keys.process(identity_of(server)), server.keys.work(identity_of(server))):
+            assert 0 < server.redis.ttl(key) <= 60
+        assert not server.redis.exists(server.keys.workers(identity_of(server)))
+        (tmp_path / "finish").touch()
+        wait_for(lambda: fields_of(server)["busy"] == "0" and not work_of(server))
+
+
+def test_sidekiqs_api_lists_the_process_and_its_jobs(tmp_path: Path, own_url: str) -> None:
+    with serving(tmp_path, own_url, "", CODE, **SIDEKIQ6) as server:
+        server.push("q", {"class": "Any", "args": [1], "jid": "a"}, {"class": "Any", "args": [2], "jid": "b"})
+        server.wait_for_notes(2, "start")
+        wait_for(lambda: fields_of(server).get("busy") == "2")
+        (process,) = sidekiq(
+            own_url,
+            """Sidekiq::ProcessSet.new.map { |p|
+                 [p.identity, p.queues, p.labels, p.stopping?, p["concurrency"], p["busy"], p["pid"]] }""",
+        )
+        assert process == [identity_of(server), ["q", "mail"], [], False, 5, 2, server.pid]
+        works = sidekiq(
+            own_url,
+            """Sidekiq::WorkSet.new.map { |id, tid, work|
+                 [id, tid, work["queue"], work["run_at"].class.name, work["payload"]["jid"]] }""",
+        )
+        identity = identity_of(server)
+        tids = {f"{note[0]}.1": note[2] for note in server.ledger()}
+        assert sorted(works) == sorted([identity, tid, "q", "Integer", jid] for tid, jid in tids.items())
+
+
+def test_sidekiqs_buttons_quiet_and_stop_the_server(tmp_path: Path, own_url: str) -> None:
+    with serving(tmp_path, own_url, "", CODE) as server:
+        server.push("q", {"class": "Any", "args": [], "jid": "a"})
+        server.wait_for_notes(1, "start")
+        sidekiq(own_url, "Sidekiq::ProcessSet.new.each(&:quiet!); 1")
+        server.wait_for_event("manager.state", queue="q", state="quiet", timeout=30)
+        wait_for(lambda: fields_of(server)["quiet"] == "true")
+        assert sidekiq(own_url, "Sidekiq::ProcessSet.new.map(&:stopping?)") == [True]
+        sidekiq(own_url, "Sidekiq::ProcessSet.new.each(&:stop!); 1")
+        server.wait_for_event("server.stopping", timeout=30)
+        (tmp_path / "finish").touch()
+        assert server.wait() == 0
+        assert sidekiq(own_url, "[Sidekiq::ProcessSet.new.size, Sidekiq::WorkSet.new.size]") == [0, 0]
+        assert [name for name in server.redis.scan_iter() if server.redis.ttl(name) < 0] == [
+            b"stat:processed"
+        ]
+
+
+def test_a_dump_can_be_asked_for_and_unknown_words_are_dropped(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        identity = identity_of(server)
+        server.redis.lpush(server.keys.signals(identity), "KILL", b"\xff", "TTIN")
+        server.wait_for_event("signal.unknown", signal="KILL", timeout=30)
+        server.wait_for_event("server.state", queue="q", timeout=30)
+        assert len(server.events("signal.unknown")) == 2
+        assert server.process is not None and server.process.poll() is None
+
+
+def test_the_dead_are_pruned_and_foreign_rows_stay(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    connection = redis.Redis.from_url(one_redis_url)
+    connection.sadd(f"{namespace}processes", "dead:1:ab", b"\xff:odd", "go:1:cd")
+    connection.hset(f"{namespace}go:1:cd", "info", "{}")
+    connection.hset(f"{namespace}".encode() + b"\xff:odd", "info", "{}")
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        server.wait_for_event("process.pruned", owner="dead:1:ab")
+        rest = {b"\xff:odd", b"go:1:cd"}
+        wait_for(lambda: len(connection.smembers(f"{namespace}processes")) == 3)
+        assert server.stop() == 0
+        assert connection.smembers(f"{namespace}processes") == rest
+    connection.close()
+
+
+def test_presence_that_fails_costs_no_job(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    with redis.Redis.from_url(one_redis_url) as connection:
+        connection.set(f"{namespace}processes", "not a set")
+    (tmp_path / "finish").touch()
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        server.wait_for_event("redis.refused", part="presence")
+        server.push("q", {"class": "Any", "args": [], "jid": "a"})
+        server.wait_for_notes(1, "start")
+        server.redis.delete(server.keys.processes)
+        server.wait_for_event("redis.accepted", part="presence", timeout=30)
+        assert fields_of(server)["busy"] == "0"
+        assert server.events("redis.down") == []
+
+
+def test_a_large_job_is_listed_without_its_arguments(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        server.push("q", {"class": "Large", "args": ["x" * 20_000], "jid": "a"})
+        server.push("q", {"class": "Huge", "args": ["x" * 5_000_000], "jid": "b"})
+        wait_for(lambda: fields_of(server).get("busy") == "2", 30)
+        payloads = [json.loads(work["payload"]) for work in work_of(server)]
+        shown = sorted((payload["class"], payload["jid"]) for payload in payloads)
+        assert shown == [("Huge", "b"), ("Large", "a")]
+        assert all(len(json.dumps(payload)) < 200 for payload in payloads)
+
+
+def test_a_stopped_server_that_comes_back_is_listed_once(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        identity = identity_of(server)
+        # As if a peer had recovered it.
+        server.redis.set(server.keys.tombstone(identity), 1, ex=60)
+        server.wait_for_event("lease.lost", timeout=30)
+
+        def renamed() -> bool:
+            names = server.redis.smembers(server.keys.processes)
+            return len(names) == 1 and names != {identity.encode()}
+
+        wait_for(renamed, 30, "the new name alone is listed")

@@ -1,0 +1,123 @@
+"""The table of refusals, row by row: what redis-py raises, which code that is, and what it means."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+
+import pytest
+import redis
+import redis.asyncio.sentinel
+from redis._parsers.base import BaseParser
+
+from pyworkers import replies
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.replies import Action
+from pyworkers.server.weather import backoff_s
+from pyworkers.store.connection import translate
+from pyworkers.store.refusals import code_of
+
+AWAY, HERE = RedisUnavailableError, StoreError
+RETRY, RECONNECT, PAUSE, STOP = Action.RETRY, Action.RECONNECT, Action.PAUSE, Action.STOP
+
+# Replies as they come over the wire; redis-py makes exceptions of them.
+REPLIES = [
+    ("LOADING Redis is loading the dataset in memory", "LOADING", RECONNECT, AWAY),
+    ("READONLY You can't write against a read only replica.", "READONLY", RECONNECT, AWAY),
+    ("MASTERDOWN Link with MASTER is down", "MASTERDOWN", RECONNECT, AWAY),
+    ("CLUSTERDOWN The cluster is down", "CLUSTERDOWN", RECONNECT, AWAY),
+    ("UNBLOCKED force unblock from blocking operation", "UNBLOCKED", RECONNECT, AWAY),
+    ("MOVED 3999 127.0.0.1:6381", "MOVED", RECONNECT, AWAY),
+    ("ERR max number of clients reached", "MAXCLIENTS", RECONNECT, AWAY),
+    ("ERR max number of clients + cluster connections reached", "MAXCLIENTS", RECONNECT, AWAY),
+    ("TRYAGAIN Multiple keys request during rehashing of slot", "TRYAGAIN", RETRY, AWAY),
+    ("ASK 3999 127.0.0.1:6381", "ASK", RETRY, AWAY),
+    ("BUSY Redis is busy running a script.", "BUSY", RETRY, AWAY),
+    ("NOAUTH Authentication required.", "NOAUTH", STOP, AWAY),
+    ("WRONGPASS invalid username-password pair or user is disabled.", "WRONGPASS", STOP, AWAY),
+    ("ERR invalid password", "WRONGPASS", STOP, AWAY),
+    ("DENIED Redis is running in protected mode", "DENIED", STOP, AWAY),
+    ("ERR DB index is out of range", "BADDB", STOP, AWAY),
+    ("NOPROTO unsupported protocol version", "NOPROTO", STOP, AWAY),
+    ("OOM command not allowed when used memory > 'maxmemory'.", "OOM", PAUSE, HERE),
+    ("MISCONF Redis is configured to save RDB snapshots", "MISCONF", PAUSE, HERE),
+    ("NOREPLICAS Not enough good replicas to write.", "NOREPLICAS", PAUSE, HERE),
+    ("EXECABORT Transaction discarded because of previous errors.", "EXECABORT", PAUSE, HERE),
+    ("NOSCRIPT No matching script. Please use EVAL.", "NOSCRIPT", RETRY, HERE),
+    ("UNREGISTERED this server is not registered yet", "UNREGISTERED", PAUSE, HERE),
+    ("NOPERM this user has no permissions to run the 'lpush' command", "NOPERM", STOP, HERE),
+    ("ERR The user executing the script can't run this command script: 6", "NOPERM", STOP, HERE),
+    ("WRONGTYPE Operation against a key", "WRONGTYPE", STOP, HERE),
+    ("CROSSSLOT Keys in request don't hash to the same slot", "CROSSSLOT", STOP, HERE),
+    ("ERR unknown command 'EVALSHA'", "UNKNOWN", STOP, HERE),
+    ("ERR something that nobody has seen", "ERR", PAUSE, HERE),
+    ("NEWCODE of a later server", "ERR", PAUSE, HERE),
+    # Inside a script: by Redis 7, and as Redis 6.2 wraps it.
+    ("OOM command not allowed script: 58, on @user_script:1.", "OOM", PAUSE, HERE),
+    ("ERR Error running script (call to f_1): @user_script:9: -READONLY You", "READONLY", RECONNECT, AWAY),
+    ("ERR Error running script (call to f_1): @user_script: 9: WRONGTYPE Operation", "WRONGTYPE", STOP, HERE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reply", "code", "action", "kind"), REPLIES)
+def test_a_reply(reply: str, code: str, action: Action, kind: type[PyworkersError]) -> None:
+    error = BaseParser.parse_error(reply)
+    assert code_of(error) == code
+    assert replies.rule(code).action is action
+    found = translate(error)
+    assert (type(found), found.code) == (kind, code)
+    # As redis-py before 6 makes it.
+    error.status_code = None
+    assert replies.rule(code_of(error)).away == (kind is AWAY)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__context__ = cause
+    return error
+
+
+EXCEPTIONS = [
+    (redis.ConnectionError("Error 111"), "UNREACHABLE", RECONNECT, AWAY),
+    (ConnectionResetError(104, "reset"), "UNREACHABLE", RECONNECT, AWAY),
+    (BrokenPipeError(32, "pipe"), "UNREACHABLE", RECONNECT, AWAY),
+    (redis.TimeoutError("late"), "TIMEOUT", RECONNECT, AWAY),
+    (TimeoutError(), "TIMEOUT", RECONNECT, AWAY),
+    (caused(redis.ConnectionError("Error -2"), socket.gaierror(-2, "unknown")), "DNS", RECONNECT, AWAY),
+    (socket.gaierror(-3, "Temporary failure"), "DNS", RECONNECT, AWAY),
+    (caused(redis.ConnectionError("Error 1"), ssl.SSLCertVerificationError("expired")), "TLS", STOP, AWAY),
+    (ssl.SSLError("wrong version"), "TLS", STOP, AWAY),
+    (redis.sentinel.MasterNotFoundError("No master found"), "NOMASTER", RECONNECT, AWAY),
+    (redis.asyncio.sentinel.MasterNotFoundError("No master found"), "NOMASTER", RECONNECT, AWAY),
+    (redis.exceptions.InvalidResponse("Protocol Error: b'HTTP/1.1'"), "PROTOCOL", RECONNECT, AWAY),
+    # Behind a sentinel, redis-py makes a ConnectionError of it.
+    (caused(redis.ConnectionError("is now a slave"), redis.ReadOnlyError("no")), "READONLY", RECONNECT, AWAY),
+    (redis.ResponseError("Command # 2 (LPUSH q secret) of pipeline caused error: OOM x"), "OOM", PAUSE, HERE),
+    (redis.DataError("no"), "ERR", PAUSE, HERE),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "action", "kind"), EXCEPTIONS)
+def test_an_exception(error: Exception, code: str, action: Action, kind: type[PyworkersError]) -> None:
+    found = translate(error)
+    assert (found.code, replies.rule(found.code).action, type(found)) == (code, action, kind)
+
+
+def test_every_row_is_met_here() -> None:
+    met = {row[1] for row in REPLIES} | {row[1] for row in EXCEPTIONS}
+    assert met == set(replies.TABLE) | {"ERR"}
+
+
+def test_the_text_of_a_reply_is_redis_own() -> None:
+    error = BaseParser.parse_error("WRONGPASS invalid username-password pair")
+    assert str(translate(error)) == "Redis refused the login: WRONGPASS invalid username-password pair"
+
+
+@pytest.mark.parametrize(("action", "longest"), [(RETRY, 1), (RECONNECT, 1), (PAUSE, 1), (STOP, 5)])
+def test_the_pauses_grow_are_capped_and_jittered(action: Action, longest: float) -> None:
+    rng = random.Random(1)
+    for failures in range(1, 100):
+        most = min(0.05 * 2 ** (failures - 1), longest)
+        drawn = {backoff_s(failures, rng, action) for _ in range(20)}
+        assert len(drawn) > 1
+        assert all(most / 2 <= delay <= most for delay in drawn)
