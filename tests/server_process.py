@@ -33,10 +33,19 @@ def note(*words):
 class ServerProcess:
     """One ``pyworkers run``; its log, its Redis, and the ledger that its jobs write with ``note(...)``."""
 
-    def __init__(self, folder: Path, url: str, namespace: str, *options: str, **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        namespace: str,
+        *options: str,
+        direct_url: str | None = None,
+        **environment: str,
+    ) -> None:
         self.folder = folder
         self.keys = Keys(namespace)
-        self.redis = redis.Redis.from_url(url)
+        # That of the test; a server that reaches Redis in another way says so.
+        self.redis = redis.Redis.from_url(direct_url or url)
         self._command = [sys.executable, "-m", "pyworkers", "run", "--url", url, "--namespace", namespace]
         self._command += ["--log-format", "json", "--log-level", "debug", *options]
         self._environment = os.environ | environment | {"PYTHONPATH": str(ROOT)}
@@ -46,20 +55,23 @@ class ServerProcess:
         (self.folder / name).write_text(HEADER + textwrap.dedent(code))
 
     def start(self, *, ready: bool = True, app: str = "tasks:worker") -> ServerProcess:
-        log = (self.folder / "log").open("ab")
-        with log:
-            self.process = subprocess.Popen(
-                [*self._command, "--app", app],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
-            )
+        with (self.folder / "log").open("ab") as log:
+            self.start_with_log(log.fileno(), app=app)
         if ready:
             self.wait_for_event("server.started")
         return self
+
+    def start_with_log(self, log: int, *, app: str = "tasks:worker") -> None:
+        """Start it with this descriptor as both of its streams."""
+        self.process = subprocess.Popen(
+            [*self._command, "--app", app],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=self._environment,
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:

@@ -217,6 +217,7 @@ def test_nobody_recovers_from_a_live_owner(run: Run) -> None:
     run(body)
 
 
+@pytest.mark.fault("R11")
 def test_twenty_peers_recover_each_job_once_and_in_order(run: Run) -> None:
     async def body(bench: Bench) -> None:
         store = bench.store()

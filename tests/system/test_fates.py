@@ -73,6 +73,7 @@ def one(server: ServerProcess, zset: str) -> tuple[dict[str, Any], float]:
     return json.loads(member), score
 
 
+@pytest.mark.fault("P7")
 @pytest.mark.parametrize(
     "envelope",
     [
@@ -93,6 +94,8 @@ def test_every_dialect_is_read(server: ServerProcess, envelope: bytes) -> None:
     wait_for(lambda: settled(server), message="settled")
 
 
+@pytest.mark.fault("P4")
+@pytest.mark.fault("P6")
 @pytest.mark.parametrize(
     ("envelope", "place"),
     [
@@ -170,6 +173,8 @@ def test_what_is_written_back_keeps_every_other_byte(server: ServerProcess) -> N
     assert member.startswith(b'{"class":"fail",%s,"args":[0.10],"jid":"j","queue":"mail",' % unknown)
 
 
+@pytest.mark.fault("P1")
+@pytest.mark.fault("P2")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -190,6 +195,7 @@ def test_bytes_that_are_no_job_go_to_dead_as_they_are(server: ServerProcess, raw
     assert len(event["error"]) > 5
 
 
+@pytest.mark.fault("P2")
 def test_odd_numbers_and_keys_run(server: ServerProcess) -> None:
     server.push(
         "mail", b'{"class":"ok","args":[1e400, 12345678901234567890, "\\u00e9"],"class":"ok","extra":{"":1}}'
@@ -198,12 +204,14 @@ def test_odd_numbers_and_keys_run(server: ServerProcess) -> None:
     assert (infinite, big, text) == (float("inf"), 12345678901234567890, "é")
 
 
+@pytest.mark.fault("P5")
 def test_a_job_without_an_id_gets_one_and_keeps_it(server: ServerProcess) -> None:
     server.push("mail", {"class": "fail", "args": []})
     retried, _ = one(server, "retry")
     assert len(retried["jid"]) == 24
 
 
+@pytest.mark.fault("P5")
 def test_equal_payloads_are_settled_one_by_one(server: ServerProcess) -> None:
     twin = json.dumps(job("ok", 1)).encode()
     server.push("mail", *[twin] * 5)

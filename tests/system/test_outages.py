@@ -61,6 +61,7 @@ def job(*args: object) -> dict[str, object]:
     return {"class": "Any", "args": list(args), "jid": "-".join(map(str, args))}
 
 
+@pytest.mark.fault("R2")
 def test_a_restart_of_redis_loses_nothing_and_repeats_nothing(tmp_path: Path, own: OwnRedis) -> None:
     own.start()
     with serving(tmp_path, own.url, "", CODE) as server:
@@ -89,6 +90,7 @@ def inprogress(server: ServerProcess) -> list[bytes]:
     return [b"unknown"]
 
 
+@pytest.mark.fault("R1")
 def test_redis_may_be_absent_at_the_start(tmp_path: Path, own: OwnRedis) -> None:
     server = ServerProcess(tmp_path, own.url, "")
     server.write_app(CODE)
@@ -116,6 +118,7 @@ def test_a_server_without_redis_can_be_stopped(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.fault("R1")
 def test_fail_fast_exits_with_4_and_says_why(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path, f"redis://:secret@127.0.0.1:{free_port()}/0", "", "--fail-fast")
     server.write_app(CODE)
@@ -129,6 +132,7 @@ def test_fail_fast_exits_with_4_and_says_why(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.fault("R4")
 def test_killed_connections_heal_and_lose_no_outcome(tmp_path: Path, redis_url: str, namespace: str) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
         for number in range(30):
@@ -163,6 +167,7 @@ def test_a_job_whose_fetch_reply_was_lost_is_adopted_and_runs_once(
         assert len(server.ledger()) == 2
 
 
+@pytest.mark.fault("M7")
 def test_a_deleted_lease_comes_back_and_nobody_recovers_from_the_living(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -207,6 +212,7 @@ def test_a_flushed_database_is_survived(tmp_path: Path, own: OwnRedis) -> None:
         assert server.stop() == 0
 
 
+@pytest.mark.fault("R8")
 def test_a_queue_of_the_wrong_type_does_not_stop_the_others(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:

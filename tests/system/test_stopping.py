@@ -63,6 +63,7 @@ def test_running_jobs_finish_before_the_server_ends(
         assert not [pid for pid in tree if process_alive(pid)]
 
 
+@pytest.mark.fault("M3")
 def test_jobs_past_the_deadline_are_given_back_in_order_and_run_elsewhere(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
@@ -87,6 +88,7 @@ def test_jobs_past_the_deadline_are_given_back_in_order_and_run_elsewhere(
         assert server.stop() == 0
 
 
+@pytest.mark.fault("M4")
 def test_many_signals_are_one_clean_stop(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         server.push("q", job("a", 60))
@@ -101,6 +103,7 @@ def test_many_signals_are_one_clean_stop(tmp_path: Path, one_redis_url: str, nam
         assert clean(server)
 
 
+@pytest.mark.fault("M5")
 def test_a_quiet_server_fetches_nothing_and_its_jobs_finish(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
@@ -131,6 +134,7 @@ def _blocked(server: ServerProcess) -> bool:
     return any(client["cmd"] == "brpoplpush" for client in server.redis.client_list())
 
 
+@pytest.mark.fault("M1")
 def test_the_jobs_of_a_killed_server_run_on_another_once_each(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:

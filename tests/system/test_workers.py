@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pyworkers.retry import MAX_CRASHES
 from tests.server_process import ServerProcess, children, serving
 from tests.support import process_alive, wait_for
@@ -81,6 +83,7 @@ def counts(server: ServerProcess) -> tuple[int, int]:
     return int(processed or 0), int(failed or 0)
 
 
+@pytest.mark.fault("W1")
 def test_a_killed_idle_worker_is_replaced_and_no_job_is_touched(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -105,6 +108,7 @@ def test_a_killed_idle_worker_is_replaced_and_no_job_is_touched(
         assert counts(server) == (20, 0)
 
 
+@pytest.mark.fault("W2")
 def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -147,6 +151,7 @@ def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(
         assert server.zset("retry") == []
 
 
+@pytest.mark.fault("W4")
 def test_ways_to_end_a_worker_from_inside(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     code = """
     import ctypes
@@ -181,6 +186,8 @@ def test_ways_to_end_a_worker_from_inside(tmp_path: Path, one_redis_url: str, na
         assert [how for how, pid in pids.items() if process_alive(pid)] == ["sys.exit"]
 
 
+@pytest.mark.fault("W5")
+@pytest.mark.fault("W6")
 def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -237,6 +244,7 @@ def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
         assert {event["jid"] for event in server.events("job.timeout")} == {"l", "b"}
 
 
+@pytest.mark.fault("W7")
 def test_an_application_that_cannot_be_imported_ends_the_server_with_3(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -253,6 +261,7 @@ def test_an_application_that_cannot_be_imported_ends_the_server_with_3(
         server.kill()
 
 
+@pytest.mark.fault("W8")
 def test_threads_that_the_application_starts_are_named(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -268,6 +277,7 @@ def test_threads_that_the_application_starts_are_named(
         assert server.stop() == 0
 
 
+@pytest.mark.fault("W9")
 def test_workers_outlive_their_fork_server(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     code = """
     @worker.process("q", concurrency=3)
@@ -299,6 +309,7 @@ def test_workers_outlive_their_fork_server(tmp_path: Path, one_redis_url: str, n
         assert [note[2] for note in server.ledger() if note[1] == "end"] == ["new", "finishes"]
 
 
+@pytest.mark.fault("W11")
 def test_a_worker_that_cannot_start_is_tried_again_ever_later_until_a_reload_mends_it(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -328,6 +339,7 @@ def test_a_worker_that_cannot_start_is_tried_again_ever_later_until_a_reload_men
         assert len(server.events("manager.state", state="failing")) == 1
 
 
+@pytest.mark.fault("W12")
 def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -451,6 +463,7 @@ def _later(seconds: float) -> Any:
     return lambda: time.monotonic() > deadline
 
 
+@pytest.mark.fault("W7")
 def test_a_reload_under_load_loses_no_job_and_repeats_none(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
@@ -600,6 +613,7 @@ def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(
         assert process_alive(pid)
 
 
+@pytest.mark.fault("M1")
 def test_nothing_of_a_killed_servers_tree_is_left(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     code = """
     import subprocess
@@ -625,6 +639,7 @@ def test_nothing_of_a_killed_servers_tree_is_left(tmp_path: Path, one_redis_url:
         wait_for(lambda: not any(map(process_alive, tree)), timeout=2, message="all are gone")
 
 
+@pytest.mark.fault("W12")
 def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:

@@ -179,6 +179,7 @@ def test_the_module_costs_no_import_of_croniter() -> None:
 ALL_DAY = "0 * * * *"
 
 
+@pytest.mark.fault("T4")
 @pytest.mark.parametrize(
     ("zone", "day", "line", "expected"),
     [

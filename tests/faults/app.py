@@ -1,0 +1,44 @@
+"""The application of the fault scenarios: jobs that note in the ledger when they begin and end."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from pyworkers import Worker, current_message
+from tests.faults.ledger import CONCURRENCY_VARIABLE, LEDGER_VARIABLE, Ledger
+
+worker = Worker()
+ledger = Ledger(Path(os.environ[LEDGER_VARIABLE]))
+
+
+@worker.job(queue="q", concurrency=int(os.environ.get(CONCURRENCY_VARIABLE, "3")), retry_in=lambda *_: 0.2)
+def work(seconds: float = 0.0, failures: int = 0) -> None:
+    """Take so long; fail so many times before."""
+    message = current_message()
+    ledger.note("start", message.jid, message.attempt, message.crash_count)
+    time.sleep(seconds)
+    if message.attempt < failures:
+        ledger.note("raise", message.jid, message.attempt)
+        raise ValueError(f"failure {message.attempt}")
+    ledger.note("end", message.jid)
+
+
+@worker.job(queue="q", retry_in=lambda *_: 0.2)
+def meet(place: str, most_s: float = 60.0) -> None:
+    """Wait until the test has made the file ``place`` beside the ledger."""
+    message = current_message()
+    ledger.note("start", message.jid, message.attempt, message.crash_count)
+    deadline = time.monotonic() + most_s
+    while not ledger.path.with_name(place).exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    ledger.note("end", message.jid)
+
+
+@worker.job(queue="other", concurrency=1)
+def elsewhere() -> None:
+    """A job of a second queue."""
+    jid = current_message().jid
+    ledger.note("start", jid)
+    ledger.note("end", jid)

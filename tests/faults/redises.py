@@ -1,0 +1,87 @@
+"""Real Redis servers for one scenario: to kill, stop, restart, fill, replicate and fail over."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+
+from pyworkers.embedded import spawn_bound
+from tests.support import free_port, wait_for
+
+
+class OwnRedis:
+    """A server that belongs to one scenario; what it has acknowledged survives its death."""
+
+    def __init__(self, binary: str, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.folder.mkdir(parents=True)
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.binary = binary
+        self._options = [*options] or ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> OwnRedis:
+        """Return when it answers."""
+        command = [self.binary, *self._arguments()]
+        with (self.folder / "log").open("ab") as log:
+            self._process = spawn_bound(command, output=log)
+        wait_for(self._answers, message=f"{self.binary} answers")
+        return self
+
+    def _arguments(self) -> list[str]:
+        address = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        return [*address, *self._options]
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(redis.RedisError), self.client() as client:
+            return bool(client.ping())
+        return False
+
+    def client(self) -> redis.Redis:
+        """A connection of the test's own."""
+        return redis.Redis(port=self.port, socket_timeout=5)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash of the machine is to clients that see their connections reset."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """SIGSTOP: its connections stay open, and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+
+class Sentinel(OwnRedis):
+    """Watches one primary with a quorum of one, and fails over within about a second."""
+
+    def __init__(self, binary: str, folder: Path, primary: OwnRedis) -> None:
+        super().__init__(binary, folder)
+        self._config = folder / "sentinel.conf"
+        self._config.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
+            "sentinel down-after-milliseconds mymaster 500\n"
+            "sentinel failover-timeout mymaster 5000\n"
+        )
+
+    def _arguments(self) -> list[str]:
+        return [str(self._config), "--sentinel"]
+
+    def primary(self) -> int:
+        """The port of the server that it calls the primary."""
+        with self.client() as client:
+            return int(client.sentinel_get_master_addr_by_name("mymaster")[1])

@@ -1,0 +1,162 @@
+"""Faults of masters. Rows M3, M4, M5 and M7 are proved in tests/system."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+
+import pytest
+
+from pyworkers.server.recovery import BATCH
+from tests.faults.fleet import APP, Fleet
+from tests.faults.ledger import clock
+from tests.support import wait_for
+
+
+@pytest.mark.fault("M1")
+@pytest.mark.lengthy
+@pytest.mark.timeout(200)
+def test_m1_with_the_default_lease_jobs_run_again_within_sixty_seconds(fleet: Fleet) -> None:
+    dying, peer = fleet.server(lease=30), fleet.server(lease=30, start=False)
+    jids = [fleet.enqueue("meet", "go") for _ in range(3)]
+    fleet.wait_for_notes(3, "start")
+    peer.start(app=APP)
+    killed = clock()
+    os.kill(dying.pid, signal.SIGKILL)
+    dying.vanish(timeout=2)
+    fleet.wait_for_notes(6, "start", timeout=60)
+    assert max(note.time for note in fleet.ledger.notes("start")) - killed < 60
+    fleet.go()
+    fleet.rest()
+    fleet.stop()
+    fleet.check(extra_runs=dict.fromkeys(jids, 1))
+
+
+@pytest.mark.fault("M2")
+@pytest.mark.parametrize("place", ["after_fetch", "before_dispatch"])
+def test_m2_killed_between_fetch_and_dispatch_the_jobs_run_on_a_peer_for_the_first_time(
+    fleet: Fleet, place: str
+) -> None:
+    fleet.server(failpoints=f"{place}=kill@3")
+    _die_and_be_replaced(fleet, place)
+    # At most those that ran when the master died, which had three workers.
+    runs = fleet.ledger.runs()
+    again = [jid for jid in runs if len(runs[jid]) > 1]
+    assert len(again) <= 3
+    fleet.check(extra_runs=dict.fromkeys(again, 1))
+
+
+@pytest.mark.fault("M2")
+def test_m2_killed_before_settling_the_jobs_run_twice_and_that_is_logged(fleet: Fleet) -> None:
+    fleet.server(failpoints="before_settle=kill@3", concurrency=1)
+    _die_and_be_replaced(fleet, "before_settle")
+    runs = fleet.ledger.runs()
+    [twice] = [jid for jid in runs if len(runs[jid]) > 1]
+    assert all(run.end is not None for run in runs[twice])
+    fleet.check(extra_runs={twice: 1})
+    assert sum(event["jobs"] for event in fleet.events("process.recovered")) == 1
+
+
+@pytest.mark.fault("M2")
+def test_m2_killed_after_settling_nothing_runs_twice(fleet: Fleet) -> None:
+    fleet.server(failpoints="after_settle=kill@3", concurrency=1)
+    _die_and_be_replaced(fleet, "after_settle")
+    # What was fetched in the same call had not begun.
+    fleet.check(extra_runs=0)
+
+
+def _die_and_be_replaced(fleet: Fleet, place: str) -> None:
+    [dying] = fleet.servers
+    for _ in range(30):
+        fleet.enqueue("work", 0.01)
+    dying.wait_for_failpoint(place)
+    dying.vanish(timeout=5)
+    fleet.server()
+    fleet.rest()
+    fleet.stop()
+
+
+@pytest.mark.fault("M2")
+@pytest.mark.parametrize("place", ["mid_recover", "mid_give_back"])
+def test_m2_killed_while_jobs_are_given_back_each_is_given_back_once(fleet: Fleet, place: str) -> None:
+    victim = fleet.server(failpoints=f"{place}=kill" if place == "mid_give_back" else "")
+    jids = [fleet.enqueue("meet", "go") for _ in range(3)]
+    fleet.wait_for_notes(3, "start")
+    if place == "mid_give_back":
+        victim.signal(signal.SIGTERM)
+    else:
+        os.kill(victim.pid, signal.SIGKILL)
+    victim.vanish(timeout=20)
+    if place == "mid_recover":
+        victim = fleet.server(failpoints="mid_recover=kill")
+        victim.vanish(timeout=20)
+    assert victim.fired_at(place)
+    fleet.go()
+    fleet.server()
+    fleet.rest()
+    fleet.stop()
+    # The one that dies while it recovers may have begun what it gave back, before the step was over.
+    fleet.check(extra_runs=dict.fromkeys(jids, 2 if place == "mid_recover" else 1))
+
+
+@pytest.mark.fault("M6")
+def test_m6_after_an_outage_of_all_servers_everything_is_recovered_and_no_job_blamed(fleet: Fleet) -> None:
+    dead = [fleet.server() for _ in range(2)]
+    jids = [fleet.enqueue("meet", "go") for _ in range(6)]
+    fleet.wait_for_notes(6, "start")
+    for server in dead:
+        os.kill(server.pid, signal.SIGKILL)
+    for server in dead:
+        server.vanish()
+    # A larger crew than ours leaves more behind than is moved in one step.
+    [identity, *_] = fleet.redis.hkeys(fleet.keys.owners)
+    names = fleet.client.enqueue_bulk("q", "work", [[] for _ in range(3 * BATCH)])
+    for jid in names:
+        fleet.ledger.note("enqueued", jid)
+    held = fleet.keys.inprogress("q", identity.decode())
+    while fleet.redis.lmove(fleet.keys.queue("q"), held, "RIGHT", "LEFT"):
+        pass
+    # An hour later: every lease has run out.
+    wait_for(
+        lambda: not list(fleet.redis.scan_iter(f"{fleet.namespace}pyworkers:lease:*")), message="no lease"
+    )
+    fleet.go()
+    heir = fleet.server()
+    fleet.wait_for_notes(len(names) + len(jids), "end", timeout=60)
+    fleet.rest()
+    fleet.stop()
+    assert sum(event["jobs"] for event in heir.events("process.recovered")) == len(names) + len(jids)
+    assert {tuple(note.about) for note in fleet.ledger.notes("start")} == {(0, 0)}
+    fleet.check(extra_runs=dict.fromkeys(jids, 1))
+
+
+@pytest.mark.fault("M8")
+@pytest.mark.parametrize("kind", ["pipe", "terminal"])
+def test_m8_a_log_that_nobody_reads_delays_nothing(fleet: Fleet, kind: str) -> None:
+    server = fleet.server(start=False)
+    reading, writing = os.pipe() if kind == "pipe" else os.openpty()
+    if kind == "pipe":
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    server.start_with_log(writing, app=APP)
+    os.close(writing)
+    try:
+        began = time.monotonic()
+        for _ in range(300):
+            fleet.enqueue()
+        fleet.wait_for_notes(300, "end", timeout=40)
+        fleet.rest()
+        # 300 jobs write two lines of 300 bytes each; there was room for little of it.
+        assert 0 < _unread(reading) < 300 * 300
+        assert time.monotonic() - began < 40
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        fleet.check()
+    finally:
+        os.close(reading)
+
+
+def _unread(reading: int) -> int:
+    os.set_blocking(reading, False)
+    return len(os.read(reading, 1 << 20))

@@ -1,0 +1,263 @@
+"""Faults of Redis and of the network before it. Rows R1, R2, R4 and R8 are proved in tests/system as well."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers import PyworkersError
+from pyworkers.errors import StoreError
+from tests.faults.fleet import Fleet
+from tests.faults.ledger import clock
+from tests.faults.proxy import Proxy, Trap, proxied, script
+from tests.faults.redises import OwnRedis
+from tests.support import wait_for
+
+FIRE = '[[cron]]\nname = "tick"\nschedule = "* * * * * *"\nqueue = "other"\nclass = "elsewhere"\n'
+SCRIPTS = ["exchange", "beat", "promote", "recover", "fire", "give_back", "leave"]
+
+
+@pytest.fixture
+def proxy(one_redis_url: str) -> Iterator[Proxy]:
+    with proxied(one_redis_url) as running:
+        yield running
+
+
+@pytest.fixture
+def private(tmp_path: Path, own: OwnRedis) -> Iterator[Fleet]:
+    """A fleet on a Redis of its own."""
+    with Fleet(tmp_path, own.url, "") as fleet:
+        yield fleet
+
+
+@pytest.mark.fault("R3")
+@pytest.mark.parametrize("action", ["swallow", "reset"])
+def test_r3_a_job_whose_fetch_reply_is_lost_is_adopted_and_runs_once(
+    fleet: Fleet, proxy: Proxy, action: str
+) -> None:
+    fleet.server(url=proxy.url)
+    wait_for(lambda: _blocked(fleet), message="a blocking fetch")
+    trap = proxy.trap(Trap(b"BRPOPLPUSH", b'"jid"', action))  # type: ignore[arg-type]
+    first = fleet.enqueue()
+    wait_for(lambda: trap.sprung, message="the reply is lost")
+    # Redis does not answer on that connection any more; a new one has to fetch what comes now.
+    second = fleet.enqueue()
+    fleet.wait_for_notes(1, "end", second)
+    fleet.wait_for_notes(1, "end", first)
+    fleet.rest()
+    assert len(fleet.events("job.adopted")) == 1
+    fleet.stop()
+    fleet.check()
+
+
+def _blocked(fleet: Fleet) -> bool:
+    return any(client["cmd"] == "brpoplpush" for client in fleet.redis.client_list())
+
+
+@pytest.mark.fault("R3")
+@pytest.mark.parametrize("action", ["reset", pytest.param("swallow", marks=pytest.mark.lengthy)])
+def test_r3_the_reply_of_every_script_may_be_lost(fleet: Fleet, proxy: Proxy, action: str) -> None:
+    # The owner of some jobs has died: there is something to recover.
+    held = fleet.keys.inprogress("q", "dead:1:0")
+    with fleet.redis.pipeline() as pipe:
+        pipe.hset(fleet.keys.owners, "dead:1:0", '["q"]')
+        for _ in range(3):
+            fleet.enqueue()
+            pipe.lmove(fleet.keys.queue("q"), held, "RIGHT", "LEFT")
+        pipe.execute()
+    traps = {name: proxy.trap(Trap(script(name), action=action)) for name in SCRIPTS[:-2]}  # type: ignore[arg-type]
+    server = fleet.server(url=proxy.url, config=FIRE, concurrency=2)
+    for number in range(40):
+        fleet.enqueue("work", 0.01, int(number % 10 == 0), delay=0.3 * (number % 3))
+    wait_for(lambda: all(trap.sprung for trap in traps.values()), 60, f"{traps}")
+    fleet.wait_for_notes(43, "end", timeout=60)
+    kept = fleet.enqueue("meet", "never")
+    fleet.wait_for_notes(1, "start", kept)
+    last = proxy.trap(Trap(script("give_back"), action=action))  # type: ignore[arg-type]
+    server.signal(signal.SIGTERM)
+    assert server.wait(60) == 0
+    assert last.sprung == 1
+    # What that server could not say any more, another one finds out.
+    fleet.go("never")
+    fleet.server()
+    fleet.wait_for_notes(1, "end", kept)
+    fleet.rest()
+    fleet.stop()
+    fleet.check(extra_runs={kept: 1})
+
+
+@pytest.mark.fault("R3")
+def test_r3_a_server_cut_off_for_longer_than_its_lease_gives_up_its_jobs(fleet: Fleet, proxy: Proxy) -> None:
+    cut_off = fleet.server(url=proxy.url)
+    jids = [fleet.enqueue("meet", "go") for _ in range(3)]
+    fleet.wait_for_notes(3, "start")
+    with proxy.partition():
+        peer = fleet.server()
+        peer.wait_for_event("process.recovered", jobs=3)
+        fleet.wait_for_notes(6, "start")
+    assert "partition" in proxy.done
+    cut_off.wait_for_event("lease.lost", timeout=40)
+    fleet.go()
+    fleet.rest()
+    after = [fleet.enqueue() for _ in range(10)]
+    fleet.wait_for_notes(3 + len(after), "end")
+    fleet.rest()
+    fleet.stop()
+    fleet.check(extra_runs=dict.fromkeys(jids, 1), valid_leases=False)
+
+
+@pytest.mark.fault("R3")
+def test_r3_a_slow_and_cutting_network_loses_nothing(fleet: Fleet, proxy: Proxy) -> None:
+    fleet.server(url=proxy.url)
+    proxy.delay_s = 0.002
+    total, cuts = 60, 6
+    for number in range(total):
+        fleet.enqueue("work", 0.01)
+        if number % (total // cuts) == 5:
+            # Somewhere within a reply of the next job.
+            proxy.reset_after = 100 + number
+            wait_for(lambda: proxy.reset_after is None, message="a connection is cut")
+    fleet.wait_for_notes(total, "end", timeout=60)
+    fleet.rest()
+    assert proxy.done.count("reset_after") == cuts
+    assert proxy.done.count("delay") > total
+    fleet.stop()
+    fleet.check()
+
+
+@pytest.mark.fault("R2")
+def test_r2_a_redis_killed_under_load_comes_back_with_everything(private: Fleet, own: OwnRedis) -> None:
+    private.server()
+    private.server()
+    for number in range(60):
+        with contextlib.suppress(PyworkersError):
+            # One whose reply was lost may be in Redis or not; one that is said to be there must run.
+            private.enqueue("work", 0.02)
+        if number % 20 == 10:
+            own.kill()
+            own.start()
+    for server in private.servers:
+        server.wait_for_event("redis.up")
+    private.rest()
+    private.stop()
+    private.check()
+
+
+def _enqueue_at_last(fleet: Fleet) -> str:
+    def attempt() -> str:
+        with contextlib.suppress(PyworkersError):
+            return fleet.enqueue()
+        return ""
+
+    return wait_for(attempt, message="the producer finds the primary")
+
+
+@pytest.mark.fault("R5")
+def test_r5_a_replica_in_place_of_the_primary_is_waited_out(private: Fleet, own: OwnRedis) -> None:
+    server = private.server(lease=30)
+    jids = [private.enqueue("meet", "go") for _ in range(3)]
+    private.wait_for_notes(3, "start")
+    nobody = own.port + 1 if own.port < 65000 else own.port - 1
+    private.redis.replicaof("127.0.0.1", nobody)
+    private.go()
+    private.wait_for_notes(3, "end")
+    server.wait_for_event("redis.down")
+    with pytest.raises(PyworkersError):
+        private.enqueue()
+    private.redis.replicaof("NO", "ONE")
+    began = clock()
+    private.wait_for_notes(1, "end", private.enqueue())
+    assert clock() - began < 2 + 3
+    private.rest()
+    assert server.events("server.failed") == []
+    private.stop()
+    private.check()
+    assert set(jids) <= {note.jid for note in private.ledger.notes("end")}
+
+
+@pytest.mark.fault("R6")
+def test_r6_a_full_memory_refuses_new_jobs_and_lets_the_others_settle(private: Fleet) -> None:
+    private.server()
+    running = [private.enqueue("meet", "go"), private.enqueue("work", 0.5, 1), private.enqueue("work", 0.5)]
+    waiting = [private.enqueue() for _ in range(20)]
+    private.wait_for_notes(3, "start")
+    private.redis.config_set("maxmemory", 1)
+    with pytest.raises(StoreError, match="maxmemory"):
+        private.enqueue()
+    private.go()
+    # The first failure of the second job waits in retry: put there, and taken out again, while it was full.
+    private.wait_for_notes(1, "raise")
+    private.wait_for_notes(len(waiting) + 2, "end")
+    wait_for(lambda: not list(private.redis.scan_iter("*:inprogress")), message="settled while full")
+    with pytest.raises(StoreError, match="maxmemory"):
+        private.enqueue()
+    private.redis.config_set("maxmemory", 0)
+    private.wait_for_notes(1, "end", running[1])
+    private.rest()
+    private.stop()
+    private.check()
+
+
+@pytest.mark.fault("R7")
+def test_r7_flushed_scripts_are_not_noticed(fleet: Fleet) -> None:
+    server = fleet.server()
+    for number in range(60):
+        fleet.enqueue("work", 0.005, int(number % 20 == 0), delay=0.05 * (number % 5))
+        fleet.redis.script_flush()
+    fleet.wait_for_notes(60, "end")
+    fleet.rest()
+    assert not fleet.events("redis.down") + fleet.events("queue.broken")
+    assert server.events("server.failed") == []
+    fleet.stop()
+    fleet.check()
+
+
+@pytest.mark.fault("R9")
+def test_r9_a_database_flushed_under_load_costs_what_it_held_and_nothing_else(private: Fleet) -> None:
+    servers = [private.server(), private.server()]
+    for _ in range(60):
+        private.enqueue("work", 0.05)
+    private.wait_for_notes(6, "start")
+    private.redis.flushall()
+    flushed = private.ledger.enqueued()
+    assert len(private.ledger.notes("end")) < 60
+    later = [_enqueue_at_last(private) for _ in range(30)]
+    private.wait_for_notes(1, "end", later[-1])
+    private.rest()
+    for server in servers:
+        assert server.events("job.not_ours")
+        assert server.events("server.failed") == []
+    wait_for(lambda: private.redis.hlen(private.keys.owners) == 2, message="both are registered again")
+    wait_for(
+        lambda: len(list(private.redis.scan_iter("pyworkers:lease:*"))) == 2, message="both hold a lease"
+    )
+    private.stop()
+    private.check(lost=frozenset(flushed))
+
+
+@pytest.mark.fault("R11")
+def test_r11_servers_that_fight_over_one_corpse_give_each_job_back_once(fleet: Fleet) -> None:
+    dead = fleet.server()
+    jids = [fleet.enqueue("meet", "go") for _ in range(3)]
+    fleet.wait_for_notes(3, "start")
+    peers = [fleet.server(start=False) for _ in range(4)]
+    for peer in peers:
+        peer.start(ready=False, app="tests.faults.app:worker")
+    for peer in peers:
+        peer.wait_for_event("server.started")
+    os.kill(dead.pid, signal.SIGKILL)
+    dead.vanish()
+    fleet.wait_for_notes(6, "start")
+    time.sleep(0.5)  # for whoever would start them once more
+    fleet.go()
+    fleet.rest()
+    fleet.stop()
+    recovered = [event["jobs"] for event in fleet.events("process.recovered")]
+    assert sum(recovered) == 3
+    fleet.check(extra_runs=dict.fromkeys(jids, 1))
