@@ -57,6 +57,7 @@ class Fetcher:
         self._wait_failed = False
         self._defect: BaseException | None = None
         self._strangers: Counter[bytes] = Counter()
+        self._suspect: asyncio.Task[None] | None = None
         self.fetching = False
         self.pool: Pool
 
@@ -197,16 +198,19 @@ class Fetcher:
     async def adopt(self) -> None:
         """Run the jobs that Redis counts as ours and that never reached us: their reply was lost.
 
-        Two sightings are needed, because a reply may be on its way. Raises PyworkersError.
+        Two sightings are needed, because a reply may be on its way: that of the blocking move which was under
+        way at the first one must have come before the second. Raises PyworkersError.
         """
         listed = Counter(await self._store.inprogress(self._queue))
+        if self._suspect is not None and self._suspect is self._waiting:
+            return
         known = self.pool.known() + Counter(raw for raw, _ in self._reports)
         strangers = listed - known
         for raw in (strangers & self._strangers).elements():
             log.warning("job.adopted", queue=self._queue)
             self.pool.deliver(raw)
             strangers[raw] -= 1
-        self._strangers = +strangers
+        self._strangers, self._suspect = +strangers, self._waiting
 
 
 def _settlements(batch: list[tuple[bytes, Report]]) -> list[Settlement]:

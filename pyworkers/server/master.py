@@ -40,7 +40,8 @@ from pyworkers.store.inspection import inspect
 from pyworkers.store.presence import PresenceStore
 from pyworkers.store.store import Store
 
-_ADOPT_S = 5.0
+# How often in-progress lists are compared with what the workers have: cheap, and a stray waits for two looks.
+_ADOPT_S, _ADOPTIONS_PER_LEASE = 5.0, 6
 # Only orphans wait for this; a fork server tells at once. uvloop keeps SIGCHLD to itself, hence no handler.
 _REAP_S = 0.5
 _GOODBYE_S = 2.0
@@ -274,7 +275,7 @@ class Master:
     async def _adopt_strays(self) -> None:
         weather = self._weathers.of("strays")
         while True:
-            await asyncio.sleep(_ADOPT_S)
+            await asyncio.sleep(min(_ADOPT_S, self._config.server.lease / _ADOPTIONS_PER_LEASE))
             failed = False
             for manager in list(self._managers.values()):
                 try:

@@ -59,7 +59,7 @@ def test_w3_a_job_that_kills_its_worker_each_time_is_dead_at_the_third(fleet: Fl
 @pytest.mark.lengthy
 @pytest.mark.timeout(600)
 def test_w10_thousands_of_workers_leave_nothing_behind(fleet: Fleet) -> None:
-    """Two thousand by default, because it takes a minute or two for ten; ``FAULTS_RECYCLES`` says how many."""
+    """Two thousand by default, as ten take two minutes; ``FAULTS_RECYCLES`` says how many."""
     server = fleet.server(config="max_jobs_per_worker = 1\n", concurrency=4)
     fleet.wait_for_notes(0, "start")
     total, burst = int(os.environ.get("FAULTS_RECYCLES", "2000")), 200
