@@ -153,20 +153,6 @@ def _kill_a_connection(server: ServerProcess, number: int) -> int:
     return int(server.redis.client_kill_filter(_id=victims[number % len(victims)], skipme=True))
 
 
-def test_a_job_whose_fetch_reply_was_lost_is_adopted_and_runs_once(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
-        [identity] = server.redis.hkeys(server.keys.owners)
-        stray = b'{"class":"Any","args":["stray"],"jid":"s"}'
-        server.redis.lpush(server.keys.inprogress("q", identity.decode()), stray)
-        server.wait_for_notes(1, "end", "stray", timeout=30)
-        server.wait_for_event("job.adopted")
-        wait_for(lambda: not server.inprogress("q"), message="settled")
-        assert server.stop() == 0
-        assert len(server.ledger()) == 2
-
-
 @pytest.mark.fault("M7")
 def test_a_deleted_lease_comes_back_and_nobody_recovers_from_the_living(
     tmp_path: Path, one_redis_url: str, namespace: str
