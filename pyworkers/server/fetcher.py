@@ -24,7 +24,7 @@ from pyworkers.outcome import Report
 from pyworkers.server.pool import Pool
 from pyworkers.server.waiting import cancel
 from pyworkers.server.weather import Weather
-from pyworkers.store.store import LeaseLostError, Settlement, Store
+from pyworkers.store.store import LeaseLostError, QueueStore, Settlement
 from pyworkers.store.waiter import Waiter
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
@@ -39,7 +39,7 @@ class Fetcher:
     def __init__(
         self,
         queue: str,
-        store: Store,
+        store: QueueStore,
         waiter: Waiter,
         weather: Weather,
         on_settled: Callable[[Report], None],
@@ -94,7 +94,7 @@ class Fetcher:
         if (waiting := self._waiting) is not None:
             await self._waiter.unblock(self._store.redis)
             await asyncio.wait([waiting])
-        await Store(self._store.redis, self._store.keys, identity).give_back(self._queue)
+        await QueueStore(self._store.redis, self._store.keys, identity).give_back(self._queue)
 
     async def run(self) -> None:
         """Exchange whenever there is reason to, until cancelled."""

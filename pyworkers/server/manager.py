@@ -20,8 +20,8 @@ from pyworkers.server.pool import Callbacks, Pool
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.server.weather import Weather
-from pyworkers.store.connection import connect_async
-from pyworkers.store.store import Store
+from pyworkers.store.link import Link
+from pyworkers.store.store import QueueStore
 from pyworkers.store.waiter import Waiter
 
 # What on_shutdown hooks may take, and how long a killed process takes to be reaped.
@@ -54,7 +54,7 @@ class Manager:
         redis, keys = config.redis, Keys(config.redis.namespace)
         self.queue = queue
         self.state = State.STARTING
-        self._store = Store(connect_async(redis, single_connection_client=True), keys, identity)
+        self._store = QueueStore(Link(redis), keys, identity)
         self._waiter = Waiter(redis, keys, queue, identity, config.server.lease)
         self._fetcher = Fetcher(queue, self._store, self._waiter, weather, on_settled, on_lease_lost)
         self.pool = Pool(queue, Callbacks(self._fetcher.settle, self._fetcher.wake, self._failing))

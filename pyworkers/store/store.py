@@ -21,6 +21,7 @@ from pyworkers.keys import Keys
 from pyworkers.outcome import Outcome
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated, translate
+from pyworkers.store.link import Link
 
 # Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, 4.3).
 DEAD_MAX_AGE_S = 180 * 86_400
@@ -65,10 +66,10 @@ class Promotion:
     queue: str | None = None
 
 
-class Store:
-    """The operations of one incarnation, over one connection pool."""
+class QueueStore:
+    """The operations of one incarnation on the jobs of queues: single commands, over one connection."""
 
-    def __init__(self, redis: Redis, keys: Keys, identity: str) -> None:
+    def __init__(self, redis: Redis | Link, keys: Keys, identity: str) -> None:
         self.redis = redis
         self.keys = keys
         self.identity = identity
@@ -104,12 +105,6 @@ class Store:
         refusal = translate(ResponseError(error[0].decode())) if error else None
         return Exchange(jobs, [place - 1 for place in stale], refusal)
 
-    async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
-        """Renew the lease and say which queues this incarnation may hold jobs of."""
-        keys = self.keys
-        names = [keys.lease(self.identity), keys.tombstone(self.identity), keys.owners]
-        return Lease(await self._run("beat", names, [self.identity, int(lease_s * 1000), _dump(queues)]))
-
     async def inprogress(self, queue: str) -> list[bytes]:
         """The bytes of all jobs that Redis counts as ours, newest first."""
         with errors_translated():
@@ -127,6 +122,24 @@ class Store:
             total += moved
             hit("mid_give_back")
         return total
+
+    async def _run(self, script: str, names: list[str], args: list[Any]) -> Any:
+        with errors_translated():
+            return await scripts.load(script)(self.redis, names, args)
+
+
+class Store(QueueStore):
+    """All operations of one incarnation, over one connection pool."""
+
+    def __init__(self, redis: Redis, keys: Keys, identity: str) -> None:
+        super().__init__(redis, keys, identity)
+        self.redis: Redis = redis
+
+    async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
+        """Renew the lease and say which queues this incarnation may hold jobs of."""
+        keys = self.keys
+        names = [keys.lease(self.identity), keys.tombstone(self.identity), keys.owners]
+        return Lease(await self._run("beat", names, [self.identity, int(lease_s * 1000), _dump(queues)]))
 
     async def leave(self, queues: Sequence[str]) -> bool:
         """Forget this incarnation after a stop; False if jobs are left in its lists, for a peer to find."""
@@ -204,10 +217,6 @@ class Store:
                     pipe.incrby(daily, increment)
                     pipe.expire(daily, STATS_TTL_S)
                 await pipe.execute()
-
-    async def _run(self, script: str, names: list[str], args: list[Any]) -> Any:
-        with errors_translated():
-            return await scripts.load(script)(self.redis, names, args)
 
 
 def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from redis.asyncio import Redis
-
 from pyworkers.config import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.keys import Keys
-from pyworkers.store.connection import CONNECT_TIMEOUT_S, connect_async, errors_translated
+from pyworkers.store.connection import CONNECT_TIMEOUT_S, errors_translated
+from pyworkers.store.link import Link
+from pyworkers.store.scripts import Commands
 
 # How long Redis blocks at a time: an idle queue costs 2 x 60 / 5 = 24 commands a minute.
 LONGEST_BLOCK_S = 5.0
@@ -32,22 +32,19 @@ class Waiter:
         self, config: RedisConfig, keys: Keys, queue: str, identity: str, lease_s: float = 30.0
     ) -> None:
         self._block_s = min(LONGEST_BLOCK_S, lease_s / _BLOCKS_PER_LEASE)
-        self._redis: Redis = connect_async(
-            config, single_connection_client=True, socket_timeout=self._block_s + PATIENCE_S
-        )
+        self._link = Link(config, self._block_s + PATIENCE_S)
         self._keys = keys
         self._queue = queue
         self.identity = identity
-        # The socket time-outs are for each read; this is for all of it, from the connect on.
+        # The link's time-out is for one command; this is for all of it, from the connect on.
         self._longest_s = CONNECT_TIMEOUT_S + self._block_s + 2 * PATIENCE_S
-        self._client_id: int | None = None
         self.blocked = False
 
     async def wait(self) -> bytes | None:
         """The next job, or None after a few seconds or ``unblock``.
 
-        A move that neither returns nor fails in its time is ended, and its connection replaced: redis-py
-        closes a connection when a read on it is cancelled.
+        A move that neither returns nor fails in its time is ended, and its connection replaced: a
+        link closes when what waits for a reply is cancelled.
         """
         with errors_translated():
             async with asyncio.timeout(self._longest_s):
@@ -56,25 +53,20 @@ class Waiter:
     async def _move(self) -> bytes | None:
         source = self._keys.queue(self._queue)
         target = self._keys.inprogress(self._queue, self.identity)
+        self.blocked = True
         try:
-            if self._client_id is None:
-                self._client_id = await self._redis.execute_command("CLIENT", "ID")
-            self.blocked = True
-            raw: bytes | None = await self._redis.execute_command("BRPOPLPUSH", source, target, self._block_s)
-        except BaseException:
-            self._client_id = None
-            raise
+            raw: bytes | None = await self._link.execute_command("BRPOPLPUSH", source, target, self._block_s)
         finally:
             self.blocked = False
         return raw
 
-    async def unblock(self, control: Redis) -> None:
+    async def unblock(self, control: Commands) -> None:
         """Make a running ``wait`` return at once, through another connection."""
-        if self.blocked and self._client_id is not None:
+        if self.blocked and self._link.client_id is not None:
             # A refusal (ACL) or an outage only means that the wait ends by its own time-out.
             with suppress(PyworkersError), errors_translated():
-                await control.execute_command("CLIENT", "UNBLOCK", self._client_id)
+                await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id)
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._redis.aclose()
+        await self._link.aclose()

@@ -351,9 +351,9 @@ def test_a_killed_connection_is_an_outage_and_the_next_wait_works(run: Run) -> N
     async def body(bench: Bench) -> None:
         waiter = bench.waiter("q")
         waiting = asyncio.create_task(waiter.wait())
-        while not waiter.blocked:
+        while not (waiter.blocked and waiter._link.client_id):
             await asyncio.sleep(0.01)
-        await bench.redis.client_kill_filter(_id=str(waiter._client_id), skipme=True)
+        await bench.redis.client_kill_filter(_id=str(waiter._link.client_id), skipme=True)
         with pytest.raises(RedisUnavailableError):
             await waiting
         await bench.push("q", b"1")

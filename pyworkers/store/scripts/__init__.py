@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol
 
 from redis import Redis as BlockingRedis
-from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
+
+
+class Commands(Protocol):
+    """What sends a command: a client of redis-py, or a Link."""
+
+    async def execute_command(self, *command: Any) -> Any:
+        """The reply. Raises redis-py's errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +27,7 @@ class Script:
     text: str
     sha: str
 
-    async def __call__(self, redis: Redis, keys: list[str], args: list[Any]) -> Any:
+    async def __call__(self, redis: Commands, keys: list[str], args: list[Any]) -> Any:
         """Run it. Raises redis-py's errors."""
         try:
             return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)

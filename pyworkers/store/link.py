@@ -1,0 +1,131 @@
+"""Link: one connection of the master for the commands of the hot path.
+
+Runs in the master's event loop. redis-py opens it (address, login, TLS, Sentinel) and hiredis speaks; what
+lies between them in redis-py (retries, streams, timeouts, metrics) costs three times as much as the exchange
+itself. Commands are sent at once and answered in order, so several may be under way. Nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import hiredis
+from redis._parsers import BaseParser
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from pyworkers import replies
+from pyworkers.config import RedisConfig
+from pyworkers.replies import Action
+from pyworkers.store.connection import SOCKET_TIMEOUT_S, connect_async
+from pyworkers.store.refusals import code_of
+
+
+class Link:
+    """One connection at a time, opened with the first command and again after a loss."""
+
+    def __init__(self, config: RedisConfig, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
+        self._opener = connect_async(config)
+        self._timeout_s = timeout_s
+        self._opening = asyncio.Lock()
+        self._wire: _Wire | None = None
+
+    async def execute_command(self, *command: Any) -> Any:
+        """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
+
+        After anything but an error reply the connection is closed, for what was under way on it is unknown; and
+        after an error reply that means the wrong server, so that the next one looks for the address again.
+        """
+        wire = self._wire
+        if wire is None or wire.closed:
+            wire = await self._open()
+        try:
+            return await wire.send(command, self._timeout_s)
+        except ResponseError as error:
+            if replies.rule(code_of(error)).action is Action.RECONNECT:
+                wire.close(ConnectionError("the wrong server"))
+            raise
+
+    @property
+    def client_id(self) -> int | None:
+        """The server's number of the open connection, for ``CLIENT UNBLOCK``; None if it does not tell."""
+        return None if self._wire is None or self._wire.closed else self._wire.client_id
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        if self._wire is not None:
+            self._wire.close(ConnectionError("closed"))
+        await self._opener.aclose()
+
+    async def _open(self) -> _Wire:
+        async with self._opening:
+            if self._wire is None or self._wire.closed:
+                connection = self._opener.connection_pool.make_connection()
+                await connection.connect()
+                wire = _Wire(connection)
+                # An ACL may forbid it.
+                with suppress(ResponseError):
+                    wire.client_id = await wire.send(("CLIENT", "ID"), self._timeout_s)
+                self._wire = wire
+            return self._wire
+
+
+class _Wire(asyncio.Protocol):
+    """The socket of one of redis-py's connections, after the login."""
+
+    def __init__(self, connection: Any) -> None:
+        # redis-py must not close what it no longer owns; a writer closes its socket when nobody holds it.
+        self._writer, connection._reader, connection._writer = connection._writer, None, None
+        self._transport = self._writer.transport
+        self._transport.set_protocol(self)
+        self._loop = asyncio.get_running_loop()
+        self._parser = hiredis.Reader(replyError=BaseParser.parse_error)
+        self._replies: deque[asyncio.Future[Any]] = deque()
+        self.client_id: int | None = None
+        self.closed = False
+
+    async def send(self, command: tuple[Any, ...], timeout_s: float) -> Any:
+        if self.closed:
+            raise ConnectionError("the server closed the connection")
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        packed = hiredis.pack_command(command)
+        self._replies.append(reply)
+        timer = self._loop.call_later(timeout_s, self.close, TimeoutError("no reply"))
+        try:
+            self._transport.write(packed)
+            return await reply
+        except asyncio.CancelledError:
+            self.close(ConnectionError("a command was cancelled"))
+            raise
+        finally:
+            timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed(data)
+            while not self.closed and (answer := self._parser.gets()) is not False:
+                self._answer(answer)
+        except hiredis.HiredisError as error:
+            self.close(ConnectionError(f"the server sent what is no reply: {error}"))
+
+    def _answer(self, answer: Any) -> None:
+        if not self._replies:
+            self.close(ConnectionError("the server answers what was not asked"))
+        elif isinstance(answer, Exception):
+            self._replies.popleft().set_exception(answer)
+        else:
+            self._replies.popleft().set_result(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(ConnectionError(str(exc or "the server closed the connection")))
+
+    def close(self, error: Exception) -> None:
+        """Close the socket; every command under way fails with ``error``."""
+        self.closed = True
+        self._transport.abort()
+        while self._replies:
+            reply = self._replies.popleft()
+            if not reply.done():
+                reply.set_exception(error)
