@@ -36,13 +36,20 @@ class Kind(IntEnum):
 
 
 Frame = tuple[Kind, int, bytes]
+# Kind(number) takes twenty times as long.
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+def header(kind: Kind, delivery: int, payload: bytes) -> bytes:
+    """What goes before a payload. Raises ValueError for one over ``MAX_PAYLOAD``."""
+    if len(payload) > MAX_PAYLOAD:
+        raise ValueError(f"a frame holds at most {MAX_PAYLOAD} bytes, not {len(payload)}")
+    return _HEADER.pack(len(payload), kind, delivery)
 
 
 def pack(kind: Kind, delivery: int, payload: bytes = b"") -> bytes:
     """One frame as bytes. Raises ValueError for a payload over ``MAX_PAYLOAD``."""
-    if len(payload) > MAX_PAYLOAD:
-        raise ValueError(f"a frame holds at most {MAX_PAYLOAD} bytes, not {len(payload)}")
-    return _HEADER.pack(len(payload), kind, delivery) + payload
+    return header(kind, delivery, payload) + payload
 
 
 class Reader:
@@ -53,23 +60,35 @@ class Reader:
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that are complete with ``data``. Raises ValueError for what cannot be one."""
-        self._buffer += data
-        frames: list[Frame] = []
-        start = 0
-        while len(self._buffer) - start >= HEADER_SIZE:
-            length, number, delivery = _HEADER.unpack_from(self._buffer, start)
-            kind = Kind(number)
-            if length > MAX_PAYLOAD:
-                raise ValueError(f"a frame holds at most {MAX_PAYLOAD} bytes, not {length}")
-            end = start + HEADER_SIZE + length
-            if end > len(self._buffer):
-                break
-            frames.append((kind, delivery, bytes(self._buffer[start + HEADER_SIZE : end])))
-            start = end
-        del self._buffer[:start]
+        if self._buffer:
+            self._buffer += data
+            frames, end = _cut(self._buffer)
+            del self._buffer[:end]
+        else:
+            # Nearly always whole frames: nothing to keep.
+            frames, end = _cut(data)
+            if end < len(data):
+                self._buffer += memoryview(data)[end:]
         return frames
 
     @property
     def incomplete(self) -> bool:
         """True when the stream stopped in the middle of a frame."""
         return bool(self._buffer)
+
+
+def _cut(data: bytes | bytearray) -> tuple[list[Frame], int]:
+    """The complete frames at the beginning, and where they end."""
+    frames: list[Frame] = []
+    start, size = 0, len(data)
+    while size - start >= HEADER_SIZE:
+        length, number, delivery = _HEADER.unpack_from(data, start)
+        kind = _KINDS.get(number)
+        if kind is None or length > MAX_PAYLOAD:
+            raise ValueError(f"not a frame: kind {number}, {length} bytes (at most {MAX_PAYLOAD})")
+        end = start + HEADER_SIZE + length
+        if end > size:
+            break
+        frames.append((kind, delivery, bytes(data[start + HEADER_SIZE : end])))
+        start = end
+    return frames, start

@@ -14,6 +14,7 @@ import select
 import stat
 import sys
 from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -53,6 +54,9 @@ class Logger:
             bound = self.bind()
             vars(self).update({method: getattr(bound, method) for method in _METHODS})
 
+
+# One variable for all fields, for they are set for every job; structlog's own are one variable each.
+_job: ContextVar[Mapping[str, object]] = ContextVar("pyworkers_job", default={})  # noqa: B039 - never changed
 
 # Global, as structlog's configuration and the root logger are.
 _loggers: dict[str | None, Logger] = {}
@@ -94,11 +98,12 @@ def reset() -> None:
 
 def bind_job(**fields: object) -> None:
     """Put ``fields`` (jid, job_class, queue, attempt) into every line until ``unbind_job``."""
-    structlog.contextvars.bind_contextvars(**fields)
+    _job.set(fields)
 
 
 def unbind_job() -> None:
     """Forget what ``bind_job``, or the job itself, has bound."""
+    _job.set({})
     structlog.contextvars.clear_contextvars()
 
 
@@ -153,7 +158,7 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         first = {"timestamp": now, "level": method, "event": fields.get("event")}
         # On a console one server talks to one person, who knows which it is.
-        return {**first, **({} if console else constant), **fields, **first}
+        return {**first, **({} if console else constant), **_job.get(), **fields, **first}
 
     if not console:
         return [structlog.contextvars.merge_contextvars, head, structlog.processors.format_exc_info, _json]

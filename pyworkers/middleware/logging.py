@@ -43,9 +43,10 @@ def logging_link(last_error: LastError, clock: Callable[[], float] = time.perf_c
     """The link; ``clock`` counts seconds."""
 
     def logging(message: Message, call_next: CallNext) -> Outcome:
-        about = {"jid": message.jid, "job_class": message.job_class, "queue": message.queue}
-        # They end with the job, which runs in a context of its own (builtin.py).
-        logs.bind_job(**about, attempt=message.attempt)
+        # The fields end with the job, which runs in a context of its own (builtin.py).
+        logs.bind_job(
+            jid=message.jid, job_class=message.job_class, queue=message.queue, attempt=message.attempt
+        )
         log.debug("job.start")
         started = clock()
         outcome = call_next(message)

@@ -1,6 +1,6 @@
-"""The stats link: how long the job took, and whether it failed.
+"""The stats link: how long the job took.
 
-Runs in the worker process, as the innermost built-in link; the worker reads the tally after each job and
+Runs in the worker process, as the innermost built-in link; the worker reads the time after each job and
 sends it along with the outcome. It keeps nothing longer, and never talks to Redis.
 """
 
@@ -8,20 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from pyworkers.errors import Snooze
 from pyworkers.message import Message
 from pyworkers.middleware import CallNext
 from pyworkers.outcome import Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What one run came to."""
-
-    elapsed_ms: int = 0
-    failed: bool = False
 
 
 class Stats:
@@ -29,22 +19,16 @@ class Stats:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._tally = Tally()
+        self._elapsed_ms = 0
 
     def __call__(self, message: Message, call_next: CallNext) -> Outcome:
         started = self._clock()
-        failed = True
         try:
-            outcome = call_next(message)
-            failed = outcome.failed
-        except Snooze:
-            failed = False
-            raise
+            return call_next(message)
         finally:
-            self._tally = Tally(round((self._clock() - started) * 1000), failed)
-        return outcome
+            self._elapsed_ms = round((self._clock() - started) * 1000)
 
-    def take(self) -> Tally:
-        """The tally of the last job; a second call finds an empty one."""
-        tally, self._tally = self._tally, Tally()
-        return tally
+    def take(self) -> int:
+        """The milliseconds that the last job took; a second call finds none."""
+        elapsed_ms, self._elapsed_ms = self._elapsed_ms, 0
+        return elapsed_ms

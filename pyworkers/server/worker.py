@@ -13,17 +13,17 @@ import signal
 import struct
 import termios
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from pyworkers.failpoints import hit
-from pyworkers.frames import Frame, Kind, Reader, pack
+from pyworkers.frames import Frame, Kind, Reader, header
 from pyworkers.server.spawner import Spawner
 
-_READ_SIZE = 65536
+# Outcomes are small; a large one comes in pieces. Python allocates as much before each read.
+_READ_SIZE = 16384
 
 
 class State(Enum):
@@ -79,7 +79,7 @@ class Worker:
         self._on_frame = on_frame
         self._on_end = on_end
         self._reader = Reader()
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: list[memoryview] = []
         (jobs, self._jobs), (self._outcomes, outcomes), (lifeline, self._lifeline) = _pipes(3)
         os.set_blocking(self._jobs, False)
         os.set_blocking(self._outcomes, False)
@@ -93,7 +93,7 @@ class Worker:
         self.state = State.BUSY
         delivery.tries += 1
         delivery.started_at = time.time()
-        self._write(memoryview(pack(kind, delivery.number, delivery.raw)))
+        self._write(header(kind, delivery.number, delivery.raw), delivery.raw)
 
     @property
     def untouched(self) -> bool:
@@ -167,33 +167,31 @@ class Worker:
             if timer is not None:
                 timer.cancel()
 
-    def _write(self, data: memoryview) -> None:
-        if not self._unsent:
-            data = self._send(data)
-            if not data:
-                return
+    def _write(self, *parts: bytes) -> None:
+        """Send now what the pipe takes, and the rest when it has room again."""
+        self._unsent += map(memoryview, parts)
+        if len(self._unsent) == len(parts) and not self._send():
             self._loop.add_writer(self._jobs, self._send_rest)
-        self._unsent.append(data)
 
-    def _send(self, data: memoryview) -> memoryview:
-        """Write what the pipe takes; returns the rest."""
+    def _send(self) -> bool:
+        """Write what the pipe takes; whether that was all."""
         try:
-            return data[os.write(self._jobs, data) :]
+            sent = os.writev(self._jobs, self._unsent)
         except BlockingIOError:
-            return data
+            return False
         except BrokenPipeError:
             # The worker died. What is unsent shows later that the job was not begun.
             self._loop.remove_writer(self._jobs)
-            return data
+            return False
+        while self._unsent and sent >= len(self._unsent[0]):
+            sent -= len(self._unsent.pop(0))
+        if self._unsent:
+            self._unsent[0] = self._unsent[0][sent:]
+        return not self._unsent
 
     def _send_rest(self) -> None:
-        while self._unsent:
-            rest = self._send(self._unsent[0])
-            if rest:
-                self._unsent[0] = rest
-                return
-            self._unsent.popleft()
-        self._loop.remove_writer(self._jobs)
+        if self._send():
+            self._loop.remove_writer(self._jobs)
 
     def _close_jobs(self) -> None:
         if self._jobs >= 0:

@@ -35,8 +35,8 @@ class Link:
     async def execute_command(self, *command: Any) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
-        After anything but an error reply the connection is closed, for what was under way on it is unknown; and
-        after an error reply that means the wrong server, so that the next one looks for the address again.
+        After anything but an error reply the connection is closed, for what was under way on it is unknown;
+        and after one that tells of the wrong server, so that the next command looks for the address again.
         """
         wire = self._wire
         if wire is None or wire.closed:

@@ -139,7 +139,7 @@ class WorkerProcess:
             log.error("job.failed", outcome="dead", **fields)
             return Report(Outcome(Fate.DEAD))
         outcome = self._chain(message.job_class)(message)
-        return Report(outcome, self._stats.take().elapsed_ms)
+        return Report(outcome, self._stats.take())
 
     def _chain(self, job_class: str) -> CallNext:
         chain = self._chains.get(job_class)
