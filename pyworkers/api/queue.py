@@ -96,8 +96,12 @@ class Queue:
             yield QueuedJob(raw, self)
 
     def find_job(self, jid: str) -> QueuedJob | None:
-        """The waiting job with that id. Looks at all jobs."""
-        return next((job for job in self if job.jid == jid), None)
+        """A waiting job with that id. Looks at all jobs."""
+        return next(self.find_jobs(jid), None)
+
+    def find_jobs(self, jid: str) -> Iterator[QueuedJob]:
+        """All waiting jobs with that id: a job may have been enqueued twice."""
+        return (job for job in self if job.jid == jid)
 
     def clear(self) -> int:
         """Remove all waiting jobs; how many there were."""

@@ -115,10 +115,18 @@ class JobSet(ABC):
                 yield SortedEntry(raw, float(score), self)
 
     def find_job(self, jid: str) -> SortedEntry | None:
-        """The job with that id. Redis looks at all jobs."""
+        """A job with that id. Redis looks at all jobs."""
+        return next(self.find_jobs(jid), None)
+
+    def find_jobs(self, jid: str) -> Iterator[SortedEntry]:
+        """All jobs with that id: a job that was enqueued twice may have died twice."""
         # Other texts may be stored with JSON escapes.
         candidates = self.scan(jid) if _PLAIN_JID.fullmatch(jid) else iter(self)
-        return next((job for job in candidates if job.jid == jid), None)
+        seen: set[bytes] = set()
+        for job in candidates:
+            if job.jid == jid and job.raw not in seen:
+                seen.add(job.raw)
+                yield job
 
     def fetch(self, score: float, jid: str | None = None) -> list[SortedEntry]:
         """The jobs with exactly that score, and with that id if one is given."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from itertools import repeat
 from typing import Any
@@ -18,6 +17,7 @@ import simplejson
 
 from pyworkers import timestamps
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.values import NUMBER, parse_duration, reads
 from pyworkers.client import Client
 from pyworkers.envelope import check_value
 from pyworkers.errors import BadArgumentError
@@ -25,24 +25,7 @@ from pyworkers.keys import check_queue_name
 
 # Up to here each jid is printed; nobody reads more, and a script that wants them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20
-_UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-# Each unit once, the largest first: 1h30m.
-_DURATION = re.compile("".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS_S))
-
 _DECODER = simplejson.JSONDecoder()
-
-
-def _reads(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """A callback for what ``parse`` reads from text; its ValueError becomes a usage error."""
-
-    def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
-        try:
-            return None if text is None else parse(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-
-    return callback
 
 
 def parse_queue(text: str) -> str:
@@ -67,20 +50,9 @@ def parse_args(text: str) -> list[Any]:
     return args
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of ``250ms``, ``10s``, ``5m``, ``2h``, ``1d``, ``1h30m`` or a number. Raises ValueError."""
-    if re.fullmatch(_NUMBER, text):
-        return float(text)
-    match = _DURATION.fullmatch(text)
-    if not text or match is None:
-        raise ValueError(f"{text!r} is no duration: 250ms, 10s, 5m, 2h, 1d, 1h30m, or seconds")
-    parts = zip(match.groups(), _UNITS_S.values(), strict=True)
-    return sum(float(number) * unit_s for number, unit_s in parts if number)
-
-
 def parse_time(text: str) -> float:
     """Epoch seconds of an ISO 8601 time with its offset, or of a number of them. Raises ValueError."""
-    if re.fullmatch(_NUMBER, text):
+    if re.fullmatch(NUMBER, text):
         return timestamps.due(float(text))
     try:
         moment = datetime.fromisoformat(text)
@@ -103,26 +75,26 @@ def parse_retry(text: str) -> bool | int:
 
 
 @click.command()
-@click.argument("queue", callback=_reads(parse_queue))
+@click.argument("queue", callback=reads(parse_queue))
 @click.argument("job_class", metavar="CLASS")
-@click.argument("args", metavar="[JSON_ARGS]", default="[]", callback=_reads(parse_args))
+@click.argument("args", metavar="[JSON_ARGS]", default="[]", callback=reads(parse_args))
 @click.option(
     "--in",
     "delay_s",
     metavar="DURATION",
-    callback=_reads(parse_duration),
+    callback=reads(parse_duration),
     help="Run it after this time: 250ms, 10s, 5m, 2h, 1d, 1h30m, or a number of seconds.",
 )
 @click.option(
     "--at",
     metavar="TIME",
-    callback=_reads(parse_time),
+    callback=reads(parse_time),
     help="Run it at this time: 2030-01-31T12:00:00Z (or with an offset such as +01:00), or epoch seconds.",
 )
 @click.option(
     "--retry",
     metavar="true|false|N",
-    callback=_reads(parse_retry),
+    callback=reads(parse_retry),
     help="Retries of the job if it fails: true for 25, false for none and to drop it, or their number.  "
     "[default: true]",
 )

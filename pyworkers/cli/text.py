@@ -6,9 +6,11 @@ Pure.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 _ELLIPSIS = "…"
+_ROWS_MEASURED = 100
 
 
 def printable(text: str) -> str:
@@ -47,12 +49,20 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()) -> list[str]:
-    """Aligned columns, two blanks apart; those at the places ``right`` are flush right."""
-    lines = [header, *rows]
-    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
+) -> Iterator[str]:
+    """Aligned columns, two blanks apart; those at the places ``right`` are flush right.
+
+    The first hundred rows decide how wide a column is, so that any number of rows can pass.
+    """
+    rows = iter(rows)
+    first = [header, *islice(rows, _ROWS_MEASURED)]
+    widths = [max(map(width, column)) for column in zip(*first, strict=True)]
     flush = set(right)
-    return ["  ".join(_cell(t, widths[n], n in flush) for n, t in enumerate(line)).rstrip() for line in lines]
+    for line in chain(first, rows):
+        cells = (_cell(text, widths[place], place in flush) for place, text in enumerate(line))
+        yield "  ".join(cells).rstrip()
 
 
 def _cell(text: str, cells: int, right: bool) -> str:

@@ -66,7 +66,8 @@ def overview(admin: Admin, now: float) -> Overview:
     servers = list(registry.processes(admin))
     leased = _leased(admin, owners)
     # A bare LPUSH leaves no name in the set, but the server of such a queue says that it serves it.
-    known = {_text(name) for name in names}.union(*owners.values())
+    claimed = (*owners.values(), *(server.queues for server in servers))
+    known = {_text(name) for name in (*names, *paused)}.union(*claimed)
     served = _served(servers, {name: owners[name] for name in leased}, now)
     queues = _look(admin, sorted(known), owners, {_text(name) for name in paused}, served)
     foreign = sum(server.busy for server in servers if server.identity not in owners)

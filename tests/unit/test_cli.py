@@ -15,7 +15,15 @@ from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisU
 from pyworkers.version import __version__
 from tests.support import ROOT
 
-COMMANDS = [["run"], ["enqueue"], ["stats"], ["queues"], ["config", "check"], ["config", "show"], ["version"]]
+COMMANDS = [
+    *([name] for name in ("run", "enqueue", "stats", "queues", "version", "top", "processes", "workers")),
+    *([name] for name in ("quiet", "stop", "pause", "resume", "check")),
+    ["config", "check"],
+    ["config", "show"],
+    *(["jobs", name] for name in ("list", "show", "kill", "delete", "clear")),
+    *([group, name] for group in ("scheduled", "retries") for name in ("list", "show", "retry", "kill")),
+    *(["dead", name] for name in ("list", "show", "retry", "delete", "clear")),
+]
 
 
 def run(*words: str) -> Result:
@@ -112,7 +120,8 @@ def test_an_unknown_command_is_a_usage_error_with_a_suggestion() -> None:
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_help_mentions_every_option_with_a_sentence(path: list[str], option: str) -> None:
-    result = run(*path, option)
+    words = ["jobs", "mail", *path[1:]] if path[0] == "jobs" else path
+    result = run(*words, option)
     assert result.exit_code == 0
     for parameter in _command(path).params:
         if isinstance(parameter, click.Option):

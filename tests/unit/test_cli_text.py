@@ -61,4 +61,13 @@ def test_time_spans(seconds: float, text: str) -> None:
 
 
 def test_columns_are_aligned_by_cells() -> None:
-    assert table(("a", "n"), [("語", "10"), ("x", "5")], right=(1,)) == ["a    n", "語  10", "x    5"]
+    rows = [("語", "10"), ("x", "5")]
+    assert list(table(("a", "n"), rows, right=(1,))) == ["a    n", "語  10", "x    5"]
+
+
+def test_a_table_begins_before_its_last_row_is_known() -> None:
+    rows = iter([("x",)] * 100 + [("longer",)] * 10)
+    lines = table(("a",), rows)
+    assert next(lines) == "a"
+    assert next(rows) == ("longer",)
+    assert list(lines)[-1] == "longer"

@@ -1,0 +1,237 @@
+"""The commands for the jobs of one place: list, show, clear, and what else can be done there.
+
+``pyworkers dead``, ``retries``, ``scheduled`` and ``jobs QUEUE`` are made here, alike.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from pyworkers.api import JobRecord
+from pyworkers.cli.acting import Deed, Mode, act, count
+from pyworkers.cli.consent import ask, check_that_somebody_can_be_asked
+from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.places import Action, Jobs, Place, entry, row
+from pyworkers.cli.selection import Selection, selection_options
+from pyworkers.cli.text import fit, printable, table
+
+_SHOWN = 25
+_FOR_REDIS = ("-c", "--config", "--url", "--namespace")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
+
+
+class JobsGroup(click.Group):
+    """A group whose ``list`` may be left out; the options for Redis may stand before the command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of use."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, and its arguments behind those that were given to the group."""
+        given = _given(ctx)
+        while args and args[0].split("=")[0] in _FOR_REDIS:
+            size = 1 if "=" in args[0] else 2
+            given, args = [*given, *args[:size]], args[size:]
+        if not args or args[0].startswith("-"):
+            args = ["list", *args]
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, [*given, *rest]
+
+
+def _given(ctx: click.Context) -> list[str]:
+    """The options for Redis that stand before the command."""
+    options = {"path": "--config", "url": "--url", "namespace": "--namespace"}
+    return [
+        f"{option}={ctx.params[name]}"
+        for name, option in options.items()
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+
+
+def make_group(place: Place, text: str) -> JobsGroup:
+    """The group of a place; ``text`` is its help."""
+
+    @click.pass_context
+    def group(ctx: click.Context, /, **_params: Any) -> None:
+        if ctx.invoked_subcommand is None:
+            with commands["list"].make_context("list", _given(ctx), parent=ctx) as sub:
+                commands["list"].invoke(sub)
+
+    commands = {"list": _list(place), "show": _show(place)}
+    commands |= {action.verb: _action(place, action) for action in place.actions}
+    commands["clear"] = _clear(place)
+
+    @config_options
+    def options(_source: Source) -> None: ...
+
+    params = list(reversed(getattr(options, "__click_params__", [])))
+    if place.name == "jobs":
+        params.insert(0, click.Argument(["queue"]))
+    return JobsGroup(
+        place.name,
+        commands=commands,
+        callback=group,
+        params=params,
+        help=text,
+        invoke_without_command=True,
+        context_settings={"ignore_unknown_options": True},
+    )
+
+
+def _opened(place: Place, source: Source) -> Jobs:
+    parent = click.get_current_context().parent
+    queue = parent.params.get("queue", "") if parent is not None else ""
+    return place.open(source.redis(), queue)
+
+
+def _command(name: str, callback: Callable[..., None], text: str) -> click.Command:
+    return click.command(name, help=text)(callback)
+
+
+def _example(place: Place, words: str) -> str:
+    where = "jobs mail" if place.name == "jobs" else place.name
+    return f"\b\nExample: pyworkers {where} {words}"
+
+
+def _list(place: Place) -> click.Command:
+    @_JSON
+    @click.option(
+        "--limit", metavar="N", type=click.IntRange(min=0), default=_SHOWN, show_default=True,
+        help="Show at most so many jobs; 0 for all.",
+    )  # fmt: skip
+    @selection_options
+    @config_options
+    def list_jobs(source: Source, selection: Selection, limit: int, as_json: bool) -> None:
+        jobs = _opened(place, source)
+        now = time.time()
+        found = (job for job in place.walk(jobs) if selection.matches(job, place.age_s(job, now)))
+        shown = islice(found, limit) if limit else found
+        if as_json:
+            _print_json(map(entry, shown))
+            return
+        lines = _lines(place, shown, now)
+        first = next(lines, None)
+        if first is None:
+            click.echo(f"no jobs{'' if selection.empty else ' like that'} in {_title(place)}", err=True)
+            return
+        click.echo(first)
+        for line in lines:
+            click.echo(line)
+        if limit and next(found, None) is not None:
+            click.echo(f"… more of {jobs.size:,} jobs: --limit 0 shows all", err=True)
+
+    sentence = f"List the jobs, {place.order}."
+    age = f"The age of a job is {place.age_is}."
+    return _command("list", list_jobs, f"{sentence}\n\n{age}\n\n{_example(place, 'list --class SendMail')}")
+
+
+def _lines(place: Place, jobs: Iterator[JobRecord], now: float) -> Iterator[str]:
+    first = next(jobs, None)
+    if first is None:
+        return
+    rows: Iterator[Sequence[str]] = (row(place, job, now) for job in _chained(first, jobs))
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in table([column.title for column in place.columns], rows):
+        yield fit(line, columns).rstrip() if columns else line
+
+
+def _chained(first: JobRecord, others: Iterator[JobRecord]) -> Iterator[JobRecord]:
+    yield first
+    yield from others
+
+
+def _print_json(entries: Iterator[dict[str, Any]]) -> None:
+    """A JSON list, written as its items come: there may be millions."""
+    click.echo("[", nl=False)
+    for number, item in enumerate(entries):
+        click.echo((",\n " if number else "") + json.dumps(item), nl=False)
+    click.echo("]")
+
+
+def _show(place: Place) -> click.Command:
+    @click.argument("jid")
+    @_JSON
+    @config_options
+    def show(source: Source, jid: str, as_json: bool) -> None:
+        job = _opened(place, source).find_job(jid)
+        if job is None:
+            click.echo(f"no such job: {printable(jid)}", err=True)
+            click.get_current_context().exit(1)
+        click.echo(json.dumps(entry(job)) if as_json else "\n".join(_details(job)))
+
+    return _command("show", show, f"Show everything about a job.\n\n{_example(place, 'show JID')}")
+
+
+def _details(job: JobRecord) -> Iterator[str]:
+    """The fields of the envelope, and the backtrace in clear."""
+    shown = {name: value for name, value in job.data.items() if name != "error_backtrace"}
+    score = getattr(job, "score", None)
+    if score is not None:
+        shown["score"] = score
+    names = [printable(name) for name in shown]
+    widest = min(max(map(len, names), default=0), 20)
+    for name, value in zip(names, shown.values(), strict=True):
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield f"{name:<{widest}}  {printable(text)}"
+    if job.error_backtrace:
+        yield "error_backtrace"
+        yield from (f"    {printable(line)}" for line in job.error_backtrace)
+
+
+def _action(place: Place, action: Action) -> click.Command:
+    @click.argument("jids", metavar="[JID]...", nargs=-1)
+    @click.option("--all", "every", is_flag=True, help="All jobs.")
+    @_DRY_RUN
+    @_YES
+    @_JSON
+    @selection_options
+    @config_options
+    def change(
+        source: Source, selection: Selection, every: bool, dry_run: bool, yes: bool, as_json: bool
+    ) -> None:
+        deed = Deed(place, _opened(place, source), action, selection)
+        act(deed, Mode(every, dry_run, yes, as_json), _title(place))
+
+    rule = f"Asks first, unless all jobs are named by their ids. The age of a job is {place.age_is}."
+    example = _example(place, f"{action.verb} --class SendMail --older-than 1d")
+    return _command(action.verb, change, f"{action.sentence}\n\n{rule}\n\n{example}")
+
+
+def _clear(place: Place) -> click.Command:
+    @_DRY_RUN
+    @_YES
+    @_JSON
+    @config_options
+    def clear(source: Source, dry_run: bool, yes: bool, as_json: bool) -> None:
+        jobs = _opened(place, source)
+        if not (dry_run or yes):
+            check_that_somebody_can_be_asked()
+            ask(f"Delete all of {count(jobs.size)} in {_title(place)}?")
+        number = jobs.size if dry_run else jobs.clear()
+        if as_json:
+            counts = {"selected": number, "done": 0 if dry_run else number}
+            click.echo(json.dumps({"action": "clear", **counts, "dry_run": dry_run}))
+        else:
+            click.echo(f"{'would delete' if dry_run else 'deleted'} {count(number)}")
+
+    return _command("clear", clear, f"Remove all jobs for good.\n\n{_example(place, 'clear --dry-run')}")
+
+
+def _title(place: Place) -> str:
+    parent = click.get_current_context().parent
+    queue = parent.params.get("queue") if parent is not None else None
+    return f"queue {printable(queue)}" if queue else place.name

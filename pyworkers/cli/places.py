@@ -1,0 +1,172 @@
+"""The places where jobs are, as the commands show them: their columns, ages and what can be done there.
+
+Pure, but for opening them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyworkers.api import DeadSet, JobRecord, JobSet, Queue, RetrySet, ScheduledSet, SortedEntry
+from pyworkers.cli.text import duration, fit, printable, width
+from pyworkers.config import RedisConfig
+
+Jobs = Queue | JobSet
+
+# Beyond this, a name is no name.
+_WIDEST = 60
+_LONGEST_TEXT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``text`` of a job at a time (epoch seconds)."""
+
+    title: str
+    text: Callable[[JobRecord, float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What can be done with jobs; ``run`` returns how many jobs this call moved."""
+
+    verb: str
+    done: str
+    sentence: str
+    run: Callable[[Jobs, Iterable[JobRecord]], int]
+    to_queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where jobs are. ``since`` is the moment from which their age counts, ``age_is`` says it in words."""
+
+    name: str
+    open: Callable[[RedisConfig, str], Jobs]
+    walk: Callable[[Jobs], Iterator[JobRecord]]
+    since: Callable[[JobRecord], float | None]
+    age_is: str
+    order: str
+    columns: Sequence[Column]
+    actions: Sequence[Action]
+
+    def age_s(self, job: JobRecord, now: float) -> float | None:
+        """How old a job is, in seconds; None if it does not say."""
+        since = self.since(job)
+        return None if since is None else now - since
+
+
+def row(place: Place, job: JobRecord, now: float) -> list[str]:
+    """The texts of the columns, each safe for the terminal; only the last one may be long."""
+    *texts, last = (printable(column.text(job, now)[:_LONGEST_TEXT]) for column in place.columns)
+    return [*(text if width(text) <= _WIDEST else fit(text, _WIDEST) for text in texts), last]
+
+
+def entry(job: JobRecord) -> dict[str, Any]:
+    """A job as JSON: what is shown, and the whole envelope."""
+    shown: dict[str, Any] = {"jid": job.jid, "class": job.job_class, "queue": job.queue, "args": job.args}
+    if isinstance(job, SortedEntry):
+        shown["score"] = job.score if abs(job.score) != float("inf") else repr(job.score)
+    if job.error:
+        shown["error"] = job.error
+    if job.unreadable:
+        return shown | {"unreadable": job.unreadable, "raw": job.raw.decode(errors="backslashreplace")}
+    return shown | {"job": job.data}
+
+
+def _ago(since: Callable[[JobRecord], float | None]) -> Callable[[JobRecord, float], str]:
+    def text(job: JobRecord, now: float) -> str:
+        moment = since(job)
+        return "" if moment is None else duration(now - moment)
+
+    return text
+
+
+def _due_in(job: JobRecord, now: float) -> str:
+    return duration(_score(job) - now)
+
+
+def _score(job: JobRecord) -> float:
+    return job.score if isinstance(job, SortedEntry) else 0.0
+
+
+def _arguments(job: JobRecord, _now: float) -> str:
+    if job.unreadable:
+        return job.error
+    return json.dumps(job.args, ensure_ascii=False, separators=(", ", ": "))[1:-1]
+
+
+def _retries(job: JobRecord, _now: float) -> str:
+    return "" if job.retry_count is None else str(job.retry_count + 1)
+
+
+_JID = Column("jid", lambda job, _: job.jid)
+_QUEUE = Column("queue", lambda job, _: job.queue)
+_CLASS = Column("class", lambda job, _: job.job_class)
+_ARGUMENTS = Column("arguments", _arguments)
+_ERROR = Column("error", lambda job, _: job.error)
+_DUE_IN = Column("due in", _due_in)
+
+_RETRY = Action(
+    "retry", "retried", "Put jobs into their queues now; their last failure is not counted.",
+    lambda jobs, chosen: jobs.retry_jobs(chosen) if isinstance(jobs, JobSet) else 0, to_queue=True,
+)  # fmt: skip
+_ENQUEUE = Action(
+    "retry", "enqueued", "Put jobs into their queues now, before their time.",
+    lambda jobs, chosen: jobs.enqueue_jobs(chosen) if isinstance(jobs, JobSet) else 0, to_queue=True,
+)  # fmt: skip
+_KILL = Action(
+    "kill", "killed", "Move jobs to the dead ones.", lambda jobs, chosen: jobs.kill_jobs(chosen)
+)  # fmt: skip
+_DELETE = Action(
+    "delete", "deleted", "Remove jobs for good.", lambda jobs, chosen: jobs.delete_jobs(chosen)
+)  # fmt: skip
+
+
+def _earliest_first(jobs: Jobs) -> Iterator[JobRecord]:
+    return reversed(jobs) if isinstance(jobs, JobSet) else iter(jobs)
+
+
+QUEUE = Place(
+    "jobs",
+    lambda config, name: Queue(name, config),
+    iter,
+    lambda job: job.enqueued_at,
+    "how long it has been waiting",
+    "the newest first",
+    (Column("waiting", _ago(lambda job: job.enqueued_at)), _JID, _CLASS, _ARGUMENTS),
+    (_KILL, _DELETE),
+)
+SCHEDULED = Place(
+    "scheduled",
+    lambda config, _: ScheduledSet(config),
+    _earliest_first,
+    lambda job: job.created_at,
+    "how long ago it was made",
+    "the next one first",
+    (_DUE_IN, _JID, _QUEUE, _CLASS, _ARGUMENTS),
+    (_ENQUEUE, _KILL, _DELETE),
+)
+RETRIES = Place(
+    "retries",
+    lambda config, _: RetrySet(config),
+    _earliest_first,
+    lambda job: job.failed_at,
+    "how long ago it failed last",
+    "the next one first",
+    (_DUE_IN, Column("failures", _retries), _JID, _QUEUE, _CLASS, _ERROR),
+    (_RETRY, _KILL, _DELETE),
+)
+DEAD = Place(
+    "dead",
+    lambda config, _: DeadSet(config),
+    iter,
+    _score,
+    "how long ago it died",
+    "the latest first",
+    (Column("died", _ago(_score)), _JID, _QUEUE, _CLASS, _ERROR),
+    (_RETRY, _DELETE),
+)

@@ -1,0 +1,88 @@
+"""Which jobs a command is about: by id, class, queue, error and age.
+
+The decision is pure; the options read the command line.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Concatenate, ParamSpec
+
+import click
+
+from pyworkers.api import JobRecord
+from pyworkers.cli.values import parse_duration, reads
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a job must be to be selected; what is None or empty is no condition. Ages are in seconds."""
+
+    jids: frozenset[str] = frozenset()
+    job_class: str | None = None
+    queue: str | None = None
+    error: str | None = None
+    older_s: float | None = None
+    newer_s: float | None = None
+
+    @property
+    def only_named(self) -> bool:
+        """True if jobs are named, and nothing else is said."""
+        return bool(self.jids) and Selection(self.jids) == self
+
+    @property
+    def empty(self) -> bool:
+        """True if every job is selected."""
+        return Selection() == self
+
+    def matches(self, job: JobRecord, age_s: float | None) -> bool:
+        """``age_s`` is None for a job that does not say; then it is neither older nor newer."""
+        return (
+            (not self.jids or job.jid in self.jids)
+            and (self.job_class is None or fnmatchcase(job.job_class, self.job_class))
+            and (self.queue is None or job.queue == self.queue)
+            and (self.error is None or self.error.casefold() in job.error.casefold())
+            and (self.older_s is None or (age_s is not None and age_s > self.older_s))
+            and (self.newer_s is None or (age_s is not None and age_s < self.newer_s))
+        )
+
+
+_OPTIONS = (
+    click.option("--class", "job_class", metavar="CLASS", help="Only jobs of this class; * is any text."),
+    click.option("--queue", metavar="QUEUE", help="Only jobs of this queue."),
+    click.option("--error", metavar="TEXT", help="Only jobs whose last error holds this text."),
+    click.option(
+        "--older-than",
+        "older_s",
+        metavar="DURATION",
+        callback=reads(parse_duration),
+        help="Only jobs of a greater age, e.g. 90s, 2h, 1d12h.",
+    ),
+    click.option(
+        "--newer-than",
+        "newer_s",
+        metavar="DURATION",
+        callback=reads(parse_duration),
+        help="Only jobs of a smaller age.",
+    ),
+)
+
+
+def selection_options(command: Callable[Concatenate[Selection, P], None]) -> Callable[..., None]:
+    """Add the options that select jobs; the command gets a Selection as its first argument."""
+
+    @functools.wraps(command)
+    def with_selection(*args: Any, jids: tuple[str, ...] = (), **others: Any) -> None:
+        names = ("job_class", "queue", "error", "older_s", "newer_s")
+        conditions = {name: others.pop(name) for name in names}
+        command(Selection(frozenset(jids), **conditions), *args, **others)
+
+    decorated: Callable[..., None] = with_selection
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated

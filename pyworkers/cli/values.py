@@ -1,0 +1,37 @@
+"""Values on the command line that several commands take: read exactly, or refused with the rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+_UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+# Each unit once, the largest first: 1h30m.
+_DURATION = re.compile("".join(f"(?:({NUMBER}){unit})?" for unit in _UNITS_S))
+
+
+def reads(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """A callback for what ``parse`` reads from text; its ValueError becomes a usage error."""
+
+    def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``250ms``, ``10s``, ``5m``, ``2h``, ``1d``, ``1h30m`` or a number. Raises ValueError."""
+    if re.fullmatch(NUMBER, text):
+        return float(text)
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f"{text!r} is no duration: 250ms, 10s, 5m, 2h, 1d, 1h30m, or seconds")
+    parts = zip(match.groups(), _UNITS_S.values(), strict=True)
+    return sum(float(number) * unit_s for number, unit_s in parts if number)

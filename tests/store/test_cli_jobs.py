@@ -1,0 +1,290 @@
+"""The administrator's commands against real servers: what they show and change, and when they refuse."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from pyworkers.cli import main
+from pyworkers.keys import Keys
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(redis_url: str, namespace: str) -> Cli:
+    """Run a command on this Redis; no terminal, as in a script."""
+
+    def run(*words: str) -> Result:
+        result = CliRunner().invoke(main, [*words, "--url", redis_url, "--namespace", namespace])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def keys(namespace: str) -> Keys:
+    return Keys(namespace)
+
+
+@pytest.fixture
+def db(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as connection:
+        yield connection
+
+
+def job(jid: str, **fields: Any) -> bytes:
+    return json.dumps({"class": "Add", "args": [1], "queue": "q", "jid": jid, **fields}).encode()
+
+
+def jids(db: redis.Redis, key: str) -> set[str]:
+    found = db.lrange(key, 0, -1) if db.type(key) == b"list" else db.zrange(key, 0, -1)
+    return {json.loads(raw)["jid"] for raw in found}
+
+
+# Looking
+
+
+def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys, db) -> None:
+    now = time.time()
+    failed = job("j1", error_class="Timeout", error_message="no\nanswer")
+    db.zadd(keys.dead, {failed: now - 7215, job("j2"): now - 90, b"\xff\x1b[2J": now - 100_000})
+    assert cli("dead").stdout.splitlines() == [
+        "died   jid  queue  class  error",
+        "1m30s  j2   q      Add",
+        r"2h     j1   q      Add    Timeout: no\nanswer",
+        "1d3h                      unreadable: not UTF-8: invalid start byte at byte 0",
+    ]
+
+
+def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(cli: Cli, keys, db) -> None:
+    now = time.time()
+    for key in (keys.schedule, keys.retry):
+        db.zadd(key, {job("late", retry_count=4): now + 7230, job("soon"): now + 90.5})
+    assert [line.split() for line in cli("scheduled", "list").stdout.splitlines()] == [
+        ["due", "in", "jid", "queue", "class", "arguments"],
+        ["1m30s", "soon", "q", "Add", "1"],
+        ["2h", "late", "q", "Add", "1"],
+    ]
+    assert cli("retries").stdout.splitlines()[2].split() == ["2h", "5", "late", "q", "Add"]
+
+
+def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys, db) -> None:
+    db.lpush(keys.queue("q"), job("j1", enqueued_at=time.time() - 75), job("j2", args=["a", {"b": None}]))
+    assert cli("jobs", "q").stdout.splitlines() == [
+        "waiting  jid  class  arguments",
+        '         j2   Add    "a", {"b": null}',
+        "1m15s    j1   Add    1",
+    ]
+
+
+def test_a_list_ends_at_its_limit_and_says_so(cli: Cli, keys, db) -> None:
+    db.zadd(keys.dead, {job(f"j{n}"): n for n in range(30)})
+    result = cli("dead")
+    assert len(result.stdout.splitlines()) == 1 + 25
+    assert result.stderr == "… more of 30 jobs: --limit 0 shows all\n"
+    assert len(cli("dead", "list", "--limit", "0").stdout.splitlines()) == 1 + 30
+    assert len(cli("dead", "--limit", "3").stdout.splitlines()) == 1 + 3
+
+
+def test_a_list_can_be_filtered(cli: Cli, keys, db) -> None:
+    now = time.time()
+    db.zadd(
+        keys.dead,
+        {
+            job("a", **{"class": "Mail"}): now - 30,
+            job("b", error_message="Timeout"): now - 90,
+            job("c", queue="other"): now - 3700,
+        },
+    )
+
+    def shown(*words: str) -> list[str]:
+        return [item["jid"] for item in json.loads(cli("dead", "list", "--json", *words).stdout)]
+
+    assert shown() == ["a", "b", "c"]
+    assert shown("--class", "M*") == ["a"]
+    assert shown("--error", "timeout") == ["b"]
+    assert shown("--queue", "other") == ["c"]
+    assert shown("--older-than", "1m") == ["b", "c"]
+    assert shown("--older-than", "1m", "--newer-than", "1h") == ["b"]
+    assert cli("dead", "--class", "none").stderr == "no jobs like that in dead\n"
+
+
+def test_a_list_as_json_holds_the_whole_envelope(cli: Cli, keys, db) -> None:
+    db.zadd(keys.dead, {job("a", big=12345678901234567890): 5.5, b"no \x1b job": 1.0})
+    first, second = json.loads(cli("dead", "--json").stdout)
+    assert first["job"]["big"] == 12345678901234567890
+    assert (first["score"], first["class"], first["args"]) == (5.5, "Add", [1])
+    assert second["raw"] == "no \x1b job"
+    assert json.loads(cli("retries", "--json").stdout) == []
+
+
+def test_a_job_is_shown_with_all_its_fields(cli: Cli, keys, db) -> None:
+    db.zadd(keys.dead, {job("a", note="\x1b[31mred", error_backtrace=["a.py:1"], nested={"b": [1]}): 5.5})
+    lines = cli("dead", "show", "a").stdout.splitlines()
+    assert ["note", r"\x1b[31mred"] in [line.split() for line in lines]
+    assert lines[-2:] == ["error_backtrace", "    a.py:1"]
+    assert json.loads(cli("dead", "show", "a", "--json").stdout)["job"]["nested"] == {"b": [1]}
+    missing = cli("dead", "show", "b\x1b")
+    assert (missing.exit_code, missing.stderr) == (1, "no such job: b\\x1b\n")
+
+
+def test_the_options_for_redis_may_stand_before_the_command(redis_url, namespace, keys, db) -> None:
+    db.zadd(keys.dead, {job("a"): 1.0})
+    where = ["--url", redis_url, "--namespace", namespace]
+    for words in (["dead", *where], ["dead", *where, "list"], ["dead", *where, "--json"]):
+        assert "a" in CliRunner().invoke(main, words).stdout
+    db.lpush(keys.queue("q"), job("w"))
+    assert "w" in CliRunner().invoke(main, ["jobs", *where, "q"]).stdout
+    assert "w" in CliRunner().invoke(main, ["jobs", "q", *where, "list"]).stdout
+
+
+# Changing
+
+
+def test_named_jobs_are_changed_without_a_question(cli: Cli, keys, db) -> None:
+    db.zadd(keys.dead, {job(f"j{n}", retry_count=5): n for n in range(5)})
+    result = cli("dead", "retry", "j1", "j3")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "retried 2 jobs\n", "")
+    assert jids(db, keys.dead) == {"j0", "j2", "j4"}
+    assert jids(db, keys.queue("q")) == {"j1", "j3"}
+    assert json.loads(db.lindex(keys.queue("q"), 0))["retry_count"] == 4
+
+
+def test_a_named_job_that_is_not_there_is_an_error(cli: Cli, keys, db) -> None:
+    db.zadd(keys.retry, {job("a"): 1.0})
+    result = cli("retries", "kill", "a", "b")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "killed 1 job\n", "no such job: b\n")
+    assert jids(db, keys.dead) == {"a"}
+
+
+@pytest.mark.parametrize(
+    "words", [["--all"], ["--class", "Add"], ["--older-than", "1s"], ["a", "--queue", "q"]]
+)
+def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(words, cli: Cli, keys, db) -> None:
+    db.zadd(keys.dead, {job("a"): 1.0})
+    refused = cli("dead", "delete", *words)
+    assert (refused.exit_code, jids(db, keys.dead)) == (2, {"a"})
+    assert "here is no terminal: add --yes" in refused.stderr
+    assert cli("dead", "delete", *words, "--yes").stdout == "deleted 1 job\n"
+    assert db.zcard(keys.dead) == 0
+
+
+def test_somebody_must_say_which_jobs(cli: Cli, keys, db) -> None:
+    db.zadd(keys.dead, {job("a"): 1.0})
+    result = cli("dead", "delete", "--yes")
+    assert result.exit_code == 2
+    assert "or --all" in result.stderr
+    assert db.zcard(keys.dead) == 1
+
+
+def test_a_dry_run_changes_nothing_and_counts(cli: Cli, keys, db) -> None:
+    db.zadd(keys.retry, {job("a"): 1.0, job("b", **{"class": "Other"}): 2.0, b"no job": 3.0})
+    assert cli("retries", "kill", "--class", "Add", "--dry-run").stdout == "would kill 1 job\n"
+    result = cli("retries", "retry", "--all", "--dry-run")
+    assert result.stdout == "would retry 2 jobs\n"
+    assert result.stderr == "1 job cannot be moved: not JSON: Expecting value: line 1 column 1 (char 0)\n"
+    assert cli("retries", "clear", "--dry-run").stdout == "would delete 3 jobs\n"
+    assert db.zcard(keys.retry) == 3
+
+
+def test_the_result_as_json(cli: Cli, keys, db) -> None:
+    db.zadd(keys.retry, {job("a"): 1.0, b"no job": 3.0})
+    assert json.loads(cli("retries", "retry", "--all", "--yes", "--json").stdout) == {
+        "action": "retry", "selected": 2, "done": 1, "gone": 0, "refused": 1, "missing": [], "dry_run": False,
+    }  # fmt: skip
+    assert json.loads(cli("retries", "clear", "--yes", "--json").stdout)["done"] == 1
+
+
+def test_scheduled_jobs_are_run_now_with_their_count_as_it_was(cli: Cli, keys, db) -> None:
+    db.zadd(keys.schedule, {job("a", retry_count=5): time.time() + 900})
+    assert cli("scheduled", "retry", "a").stdout == "enqueued 1 job\n"
+    assert json.loads(db.lindex(keys.queue("q"), 0))["retry_count"] == 5
+
+
+def test_waiting_jobs_are_killed_and_deleted(cli: Cli, keys, db) -> None:
+    db.lpush(keys.queue("q"), *(job(f"j{n}", **{"class": f"C{n % 2}"}) for n in range(10)))
+    assert cli("jobs", "q", "kill", "j4").stdout == "killed 1 job\n"
+    assert cli("jobs", "q", "delete", "--class", "C1", "--yes").stdout == "deleted 5 jobs\n"
+    assert jids(db, keys.queue("q")) == {"j0", "j2", "j6", "j8"}
+    assert jids(db, keys.dead) == {"j4"}
+    assert cli("jobs", "q", "clear").exit_code == 2
+    assert cli("jobs", "q", "clear", "--yes").stdout == "deleted 4 jobs\n"
+
+
+def test_a_mistyped_command_is_not_taken_for_a_job(cli: Cli, keys, db) -> None:
+    result = cli("dead", "delte", "a")
+    assert result.exit_code == 2
+    assert "Did you mean 'delete'?" in result.stderr
+
+
+# Servers and queues
+
+
+def register(db: redis.Redis, keys: Keys, identity: str, **info: Any) -> None:
+    about = {"started_at": time.time() - 5000, "concurrency": 5, "queues": ["q"], "labels": [], **info}
+    db.sadd(keys.processes, identity)
+    db.hset(keys.process(identity), mapping={"info": json.dumps(about), "busy": 1, "beat": time.time()})
+
+
+def test_servers_and_running_jobs_are_shown(cli: Cli, keys, db) -> None:
+    register(db, keys, "web:1:a")
+    about = {"queue": "q", "run_at": int(time.time()) - 61, "payload": job("j1").decode()}
+    db.hset(keys.work("web:1:a"), "t1", json.dumps(about))
+    assert cli("processes").stdout.splitlines()[1].split()[:4] == ["web:1:a", "1h23m", "1", "5"]
+    assert cli("workers").stdout.splitlines()[1].split() == ["1m1s", "j1", "q", "Add", "t1", "web:1:a"]
+    [process] = json.loads(cli("processes", "--json").stdout)
+    assert (process["identity"], process["queues"]) == ("web:1:a", ["q"])
+    [work] = json.loads(cli("workers", "--json").stdout)
+    assert (work["jid"], work["identity"]) == ("j1", "web:1:a")
+    assert cli("top", "--once").stdout.splitlines()[-1].split()[1:3] == ["j1", "q"]
+
+
+def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys, db) -> None:
+    for identity in ("web-1:10:a", "web-1:100:b", "web-10:1:c"):
+        register(db, keys, identity)
+    assert cli("quiet", "web-1:10").stdout == "told web-1:10:a to be quiet; it obeys within 10 seconds\n"
+    assert db.lrange(keys.signals("web-1:10:a"), 0, -1) == [b"TSTP"]
+    ambiguous = cli("stop", "web-1")
+    assert ambiguous.exit_code == 1
+    assert "may mean 2 servers:\nweb-1:100:b\nweb-1:10:a\n" in ambiguous.stderr
+    assert cli("stop", "web").exit_code == 1
+    assert not any(db.exists(keys.signals(identity)) for identity in ("web-1:100:b", "web-10:1:c"))
+
+
+def test_all_servers_are_stopped_after_a_yes_but_for_embedded_ones(cli: Cli, keys, db) -> None:
+    register(db, keys, "web:1:a")
+    register(db, keys, "puma:2:b", embedded=True)
+    assert cli("stop", "--all").exit_code == 2
+    assert cli("stop", "--all", "--dry-run").stdout == "would tell web:1:a to stop\n"
+    assert not db.exists(keys.signals("web:1:a"))
+    assert cli("stop", "--all", "--yes").stdout == "told web:1:a to stop; it obeys within 10 seconds\n"
+    assert db.lrange(keys.signals("web:1:a"), 0, -1) == [b"TERM"]
+    assert not db.exists(keys.signals("puma:2:b"))
+    assert cli("stop", "puma").exit_code == 1
+
+
+def test_queues_are_paused_and_resumed(cli: Cli, keys, db) -> None:
+    assert cli("pause", "mail", "q").stdout == "mail is paused\nq is paused\n"
+    assert cli("pause", "mail").stdout == "mail is paused already\n"
+    assert [line.split()[0] for line in cli("queues").stdout.splitlines() if "paused" in line] == [
+        "mail",
+        "q",
+    ]
+    assert cli("resume", "mail", "none").stdout == "mail goes on\nnone was not paused\n"
+    assert db.smembers(keys.paused) == {b"q"}
+    assert cli("pause", "a b").exit_code == 2
+
+
+def test_the_history_of_the_counters(cli: Cli, keys, db) -> None:
+    lines = cli("stats", "--history", "2").stdout.splitlines()
+    assert lines[-3].split() == ["day", "processed", "failed"]
+    assert lines[-1].split()[1:] == ["0", "0"]
+    assert len(json.loads(cli("stats", "--history", "2", "--json").stdout)["history"]) == 2

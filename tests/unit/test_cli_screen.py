@@ -1,0 +1,100 @@
+"""One frame of ``pyworkers top``: what it says, and that it fits whatever there is to say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pyworkers.api import QueueStats, Stats, Work
+from pyworkers.cli.screen import Sample, frame
+from pyworkers.cli.text import width
+from pyworkers.store.registry import WorkView, process_view
+
+NOW = 1_795_225_197.5
+EMPTY = Stats(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def server(identity: str, busy: int = 1):
+    info = json.dumps({"started_at": NOW - 7260, "concurrency": 5, "queues": ["q"]}).encode()
+    fields = {"info": info, "busy": b"%d" % busy, "beat": b"%f" % (NOW - 3), "quiet": b"true", "rss": b"2048"}
+    view = process_view(identity, {**fields, "rtt_us": None, "concurrency": None})
+    assert view is not None
+    return view
+
+
+def work(jid: str, run_at: float) -> Work:
+    payload = json.dumps({"class": "Add", "args": [], "jid": jid}).encode()
+    return Work(WorkView("host:1:a", "t1", "q", run_at, payload))
+
+
+def sample(queues: int, servers: int, works: int) -> Sample:
+    stats = replace(
+        EMPTY,
+        processed=1000,
+        queues=[QueueStats(f"q{n}", n, 0, NOW - 61, False, True) for n in range(queues)],
+        servers=[server(f"host:{n}:a") for n in range(servers)],
+    )
+    return Sample(NOW, stats, [work(f"j{n}", NOW - n) for n in range(works)])
+
+
+def test_a_frame_shows_counts_queues_servers_and_running_jobs() -> None:
+    lines = [line.rstrip() for line in frame(sample(2, 1, 1), None, "title", 80, None)]
+    assert lines == [
+        "title",
+        "processed 1,000  failed 0  enqueued 0  busy 0  scheduled 0  retries 0  dead 0",
+        "processes 0",
+        "",
+        "QUEUE  SIZE  LATENCY  RUNNING  STATE",
+        "q1        1     1m1s        0",
+        "q0        0                 0",
+        "",
+        "SERVER    UP    BUSY  OF  MEMORY  BEAT  STATE  QUEUES",
+        "host:0:a  2h1m     1   5    2 MB  3s    quiet  q",
+        "",
+        "RUNNING  JID  QUEUE  CLASS  THREAD  SERVER",
+        "0ms      j0   q      Add    t1      host:1:a",
+    ]
+
+
+def test_the_longest_running_job_and_the_fullest_queue_are_first() -> None:
+    lines = frame(sample(9, 0, 9), None, "title", 80, None)
+    assert lines[5].startswith("q8 ")
+    assert next(line for line in lines if " j" in line).split()[:2] == ["8s", "j8"]
+
+
+def test_rates_count_since_the_frame_before() -> None:
+    now, before = sample(0, 0, 0), replace(sample(0, 0, 0), at=NOW - 2)
+    now = replace(now, stats=replace(now.stats, processed=1500, failed=4))
+    assert frame(now, before, "t", 200, None)[1].startswith("processed 1,500 (250/s)  failed 4 (2/s)")
+
+
+def test_counters_that_were_reset_have_no_negative_rate() -> None:
+    before = replace(sample(0, 0, 0), at=NOW - 2)
+    now = replace(sample(0, 0, 0), stats=EMPTY)
+    assert "processed 0 (0/s)" in frame(now, before, "t", 200, None)[1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (132, 50), (20, 5), (1, 1), (80, 3)])
+@pytest.mark.parametrize("things", [(0, 0, 0), (1, 1, 1), (500, 40, 100), (3, 0, 200)])
+def test_a_frame_never_leaves_the_screen(size: tuple[int, int], things: tuple[int, int, int]) -> None:
+    columns, lines = size
+    shown = frame(sample(*things), None, "pyworkers top", columns, lines)
+    assert len(shown) <= lines
+    assert {width(line) for line in shown} == {columns}
+
+
+def test_at_80_by_24_each_section_keeps_room_and_says_what_is_cut() -> None:
+    lines = [line.rstrip() for line in frame(sample(500, 40, 100), None, "t", 80, 24)]
+    assert len(lines) == 24
+    assert sum(line.endswith(" more") for line in lines) == 3
+    assert [line.split()[0] for line in lines if line.isupper()] == ["QUEUE", "SERVER", "RUNNING"]
+
+
+def test_nothing_that_is_shown_steers_the_terminal() -> None:
+    stats = replace(
+        EMPTY, queues=[QueueStats("a\x1b[2J", 1, 0, None, True, False)], servers=[server("\x9bm\n")]
+    )
+    evil = Sample(NOW, stats, [work("\x1b]0;title\x07", NOW)])
+    assert all(line.isprintable() for line in frame(evil, None, "t", 200, None))
