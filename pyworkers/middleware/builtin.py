@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyworkers.app import Worker
 from pyworkers.envelope import Rng
-from pyworkers.errors import UnknownJobError
+from pyworkers.errors import BadMessageError, UnknownJobError
 from pyworkers.handler import Handler
 from pyworkers.message import Message, set_current
 from pyworkers.middleware import CallNext, Middleware, build
@@ -64,4 +64,7 @@ def _run(call: CallNext, message: Message) -> Outcome:
 
 
 def _refuse(message: Message) -> None:
+    if not message.job_class:
+        # No deploy will bring a handler for it.
+        raise BadMessageError(f"a job of the queue {message.queue!r} has no class")
     raise UnknownJobError(f"no handler for the class {message.job_class!r} of the queue {message.queue!r}")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from pyworkers import logs
-from pyworkers.errors import FateChosen, JobTimeout
+from pyworkers.errors import Discard, FateChosen, JobTimeout
 from pyworkers.message import Message
 from pyworkers.middleware import CallNext, Middleware
 from pyworkers.outcome import Fate, Outcome
@@ -59,7 +59,9 @@ def logging_link(last_error: LastError, clock: Callable[[], float] = time.perf_c
 
 def _log(outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:
     fate = outcome.fate.name.lower()
-    if outcome.failed:
+    if error and isinstance(error[1], Discard):
+        log.info("job.discarded", reason=outcome.error_message[:MAX_ERROR_MESSAGE], duration_ms=duration_ms)
+    elif outcome.failed:
         _log_failure(outcome, error, {"outcome": fate, "duration_ms": duration_ms})
     elif outcome.fate is Fate.SNOOZE:
         log.info("job.snoozed", until=outcome.at, duration_ms=duration_ms)

@@ -17,7 +17,7 @@ from pyworkers import envelope, logs, retry, timestamps
 from pyworkers.app import Worker
 from pyworkers.drafts import seconds
 from pyworkers.envelope import Rng
-from pyworkers.errors import BadArgumentError, Discard, FateChosen, Kill, Retry, Snooze
+from pyworkers.errors import BadArgumentError, BadMessageError, Discard, FateChosen, Kill, Retry, Snooze
 from pyworkers.handler import Handler, OnExhausted, RetryIn
 from pyworkers.message import Message
 from pyworkers.middleware import CallNext, Middleware
@@ -100,7 +100,8 @@ def _snoozed(message: Message, at: float) -> Outcome:
 
 
 def _failure(error: BaseException) -> Failure:
-    failure = Failure(retry.error_name(error), _text(error), tuple(_backtrace(error)))
+    fate = Fate.DEAD if isinstance(error, BadMessageError) else None
+    failure = Failure(retry.error_name(error), _text(error), tuple(_backtrace(error)), fate=fate)
     return _choose(failure, error) if isinstance(error, FateChosen) else failure
 
 

@@ -38,6 +38,8 @@ class Losses:
             return Outcome(Fate.DEAD), {"error_class": "BadMessageError", "error": error.message}
         outcome = retry.decide(message, failure, self._policy(message.job_class), self.clock(), self.rng)
         about = {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
+        if failure.crashed:
+            about["crash_count"] = message.crash_count + 1
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
 
     def _policy(self, job_class: str) -> Policy:
@@ -58,8 +60,11 @@ def died(reason: str, rss_kb: int) -> Failure:
     return Failure(WorkerLost.__name__, f"the worker {reason}{_peak(rss_kb)}", crashed=True)
 
 
-def describe(status: int | None, fault: str = "") -> str:
-    """A status of waitpid in words; ``fault`` is why the master killed the worker, if it did."""
+def describe(status: int | None, fault: str = "", oom: Callable[[], bool] = lambda: False) -> str:
+    """A status of waitpid in words; ``fault`` is why the master killed the worker, if it did.
+
+    ``oom`` is asked whether the system may have killed it for want of memory, where nothing else explains it.
+    """
     if status is None:
         return fault or "ended"
     if not os.WIFSIGNALED(status):
@@ -68,7 +73,7 @@ def describe(status: int | None, fault: str = "") -> str:
     if fault and number == signal.SIGKILL:
         return fault
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    hint = ", perhaps for want of memory" if number == signal.SIGKILL else ""
+    hint = ", perhaps for want of memory" if number == signal.SIGKILL and oom() else ""
     return f"was killed by {name}{hint}"
 
 

@@ -17,7 +17,7 @@ from pyworkers.control import AboutWorker, Exited, Spawned
 from pyworkers.frames import SECONDS, Frame, Kind
 from pyworkers.outcome import Fate, Loss, Outcome, Report
 from pyworkers.retry import Failure
-from pyworkers.server import losses
+from pyworkers.server import losses, oom
 from pyworkers.server.losses import Losses
 from pyworkers.server.running import Running
 from pyworkers.server.spawner import Spawner
@@ -244,6 +244,7 @@ class Pool:
 
     def _overrun(self, worker: Worker, delivery: Delivery, seconds: float) -> None:
         delivery.timed_out_s = seconds
+        worker.fault = f"was killed: its job ran longer than {seconds:g} s"
         worker.kill()
 
     def _ended(self, worker: Worker) -> None:
@@ -277,7 +278,7 @@ class Pool:
             self._idle.remove(worker)
         delivery = worker.delivery
         if delivery is not None or worker.state is not State.LEAVING:
-            reason = losses.describe(status, worker.fault)
+            reason = losses.describe(status, worker.fault, oom.may_have_killed)
             log.warning("worker.lost", queue=self._queue, pid=worker.pid, reason=reason, rss_kb=rss_kb)
             if delivery is None and worker.jobs_done == 0:
                 self._back_off()
@@ -286,7 +287,7 @@ class Pool:
             if untouched and delivery.tries < _MAX_TRIES:
                 self._hand_out(delivery)
             else:
-                self._lose(delivery, losses.died(losses.describe(status, worker.fault), rss_kb))
+                self._lose(delivery, losses.died(reason, rss_kb))
         worker.release()
         self._reconcile()
 

@@ -113,7 +113,6 @@ def test_every_dialect_is_read(server: ServerProcess, envelope: bytes) -> None:
         (job("fail", retry=True, retry_for=10, failed_at=1.5), "dead"),
         (job("Unknown"), "retry"),
         (job("Unknown", retry=0), "dead"),
-        (job("choose", "discard"), None),
         (job("choose", "kill"), "dead"),
         (job("choose", "kill", retry=False), "dead"),
         (job("choose", "retry"), "retry"),
@@ -133,6 +132,24 @@ def test_a_failed_job_goes_where_its_envelope_says(
     assert [note[1:] for note in server.ledger() if note[1] == "gone"] == (
         [] if place == "retry" else [["gone", envelope["jid"], server.ledger()[-1][3]]]
     )
+
+
+def test_a_discarded_job_is_no_error(server: ServerProcess) -> None:
+    server.push("mail", job("choose", "discard"))
+    event = server.wait_for_event("job.discarded")
+    assert event["level"] == "info"
+    wait_for(lambda: settled(server), message="settled")
+    assert server.events("job.failed") == []
+    assert [server.zset(name) for name in ("retry", "dead", "schedule")] == [[], [], []]
+
+
+@pytest.mark.parametrize("raw", [b"{}", b'{"class":null,"args":[1],"retry":true}'])
+def test_a_job_without_a_class_is_dead_at_once(server: ServerProcess, raw: bytes) -> None:
+    server.push("mail", raw)
+    event = server.wait_for_event("job.failed", outcome="dead")
+    assert event["error"] == "a job of the queue 'mail' has no class"
+    wait_for(lambda: settled(server), message="settled")
+    assert [len(server.zset(name)) for name in ("retry", "dead")] == [0, 1]
 
 
 def test_a_process_handler_without_retry_keeps_its_failed_job_in_dead(server: ServerProcess) -> None:

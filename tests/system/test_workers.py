@@ -242,6 +242,8 @@ def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
         assert (envelope["error_class"], envelope["retry_count"]) == ("JobTimeout", 0)
         assert "crash_count" not in envelope
         assert {event["jid"] for event in server.events("job.timeout")} == {"l", "b"}
+        [lost] = server.events("worker.lost")
+        assert lost["reason"] == "was killed: its job ran longer than 0.5 s"
 
 
 @pytest.mark.fault("W7")

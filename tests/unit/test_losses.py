@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyworkers.outcome import Fate
 from pyworkers.retry import Failure
-from pyworkers.server import losses
+from pyworkers.server import losses, oom
 from pyworkers.server.losses import Losses
 
 NOW = 1_000_000.0
@@ -86,6 +87,7 @@ def test_a_crash_is_counted_apart_from_the_retries_and_runs_again_soon() -> None
         "jid": "j1",
         "job_class": "send",
         "attempt": 1,
+        "crash_count": 1,
         "error_class": "WorkerLost",
         "error": "the worker x; its peak memory was 2 MB",
     }
@@ -116,7 +118,7 @@ def test_bytes_that_are_no_job_are_kept_as_they_are() -> None:
         (signal.SIGSEGV, "", "was killed by SIGSEGV"),
         (signal.SIGABRT | 0x80, "", "was killed by SIGABRT"),
         (signal.SIGRTMIN + 3, "", f"was killed by signal {signal.SIGRTMIN + 3}"),
-        (signal.SIGKILL, "", "was killed by SIGKILL, perhaps for want of memory"),
+        (signal.SIGKILL, "", "was killed by SIGKILL"),
         # Our own kill is explained by its reason; another end is not.
         (signal.SIGKILL, "closed its pipe", "closed its pipe"),
         (signal.SIGSEGV, "closed its pipe", "was killed by SIGSEGV"),
@@ -125,3 +127,26 @@ def test_bytes_that_are_no_job_are_kept_as_they_are() -> None:
 )
 def test_a_wait_status_in_words(status: int | None, fault: str, words: str) -> None:
     assert losses.describe(status, fault) == words
+
+
+@pytest.mark.parametrize(
+    ("status", "fault", "hint"),
+    [(signal.SIGKILL, "", True), (signal.SIGKILL, "ran too long", False), (signal.SIGSEGV, "", False)],
+)
+def test_memory_is_named_only_where_the_system_may_have_been_short_of_it(
+    status: int, fault: str, hint: bool
+) -> None:
+    assert ("want of memory" in losses.describe(status, fault, lambda: True)) is hint
+    assert "want of memory" not in losses.describe(status, fault, lambda: False)
+
+
+def test_the_kernels_count_of_its_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "vmstat"
+    monkeypatch.setattr(oom, "_VMSTAT", path)
+    monkeypatch.setattr(oom, "_AT_START", 3)
+    assert oom.kills() is None
+    assert oom.may_have_killed()
+    path.write_text("nr_free_pages 1\noom_kill 3\n")
+    assert not oom.may_have_killed()
+    path.write_text("nr_free_pages 1\noom_kill 4\n")
+    assert oom.may_have_killed()

@@ -159,6 +159,14 @@ def test_an_unknown_class_is_retried_through_the_global_links() -> None:
     assert notes == ["global in"]
 
 
+@pytest.mark.parametrize("raw", [b"{}", b'{"args":[1]}', b'{"class":null,"retry":true}', b'{"class":""}'])
+def test_a_job_without_a_class_is_dead_at_once(raw: bytes) -> None:
+    job = Message.parse(raw, "default", lambda: "j1")
+    outcome = chain(Worker(), job.job_class)(job)
+    assert (outcome.fate, outcome.error_class) == (Fate.DEAD, "BadMessageError")
+    assert json.loads(outcome.payload)["error_message"] == "a job of the queue 'default' has no class"
+
+
 # --- retry ------------------------------------------------------------------------------------------------
 
 
@@ -415,7 +423,7 @@ def test_the_hooks_of_a_job_that_was_lost_with_its_worker() -> None:
         (ValueError("bad"), False, "job.failed", "error", {"outcome": "discard"}),
         (JobTimeout("long"), 5, "job.timeout", "warning", {"outcome": "retry", "error": "long"}),
         (Kill("no"), 5, "job.failed", "error", {"outcome": "dead", "error_class": "Kill"}),
-        (Discard("no"), 5, "job.failed", "error", {"outcome": "discard", "error_class": "Discard"}),
+        (Discard("no"), 5, "job.discarded", "info", {"reason": "no"}),
     ],
 )
 def test_one_line_per_job(
