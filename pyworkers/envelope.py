@@ -7,6 +7,7 @@ number of 40 digits, ``1.50`` or a field of a later Sidekiq leaves as it came (p
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -25,6 +26,12 @@ _ENCODER = simplejson.JSONEncoder(
 )
 _DECODER = simplejson.JSONDecoder()
 _WHITESPACE = " \t\n\r"
+# A member as most are, found in a fifth of the time that the decoder takes: a name without escapes, and
+# perhaps a text without them, a number or a word. Anything else is left to the decoder.
+_PLAIN_MEMBER = re.compile(
+    r'"([^"\\\x00-\x1f]*)":'
+    r'(?:("[^"\\\x00-\x1f]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?=[,}]))?'
+)
 
 # Redis stores 512 MiB at most; a job of this size is a mistake long before.
 MAX_BYTES = 128 * 1024 * 1024
@@ -90,37 +97,63 @@ def _text(raw: bytes) -> str:
         raise BadMessageError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
 
+class Members:
+    """The top-level members of a stored object, each as its source text; of equal names the last one."""
+
+    def __init__(self, raw: bytes) -> None:
+        """Raises BadMessageError if ``raw`` is no object."""
+        self._texts: dict[str, str] = {}
+        text = _text(raw)
+        try:
+            position = _skip(text, _expect(text, _skip(text, 0), "{"))
+            while text[position] != "}":
+                name, member, end = _member(text, position)
+                self._texts[name] = member
+                position = _skip(text, end)
+                if text[position] == ",":
+                    position = _skip(text, position + 1)
+            if rest := text[position + 1 :].strip(_WHITESPACE):
+                raise ValueError(f"{rest[:20]!r} behind its end")
+        except (ValueError, IndexError, RecursionError) as error:
+            raise BadMessageError(f"not a JSON object: {error}") from error
+
+    def get(self, name: str) -> Any:
+        """The value of a member; None if there is none."""
+        text = self._texts.get(name)
+        return None if text is None else _DECODER.decode(f"{{{text}}}")[name]
+
+    def splice(self, changes: Mapping[str, Any], remove: Iterable[str] = ()) -> bytes:
+        """The object with members set or removed; all other text stays as it was, byte for byte.
+
+        Changed members keep their place, new ones go to the end.
+        """
+        texts = self._texts.copy()
+        for name in remove:
+            texts.pop(name, None)
+        for name, value in changes.items():
+            texts[name] = f"{encode(name)}:{encode(value)}"
+        # A lone surrogate can only stand in a string, where the backslash form is its JSON escape, too.
+        return ("{" + ",".join(texts.values()) + "}").encode(errors="backslashreplace")
+
+
 def splice(raw: bytes, changes: Mapping[str, Any], remove: Iterable[str] = ()) -> bytes:
-    """The stored object with fields set or removed; all other text stays as it was, byte for byte.
-
-    Changed fields keep their place, new ones go to the end. Raises BadMessageError if raw is no object.
-    """
-    members = _members(_text(raw))
-    for key in remove:
-        members.pop(key, None)
-    for key, value in changes.items():
-        members[key] = f"{encode(key)}:{encode(value)}"
-    # A lone surrogate can only stand in a string, where the backslash form is its JSON escape, too.
-    return ("{" + ",".join(members.values()) + "}").encode(errors="backslashreplace")
+    """As ``Members.splice``. Raises BadMessageError if ``raw`` is no object."""
+    return Members(raw).splice(changes, remove)
 
 
-def _members(text: str) -> dict[str, str]:
-    """The top-level members of an object, each as its source text; of equal keys the last one."""
-    members: dict[str, str] = {}
-    try:
-        position = _skip(text, _expect(text, _skip(text, 0), "{"))
-        while text[position] != "}":
-            _expect(text, position, '"')
-            key, key_end = _DECODER.raw_decode(text, position)
-            value_start = _skip(text, _expect(text, _skip(text, key_end), ":"))
-            _, value_end = _DECODER.raw_decode(text, value_start)
-            members[key] = f"{text[position:key_end]}:{text[value_start:value_end]}"
-            position = _skip(text, value_end)
-            if text[position] == ",":
-                position = _skip(text, position + 1)
-    except (ValueError, IndexError, RecursionError) as error:
-        raise BadMessageError(f"not a JSON object: {error}") from error
-    return members
+def _member(text: str, position: int) -> tuple[str, str, int]:
+    """The member that begins here: its name, its text without blanks around the colon, and where it ends."""
+    plain = _PLAIN_MEMBER.match(text, position)
+    if plain is not None and plain[2] is not None:
+        return plain[1], plain[0], plain.end()
+    if plain is not None:
+        key, key_end = plain[1], plain.end() - 1
+    else:
+        _expect(text, position, '"')
+        key, key_end = _DECODER.raw_decode(text, position)
+    value_start = _skip(text, _expect(text, _skip(text, key_end), ":"))
+    _, end = _DECODER.raw_decode(text, value_start)
+    return key, f"{text[position:key_end]}:{text[value_start:end]}", end
 
 
 def _skip(text: str, position: int) -> int:

@@ -38,6 +38,7 @@ from pyworkers.store.connection import connect_async
 from pyworkers.store.cron import CronStore
 from pyworkers.store.inspection import inspect
 from pyworkers.store.presence import PresenceStore
+from pyworkers.store.schedule import ScheduleStore
 from pyworkers.store.store import Store
 
 # How often in-progress lists are compared with what the workers have: cheap, and a stray waits for two looks.
@@ -119,7 +120,11 @@ class Master:
         self._store = Store(connect_async(redis), Keys(redis.namespace), self._identity)
         scheduler, retry = self._config.scheduler, self._config.retry
         self._scheduler = Scheduler(
-            self._store, self._weathers.of("scheduler"), scheduler.poll_interval, retry.drain_goretry
+            ScheduleStore(self._store.redis, self._store.keys),
+            lambda: self._identity,
+            self._weathers,
+            scheduler.poll_interval,
+            retry.drain_goretry,
         )
         self._recovery = Recovery(self._store, self._weathers.of("recovery"), self._config.server.lease)
         cron_store = CronStore(self._store.redis, self._store.keys)

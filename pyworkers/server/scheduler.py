@@ -1,8 +1,8 @@
 """Scheduler: moves due jobs from ``schedule`` and ``retry`` into their queues.
 
-Runs in the master's event loop, in every master. Between polls it sleeps until the next score that it has
-seen, so that a job is moved within milliseconds of its time; of several schedulers, the script lets one move
-each job.
+Runs in the master's event loop, in every master. Producers announce nothing, so the masters take turns in
+looking at the first score of each set; one that has seen a score sleeps until then, and moves the job within
+milliseconds of its time. Of those that wake up together one has the turn, and moves all that is due.
 """
 
 from __future__ import annotations
@@ -10,47 +10,57 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from pyworkers import envelope, logs
-from pyworkers.errors import BadMessageError, PyworkersError
+from pyworkers.errors import BadMessageError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
 from pyworkers.keys import Keys, check_queue_name
-from pyworkers.server.weather import Weather
-from pyworkers.store.store import Promotion, Store
+from pyworkers.server.weather import Weathers
+from pyworkers.store.schedule import PUT_OFF_S, Promoted, Promotion, ScheduleStore
 
-# Enough to amortise the round trip, little enough to let exchanges in between.
+# Enough to amortise the round trip; Redis does nothing else for 1 ms, this master for 4 ms.
 BATCH = 200
-# Redis scores and timers agree to the microsecond; waking a little late saves an empty poll.
+# Redis scores and timers agree to the microsecond; waking a little late saves an empty look.
 _SLACK_S = 0.001
 
 log = logs.get_logger()
 
 
 class Scheduler:
-    """``crew`` is this master's place among the masters and their number; the heartbeat keeps it."""
+    """``identity`` names this master to its peers; ``expect`` and ``crew`` say what it need not ask for."""
 
-    def __init__(self, store: Store, weather: Weather, poll_interval_s: float, drain_goretry: bool) -> None:
+    def __init__(
+        self,
+        store: ScheduleStore,
+        identity: Callable[[], str],
+        weathers: Weathers,
+        poll_interval_s: float,
+        drain_goretry: bool,
+    ) -> None:
         keys = store.keys
         self._store = store
-        self._weather = weather
+        self._identity = identity
+        self._weather = weathers.of("scheduler")
         self._interval_s = poll_interval_s
         self._zsets = [keys.retry, keys.schedule, *([keys.goretry] if drain_goretry else [])]
+        self._weather_of = {zset: weathers.of(f"scheduler {zset}") for zset in self._zsets}
         self._nudge = asyncio.Event()
-        self._next = 0.0
-        self.crew = (0, 1)
+        self._crew = (0, 1)
+        self._next = self._poll = 0.0
 
-    async def run(self) -> None:
-        """Poll until cancelled."""
-        while True:
-            try:
-                self._next = await self._promote_all()
-                self._weather.up()
-            except PyworkersError as error:
-                self._next = math.inf
-                await asyncio.sleep(self._weather.down(error))
-                continue
-            await self._sleep()
+    @property
+    def crew(self) -> tuple[int, int]:
+        """This master's place among the masters, from 0, and their number; the heartbeat keeps it."""
+        return self._crew
+
+    @crew.setter
+    def crew(self, crew: tuple[int, int]) -> None:
+        if crew != self._crew:
+            self._crew = crew
+            self._poll = min(self._poll, next_poll(time.time(), self._interval_s, *crew))
+            self._nudge.set()
 
     def expect(self, at: float) -> None:
         """A job was put away until ``at``: do not oversleep."""
@@ -58,65 +68,119 @@ class Scheduler:
             self._next = at
             self._nudge.set()
 
+    async def run(self) -> None:
+        """Look, and sleep until there is something to do, until cancelled."""
+        while True:
+            try:
+                self._next = math.inf
+                self.expect(await self.look())
+            except PyworkersError as error:
+                await asyncio.sleep(self._weather.down(error))
+            else:
+                self._weather.up()
+                await self._sleep()
+
     async def _sleep(self) -> None:
-        now = time.time()
-        poll = next_poll(now, self._interval_s, *self.crew)
-        while (remaining := min(self._next, poll) + _SLACK_S - time.time()) > 0:
+        self._poll = next_poll(time.time(), self._interval_s, *self._crew)
+        while (remaining := min(self._next, self._poll) + _SLACK_S - time.time()) > 0:
             self._nudge.clear()
             try:
                 await asyncio.wait_for(self._nudge.wait(), remaining)
             except TimeoutError:
                 return
 
-    async def _promote_all(self) -> float:
-        """Move everything that is due; returns the next score, or infinity."""
-        upcoming = math.inf
-        for zset in self._zsets:
-            while await self._promote_some(zset) == BATCH:
-                pass
-            first = await self._store.next_due(zset)
-            upcoming = min(upcoming, math.inf if first is None else first)
-        return upcoming
+    async def look(self) -> float:
+        """Move everything that is due; returns when there will be more, as far as one can see.
 
-    async def _promote_some(self, zset: str) -> int:
+        Raises RedisUnavailableError. A set that Redis refuses to work on does not stop the others.
+        """
+        scores = {zset: await self._first_score(zset) for zset in self._zsets}
         now = time.time()
-        members = await self._store.due(zset, now, BATCH)
-        if members:
-            hit("mid_promote")
-            await self._store.promote(zset, promotions([m for m, _ in members], now, self._store.keys), now)
-        return len(members)
+        drains = [self._drain(zset) for zset, score in scores.items() if score <= now]
+        found = await asyncio.gather(*drains, return_exceptions=True)
+        for error in found:
+            if isinstance(error, BaseException):
+                raise error
+        later = [score for score in scores.values() if score > now]
+        return min([*later, *(wake_at for wake_at in found if isinstance(wake_at, float))], default=math.inf)
+
+    async def _first_score(self, zset: str) -> float:
+        try:
+            score = await self._store.first_score(zset)
+        except StoreError as error:
+            return self._refused(zset, error)
+        if score is None or score > time.time():
+            self._weather_of[zset].up()
+        return math.inf if score is None else score
+
+    async def _drain(self, zset: str) -> float:
+        """Move what is due in one set, batch by batch; other work gets its turn in between."""
+        batch: list[Promotion] = []
+        try:
+            while True:
+                now = time.time()
+                found = await self._store.promote(zset, batch, now, self._identity(), BATCH)
+                for queue in found.broken:
+                    log.error("queue.broken", queue=queue, hint="its key is no list", put_off_s=PUT_OFF_S)
+                if not found.due:
+                    self._weather_of[zset].up()
+                    return _wake_at(found, now)
+                batch = promotions(found.due, now, self._store.keys)
+                hit("mid_promote")
+        except StoreError as error:
+            return self._refused(zset, error)
+
+    def _refused(self, zset: str, error: StoreError) -> float:
+        """Redis will say the same again: leave the set alone until the next poll."""
+        self._weather_of[zset].down(error)
+        return math.inf
+
+
+def _wake_at(found: Promoted, now: float) -> float:
+    """When the next member is due, or a peer that moves them may have died of it."""
+    upcoming = math.inf if found.upcoming is None else found.upcoming
+    return min(upcoming, now + found.others_s) if found.others_s else upcoming
 
 
 def next_poll(now: float, interval_s: float, rank: int, masters: int) -> float:
-    """When to poll next. The masters take turns, so that together they poll once in an interval."""
-    cycle = interval_s * masters
-    phase = interval_s * rank
+    """When to poll next. The masters take turns, so that together they poll twice in an interval.
+
+    Once would do, but then every poll of one that has died would be missing until its lease is over.
+    """
+    cycle = interval_s * max(1.0, masters / 2)
+    phase = cycle * rank / masters
     return (math.floor((now - phase) / cycle) + 1) * cycle + phase
 
 
 def promotions(members: Sequence[bytes], now: float, keys: Keys) -> list[Promotion]:
     """What becomes of due members: into their queue, freshly stamped; what is no job is buried."""
-    return [_promotion(member, now, keys) for member in members]
+    return [_promotion(member, now, keys.namespace) for member in members]
 
 
-def _promotion(member: bytes, now: float, keys: Keys) -> Promotion:
+def _promotion(member: bytes, now: float, namespace: str) -> Promotion:
     try:
-        queue = _queue_of(envelope.decode(member), keys.namespace)
-        changes = {"queue": queue, "enqueued_at": now}
-        return Promotion(member, envelope.splice(member, changes, remove=("at",)), queue)
-    except BadMessageError as error:
-        log.error("job.failed", outcome="dead", error_class="BadMessageError", error=error.message)
+        members = envelope.Members(member)
+        named = members.get("queue")
+        queue = _queue_called(named, namespace) if isinstance(named, str) else _queue_instead_of(named)
+        changes: dict[str, object] = {"enqueued_at": now}
+        if queue != named:
+            changes["queue"] = queue
+        return Promotion(member, members.splice(changes, remove=("at",)), queue)
+    except (BadMessageError, ValueError) as error:
+        log.error("job.failed", outcome="dead", error_class="BadMessageError", error=str(error))
         return Promotion(member)
 
 
-def _queue_of(data: dict[str, object], namespace: str) -> str:
-    """go-workers writes the queue with its namespace; a job without one goes where Sidekiq puts it."""
-    queue = data.get("queue")
-    if queue is None:
-        return "default"
-    name = queue.removeprefix(namespace) if isinstance(queue, str) else queue
-    try:
-        check_queue_name(name)
-    except ValueError as error:
-        raise BadMessageError(str(error)) from error
-    return str(name)
+@lru_cache(maxsize=1024)
+def _queue_called(name: str, namespace: str) -> str:
+    """go-workers writes the queue with its namespace. Raises ValueError for what cannot be a queue."""
+    queue = name.removeprefix(namespace)
+    check_queue_name(queue)
+    return queue
+
+
+def _queue_instead_of(named: object) -> str:
+    """A job without a queue goes where Sidekiq puts it. Raises ValueError for what is no name."""
+    if named is not None:
+        check_queue_name(named)
+    return "default"

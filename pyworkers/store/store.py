@@ -57,15 +57,6 @@ class LeaseLostError(Exception):
     """The in-progress lists of this incarnation were recovered by a peer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Promotion:
-    """One due member: where it goes, and as what. ``queue`` None buries the member as it is."""
-
-    member: bytes
-    payload: bytes = b""
-    queue: str | None = None
-
-
 class QueueStore:
     """The operations of one incarnation on the jobs of queues: single commands, over one connection."""
 
@@ -179,33 +170,6 @@ class Store(QueueStore):
         for queue in queues:
             names += (keys.inprogress(queue, identity), keys.queue(queue))
         return int(await self._run("recover", names, [identity, TOMBSTONE_TTL_S, most, *queues]))
-
-    async def due(self, zset: str, now: float, most: int) -> list[tuple[bytes, float]]:
-        """The earliest members of a sorted set whose score is not in the future, with their scores."""
-        with errors_translated():
-            flat = await self.redis.execute_command(
-                "ZRANGEBYSCORE", zset, "-inf", repr(now), "WITHSCORES", "LIMIT", 0, most
-            )
-        return [(member, float(score)) for member, score in _pairs(flat)]
-
-    async def next_due(self, zset: str) -> float | None:
-        """The lowest score of a sorted set, in epoch seconds."""
-        with errors_translated():
-            first = await self.redis.execute_command("ZRANGE", zset, 0, 0, "WITHSCORES")
-        return float(first[1]) if first else None
-
-    async def promote(self, zset: str, promotions: Sequence[Promotion], now: float) -> int:
-        """Move members of a sorted set into their queues. Returns how many this call moved."""
-        names = [zset, self.keys.dead, self.keys.queues]
-        places: dict[str, int] = {}
-        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS]
-        for promotion in promotions:
-            place = 0
-            if promotion.queue is not None:
-                place = places.setdefault(promotion.queue, len(names) + len(places) + 1)
-            args += (promotion.member, promotion.payload, place, promotion.queue or "")
-        names += (self.keys.queue(name) for name in places)
-        return int(await self._run("promote", names, args))
 
     async def count(self, counters: Mapping[str, int], day: str) -> None:
         """Add to ``stat:*``; ``day`` is ``YYYY-MM-DD`` in UTC."""

@@ -19,7 +19,8 @@ from pyworkers.config import RedisConfig
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Outcome
 from pyworkers.store.connection import connect_async
-from pyworkers.store.store import LeaseLostError, Promotion, Store
+from pyworkers.store.schedule import Promotion, ScheduleStore
+from pyworkers.store.store import LeaseLostError, Store
 
 QUEUES = ["a", "b"]
 OWNERS = ["host:1:aaa", "host:2:bbb"]
@@ -141,12 +142,12 @@ class StoreModel(RuleBasedStateMachine):
     )
     def promote(self, zset: str, queue: str, most: int, twice: bool) -> None:
         key = getattr(self.keys, zset)
-        store = self.stores[OWNERS[0]]
-        members = [member for member, _ in self.do(store.due(key, 100.0, most))]
+        store, owner = ScheduleStore(self.redis, self.keys), OWNERS[0]
+        members = self.do(store.promote(key, [], 100.0, owner, most)).due
         promotions = [Promotion(member, member, queue) for member in members]
-        assert self.do(store.promote(key, promotions, 100.0)) == len(members)
+        assert self.do(store.promote(key, promotions, 100.0, owner)).moved == len(members)
         if twice:
-            assert self.do(store.promote(key, promotions, 100.0)) == 0
+            assert self.do(store.promote(key, promotions, 100.0, owner)).moved == 0
         for member in members:
             self.fates[zset].remove(member)
             self.queues[queue].append(member)

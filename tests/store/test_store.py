@@ -14,7 +14,7 @@ from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.keys import Keys
 from pyworkers.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.connection import connect_async
-from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Promotion, Store
+from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Store
 from pyworkers.store.waiter import Waiter
 
 NOW = 1_795_225_197.5
@@ -251,34 +251,6 @@ def test_giving_back_restores_the_order(run: Run) -> None:
         assert await store.give_back("q", batch=2) == 5
         assert await bench.waiting("q") == jobs
         assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
-
-    run(body)
-
-
-def test_due_jobs_are_promoted_once_by_several_schedulers(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        members = {f'{{"n":{n}}}': NOW - 100 + n for n in range(50)}
-        await bench.redis.zadd(bench.keys.schedule, members | {"later": NOW + 1})
-        stores = [bench.store(f"host:{n}:x") for n in range(5)]
-        due = await stores[0].due(bench.keys.schedule, NOW, 1000)
-        assert [member for member, _ in due] == [name.encode() for name in members]
-        promotions = [Promotion(member, member + b"!", "q") for member, _ in due]
-        moved = await asyncio.gather(*(s.promote(bench.keys.schedule, promotions, NOW) for s in stores))
-        assert sum(moved) == 50
-        assert await bench.waiting("q") == [member + b"!" for member, _ in due]
-        assert await stores[0].next_due(bench.keys.schedule) == NOW + 1
-        assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
-
-    run(body)
-
-
-def test_a_member_without_a_queue_is_buried_as_it_is(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.redis.zadd(bench.keys.retry, {"not json": 1})
-        await store.promote(bench.keys.retry, [Promotion(b"not json")], NOW)
-        assert await bench.members(bench.keys.dead) == [(b"not json", NOW)]
-        assert await bench.members(bench.keys.retry) == []
 
     run(body)
 

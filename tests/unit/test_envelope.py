@@ -112,6 +112,8 @@ def test_decode_reads_what_other_producers_write() -> None:
         (b'{"a":1.50,"b":2}', {"b": 3}, (), b'{"a":1.50,"b":3}'),
         (b'{"a":1e3}', {"b": "x"}, (), b'{"a":1e3,"b":"x"}'),
         (b'{ "a" : [ 1 , 2 ] , "at":1 }', {}, ("at",), b'{"a":[ 1 , 2 ]}'),
+        (b'{"a": 1, "b": [1, 2], "c" :"d"}', {}, (), b'{"a":1,"b":[1, 2],"c":"d"}'),
+        (b'{"a":1 ,"b":true\n,"c":null\t}', {}, ("b",), b'{"a":1,"c":null}'),
         (b'{"a":1}', {}, ("missing",), b'{"a":1}'),
         (b'{"a":1,"a":2}', {}, (), b'{"a":2}'),
         (b"{}", {"a": None}, (), b'{"a":null}'),
@@ -142,7 +144,22 @@ def test_splice_keeps_every_other_member_byte_for_byte(
     assert envelope.decode(result) == expected
 
 
-@pytest.mark.parametrize("raw", [b"", b"[]", b"{", b'{"a"', b'{"a":}', b'{"a" 1}', b"{1:2}", b"\xff"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"a"',
+        b'{"a":}',
+        b'{"a" 1}',
+        b'{"a":01}',
+        b'{"a":tru}',
+        b'{"a":1}}',
+        b"{1:2}",
+        b"\xff",
+    ],
+)
 def test_splice_refuses_what_is_no_object(raw: bytes) -> None:
     with pytest.raises(BadMessageError):
         envelope.splice(raw, {"x": 1})

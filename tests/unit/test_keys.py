@@ -25,6 +25,7 @@ def test_what_pyworkers_adds_is_named_after_it() -> None:
     found = [keys.owners, keys.lease("id"), keys.tombstone("id"), keys.cron_slot("sweep", 60)]
     assert all(key.startswith("app:pyworkers:") for key in found)
     assert len(set(found)) == 4
+    assert keys.turn(keys.schedule) == "app:pyworkers:turn:schedule"
     assert keys.cron_slot("sweep", 60) != keys.cron_slot("sweep", 120)
 
 

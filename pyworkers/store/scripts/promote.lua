@@ -1,22 +1,77 @@
--- Move due jobs from a sorted set into their queues; of several schedulers, the one whose ZREM takes the
--- member moves it.
+-- Move due jobs from a sorted set into their queues, and hand out those to move next. A member is moved if it
+-- still has a score, which is the receipt: Sidekiq's pollers take theirs away. Of several masters, one has the
+-- turn to read what is due; the others would read the same members.
 --
--- KEYS 1 sorted set  2 dead  3 queues  4… queues' lists
--- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead
---      then for each member: member, payload, index of its queue in KEYS (0: bury the member), queue's name
--- Returns the number moved.
+-- Nothing is removed before it stands where it belongs, because an error does not undo what a script did.
+--
+-- KEYS 1 sorted set  2 turn  3 dead  4 queues  5… the list of each queue below
+-- ARGV 1 now  2 identity  3 life of a turn in ms  4 members wanted  5 score for members of broken queues
+--      6 oldest score kept in dead  7 members kept in dead
+--      then for each queue: its name ('': bury the members), their number, members, payloads
+-- Returns {number moved, names of queues whose keys are no lists, next score above now or '', for how many ms
+-- it is another master's turn, due members}.
 
-local moved = 0
-for i = 4, #ARGV, 4 do
-  local member, payload, index, name = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]
-  if redis.call('ZREM', KEYS[1], member) == 1 then
-    moved = moved + 1
-    if index == 0 then
-      bury(KEYS[2], ARGV[1], ARGV[2], ARGV[3], member)
-    else
-      redis.call('SADD', KEYS[3], name)
-      redis.call('LPUSH', KEYS[index], payload)
+local zset, now = KEYS[1], ARGV[1]
+local moved, broken = 0, {}
+
+-- The places in ARGV, from first to last, of members that still have a score.
+local function present(first, last)
+  local places = {}
+  for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ARGV, first, last))) do
+    if score then
+      places[#places + 1] = first + i - 1
     end
   end
+  return places
 end
-return moved
+
+local function at(places, offset)
+  local found = {}
+  for i, place in ipairs(places) do
+    found[i] = ARGV[place + offset]
+  end
+  return found
+end
+
+local position, list = 8, 5
+while ARGV[position] do
+  local name, count = ARGV[position], tonumber(ARGV[position + 1])
+  local places = present(position + 2, position + 1 + count)
+  local members = at(places, 0)
+  if name == '' then
+    for _, member in ipairs(members) do
+      bury(KEYS[3], now, ARGV[6], ARGV[7], member)
+      moved = moved + redis.call('ZREM', zset, member)
+    end
+  else
+    local kind = redis.call('TYPE', KEYS[list]).ok
+    if kind ~= 'list' and kind ~= 'none' then
+      broken[#broken + 1] = name
+      for _, member in ipairs(members) do
+        redis.call('ZADD', zset, 'XX', ARGV[5], member)
+      end
+    elseif #members > 0 then
+      redis.call('SADD', KEYS[4], name)
+      redis.call('LPUSH', KEYS[list], unpack(at(places, count)))
+      moved = moved + redis.call('ZREM', zset, unpack(members))
+    end
+    list = list + 1
+  end
+  position = position + 2 + 2 * count
+end
+
+local due, others_ms = {}, 0
+local holder = redis.call('GET', KEYS[2])
+if holder and holder ~= ARGV[2] then
+  others_ms = math.max(redis.call('PTTL', KEYS[2]), 0)
+end
+if others_ms == 0 and tonumber(ARGV[4]) > 0 then
+  due = redis.call('ZRANGEBYSCORE', zset, '-inf', now, 'LIMIT', 0, ARGV[4])
+  if #due > 0 then
+    redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+  elseif holder then
+    redis.call('DEL', KEYS[2])
+  end
+end
+local upcoming = redis.call('ZRANGEBYSCORE', zset, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+return {moved, broken, upcoming[2] or '', others_ms, due}
