@@ -47,8 +47,10 @@ module Calls
   end
 end
 
-$stdout.sync = true
-Sidekiq.logger = Logger.new($stderr)
+# Sidekiq logs to standard output, which carries the answers.
+answers = $stdout.dup
+$stdout.reopen($stderr)
+answers.sync = true
 $stdin.each_line do |line|
   request = JSON.parse(line)
   answer =
@@ -57,5 +59,5 @@ $stdin.each_line do |line|
     rescue => e
       JSON.generate(error: "#{e.class}: #{e.message}".scrub)
     end
-  puts answer
+  answers.puts(answer)
 end

@@ -15,6 +15,6 @@ end
 Sidekiq::Scheduled::Poller.prepend(Module.new { def initial_wait = nil })
 
 Sidekiq.configure_server do |config|
-  config.options[:poll_interval_average] = 0.2
+  (config.respond_to?(:options) ? config.options : config)[:poll_interval_average] = 0.2
   config.server_middleware { |chain| chain.add Ledger }
 end
