@@ -170,9 +170,11 @@ def working(command: Sequence[str | Path], folder: Path, **environment: str) -> 
             process.kill()
 
 
-def sidekiq(folder: Path, url: str, *queues: str) -> contextlib.AbstractContextManager[WorkingPeer]:
+def sidekiq(
+    folder: Path, url: str, *queues: str, jobs: Path = RUBY
+) -> contextlib.AbstractContextManager[WorkingPeer]:
     """A real ``sidekiq`` with two threads."""
-    command = ["/usr/bin/env", "sidekiq", "-r", RUBY / "worker.rb", "-c", "2", "-t", "5", "-e", "production"]
+    command = ["/usr/bin/env", "sidekiq", "-r", jobs / "worker.rb", "-c", "2", "-t", "5", "-e", "production"]
     for queue in queues:
         command += ["-q", queue]
     return working(command, folder, REDIS_URL=url)
