@@ -224,6 +224,10 @@ class Worker(Producer):
             raise UnknownJobError(f"no handler for the class {job_class!r} of the queue {queue!r}")
         return handler
 
+    def handler_names(self) -> list[str]:
+        """The names of all handlers: what an outcome says, counted from 1, of the one that ran the job."""
+        return [handler.name for handler in (*self._jobs.values(), *self._processes.values())]
+
     def manifest(self) -> dict[str, Any]:
         """What the application declares, as JSON values, for the master."""
         has_hook = bool(self._hooks["on_exhausted"])
@@ -231,6 +235,7 @@ class Worker(Producer):
         return {
             "queues": self._queues(has_hook),
             "jobs": jobs,
+            "handlers": self.handler_names(),
             "cron": [asdict(entry) for entry in self.cron_entries],
             "hooks": {kind: len(functions) for kind, functions in self._hooks.items()},
         }

@@ -46,6 +46,7 @@ class Handler:
     def manifest(self, has_global_hook: bool) -> dict[str, Any]:
         """What the master, which has no user code, must know."""
         return {
+            "name": self.name,
             "retry": self.policy.retry,
             "dead": self.policy.dead,
             "timeout": self.timeout,

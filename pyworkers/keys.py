@@ -136,6 +136,14 @@ class Keys:
         """LIST of the jobs of one queue that one server incarnation has taken (go-workers' shape)."""
         return self._key(f"queue:{name}:{identity}{INPROGRESS_SUFFIX}")
 
+    def executions(self, moment: str) -> str:
+        """HASH of Sidekiq's execution metrics of a minute or ten: ``Class|p``, ``Class|f``, ``Class|ms``."""
+        return self._key(f"j|{moment}")
+
+    def histogram(self, name: str) -> str:
+        """BITFIELD of 26 numbers: how many jobs of a class took how long, in one minute."""
+        return self._key(name)
+
     def stat(self, name: str, day: str = "") -> str:
         """STRING counter, ``name`` is ``processed`` or ``failed``; ``day`` is ``YYYY-MM-DD`` in UTC."""
         return self._key(f"stat:{name}:{day}" if day else f"stat:{name}")

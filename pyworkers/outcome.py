@@ -7,10 +7,11 @@ an outcome; the removal from the in-progress list and its consequence happen tog
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-_REPORT = struct.Struct("!BBdI")
+_REPORT = struct.Struct("!BBdIH")
 _FAILED, _CRASHED, _RETIRING = 1, 2, 4
 _MAX_ELAPSED_MS = 0xFFFF_FFFF
 
@@ -61,23 +62,31 @@ class Report:
     elapsed_ms: int = 0
     retiring: bool = False
     """The worker takes no further job."""
+    job_class: str = ""
+    """The name of the handler that ran the job; empty if it has none. Never a name out of a payload."""
 
-    def pack(self) -> bytes:
-        """The report as the payload of an OUTCOME frame."""
+    def pack(self, handler: int = 0) -> bytes:
+        """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""
         outcome = self.outcome
         flags = outcome.failed * _FAILED | outcome.crashed * _CRASHED | self.retiring * _RETIRING
         elapsed_ms = min(self.elapsed_ms, _MAX_ELAPSED_MS)
-        return _REPORT.pack(outcome.fate, flags, outcome.at, elapsed_ms) + outcome.payload
+        return _REPORT.pack(outcome.fate, flags, outcome.at, elapsed_ms, handler) + outcome.payload
 
     @classmethod
-    def unpack(cls, data: bytes) -> Report:
-        """The inverse of ``pack``; error class and message stay behind, they were logged by the worker."""
-        fate, flags, at, elapsed_ms = _REPORT.unpack_from(data)
+    def unpack(cls, data: bytes, handlers: Sequence[str] = ("",)) -> Report:
+        """The inverse of ``pack``; error class and message stay behind, they were logged by the worker.
+
+        ``handlers`` are the names by number; raises ValueError for a number without one.
+        """
+        fate, flags, at, elapsed_ms, handler = _REPORT.unpack_from(data)
+        if handler >= len(handlers):
+            raise ValueError(f"there is no handler {handler}")
+        job_class = handlers[handler]
         if fate == Fate.DONE and not flags:
-            return cls(DONE, elapsed_ms)
+            return cls(DONE, elapsed_ms, False, job_class)
         payload = data[_REPORT.size :]
         outcome = Outcome(Fate(fate), at, payload, bool(flags & _FAILED), bool(flags & _CRASHED))
-        return cls(outcome, elapsed_ms, bool(flags & _RETIRING))
+        return cls(outcome, elapsed_ms, bool(flags & _RETIRING), job_class)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from pyworkers import logs
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, StoreError
+from pyworkers.executions import Executions
 from pyworkers.outcome import Report
 from pyworkers.server.weather import Weather
+from pyworkers.store.metrics import MetricsStore
 from pyworkers.store.store import Lease, Store
 
 # Several beats fit into a lease, so that one that is lost does no harm.
@@ -28,6 +30,7 @@ class Counters:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self.executions = Executions()
 
     def add(self, report: Report) -> None:
         """Count a settled job. One that was given back, put off, or is no job at all counts as nothing."""
@@ -36,6 +39,8 @@ class Counters:
             self._counts["failed"] += 1
         if outcome.failed or outcome.fate == 0:
             self._counts["processed"] += 1
+            if report.job_class:
+                self.executions.add(report.job_class, report.elapsed_ms, outcome.failed)
 
     def take(self) -> Counter[str]:
         """The counts so far; they start again at zero."""
@@ -60,6 +65,7 @@ class Heartbeat:
         on_crew: Callable[[tuple[int, int]], None],
     ) -> None:
         self._store = store
+        self._metrics = MetricsStore(store.redis, store.keys)
         self._weather = weather
         self._lease_s = lease_s
         self._queues = queues
@@ -96,6 +102,7 @@ class Heartbeat:
             log.debug("lease.restored")
         await self.flush()
         self._on_crew(await self._store.crew())
+        await self.flush_executions()
 
     async def flush(self) -> None:
         """Write the counters. Raises PyworkersError; the counts are kept then."""
@@ -106,3 +113,15 @@ class Heartbeat:
             except PyworkersError:
                 self.counters.put_back(counts)
                 raise
+
+    async def flush_executions(self) -> None:
+        """Write the numbers by class. Raises PyworkersError; they are kept if Redis could not be reached."""
+        unsent = self.counters.executions.take()
+        if unsent:
+            try:
+                await self._metrics.write(unsent, datetime.now(UTC))
+            except StoreError:
+                # A part of them may have been written, and the rest would be refused again.
+                self.counters.executions.sent()
+                raise
+            self.counters.executions.sent()

@@ -42,11 +42,18 @@ class Losses:
             about["crash_count"] = message.crash_count + 1
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
 
-    def _policy(self, job_class: str) -> Policy:
-        queues, jobs = self.manifest["queues"], self.manifest["jobs"]
-        declared = queues.get(self.queue, {})
+    def handler_name(self, job_class: str) -> str:
+        """The name of the handler of such a job; empty if there is none."""
+        return str(self._declared(job_class).get("name", ""))
+
+    def _declared(self, job_class: str) -> Mapping[str, Any]:
+        declared: Mapping[str, Any] = self.manifest["queues"].get(self.queue, {})
         if declared.get("kind") != "process":
-            declared = jobs.get(job_class, {})
+            declared = self.manifest["jobs"].get(job_class, {})
+        return declared
+
+    def _policy(self, job_class: str) -> Policy:
+        declared = self._declared(job_class)
         return Policy(declared.get("retry", True), declared.get("dead", True), max_retries=self.max_retries)
 
 

@@ -463,6 +463,7 @@ class Master:
         await asyncio.wait([self._presence_task], timeout=_GOODBYE_S)
         with suppress(PyworkersError):
             await self._heartbeat.flush()
+            await self._heartbeat.flush_executions()
             if not await self._store.leave(self._served):
                 log.error("jobs.left", hint="a peer takes over at once")
             await self._presence.leave()

@@ -196,7 +196,7 @@ class Pool:
         elif kind is Kind.LIMIT:
             self._limit(worker, worker.delivery, *SECONDS.unpack(payload))
         else:
-            self._finish(worker, worker.delivery, Report.unpack(payload))
+            self._finish(worker, worker.delivery, Report.unpack(payload, worker.spawner.handlers))
 
     def _ready(self, worker: Worker) -> None:
         self._reset_backoff()
@@ -301,7 +301,8 @@ class Pool:
         outcome, about = self._losses.outcome(delivery.raw, failure)
         event = "job.timeout" if timed_out else "job.failed"
         log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
-        self._tell.settle(delivery.raw, Report(outcome))
+        name = self._losses.handler_name(str(about.get("job_class", "")))
+        self._tell.settle(delivery.raw, Report(outcome, job_class=name))
         if outcome.final:
             self._announce_end(delivery.raw, failure, outcome)
 

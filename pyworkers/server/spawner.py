@@ -38,6 +38,8 @@ class Spawner:
         self.on_word: Callable[[AboutWorker], None] = lambda word: None
         self.on_down: Callable[[Spawner], None] = lambda spawner: None
         self.alive = False
+        self.handlers = [""]
+        """The names of the application's handlers by their numbers in outcomes; 0 is none."""
         self._hooks_ran = asyncio.Event()
         self._lifeline = -1
 
@@ -157,6 +159,8 @@ class Spawner:
 
     def _hear(self, word: Word) -> None:
         if isinstance(word, Loaded | LoadFailed):
+            if isinstance(word, Loaded):
+                self.handlers += word.manifest["handlers"]
             if self.loaded is not None and not self.loaded.done():
                 self.loaded.set_result(word)
         elif isinstance(word, AboutWorker):

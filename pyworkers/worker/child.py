@@ -103,6 +103,8 @@ class WorkerProcess:
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, self._rng)
         self._chains: dict[str, CallNext] = {}
         self._delivery = 0
+        self._numbers = {name: number for number, name in enumerate(app.handler_names(), 1)}
+        self._handlers: dict[str, int] = {}
         self._state = Snapshot()
 
     def serve(self) -> None:
@@ -121,7 +123,8 @@ class WorkerProcess:
                 retiring = self._recycler.due() or not self._restored()
                 if retiring:
                     report = replace(report, retiring=True)
-                self._write(pack(Kind.OUTCOME, delivery, report.pack()))
+                handler = self._handlers.get(report.job_class, 0)
+                self._write(pack(Kind.OUTCOME, delivery, report.pack(handler)))
                 if retiring:
                     return
 
@@ -139,7 +142,7 @@ class WorkerProcess:
             log.error("job.failed", outcome="dead", **fields)
             return Report(Outcome(Fate.DEAD))
         outcome = self._chain(message.job_class)(message)
-        return Report(outcome, self._stats.take())
+        return Report(outcome, self._stats.take(), False, message.job_class)
 
     def _chain(self, job_class: str) -> CallNext:
         chain = self._chains.get(job_class)
@@ -149,6 +152,7 @@ class WorkerProcess:
             except UnknownJobError:
                 # Not kept: the names come from payloads, and there is no end of them.
                 return self._build(None)
+            self._handlers[job_class] = self._numbers[handler.name]
             chain = self._chains[job_class] = self._build(handler)
         return chain
 

@@ -461,6 +461,7 @@ def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
         "myqueue": {
             "kind": "process",
             "concurrency": 3,
+            "name": "<lambda>",
             "retry": 2,
             "dead": False,
             "timeout": 7,
@@ -471,6 +472,7 @@ def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
     }
     assert manifest["jobs"]["a"] == {
         "queue": "mail",
+        "name": "a",
         "retry": True,
         "dead": True,
         "timeout": None,
@@ -478,6 +480,7 @@ def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
     }
     assert [manifest["jobs"][name]["retry"] for name in "bcd"] == [False, True, True]
     assert manifest["jobs"]["c"]["timeout"] == 9
+    assert manifest["handlers"] == ["a", "b", "c", "d", "<lambda>"]
     assert manifest["hooks"]["during_drain"] == 1
     assert manifest["hooks"]["on_startup"] == 0
 

@@ -35,6 +35,14 @@ def test_a_job_of_two_months_does_not_break_its_report() -> None:
     assert Report.unpack(Report(DONE, 2**40).pack()).elapsed_ms == 2**32 - 1
 
 
+def test_a_report_names_the_handler_by_its_number() -> None:
+    data = Report(DONE, 12, job_class="whatever").pack(2)
+    assert Report.unpack(data, ["", "a", "b"]).job_class == "b"
+    assert Report.unpack(Report(DONE).pack(), ["", "a", "b"]).job_class == ""
+    with pytest.raises(ValueError, match="no handler 2"):
+        Report.unpack(data, ["", "a"])
+
+
 def test_error_texts_stay_in_the_worker() -> None:
     outcome = Outcome(Fate.RETRY, 5.0, b"x", failed=True, error_class="E", error_message="m")
     assert Report.unpack(Report(outcome).pack()).outcome == Outcome(Fate.RETRY, 5.0, b"x", failed=True)

@@ -1,0 +1,77 @@
+"""The execution metrics of a real server: by registered class, whatever the payloads say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tests.server_process import ServerProcess, serving
+from tests.support import wait_for
+
+CODE = """
+@worker.process("go", concurrency=1)
+def handle(message):
+    if message.args == ["die"]:
+        os._exit(3)
+
+@worker.job(queue="mail", concurrency=1)
+def send_mail(seconds):
+    time.sleep(seconds)
+    if seconds:
+        raise ValueError("no")
+"""
+
+
+def minutes(server: ServerProcess, pattern: str) -> Counter[str]:
+    """The sums over all minutes that the test touched."""
+    found: Counter[str] = Counter()
+    for key in server.redis.scan_iter(f"{server.keys.namespace}{pattern}"):
+        for name, value in server.redis.hgetall(key).items():
+            found[name.decode()] += int(value)
+    return found
+
+
+def test_jobs_are_counted_by_the_names_of_their_handlers(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        for place in range(20):
+            server.push("go", {"class": f"Any{place}", "args": [], "jid": str(place)})
+        server.push("go", {"class": "Any", "args": ["die"], "jid": "dies"})
+        server.push("mail", {"class": "send_mail", "args": [0], "jid": "a"})
+        server.push("mail", {"class": "send_mail", "args": [0.05], "jid": "b"})
+        server.push("mail", {"class": "Unknown", "args": [], "jid": "c"})
+        # The worker of one dies three times, and then it is dead.
+        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"26", 60)
+        assert server.stop() == 0
+        for pattern in ("j|20*|*", "j|??????|*:??", "j|??????|*:?"):
+            found = minutes(server, pattern)
+            assert {name.partition("|")[0] for name in found} == {"handle", "send_mail"}, pattern
+            assert (found["handle|p"], found["handle|f"]) == (23, 3)
+            assert (found["send_mail|p"], found["send_mail|f"]) == (2, 1)
+        histograms = list(server.redis.scan_iter(f"{namespace}h|*"))
+        assert {key.decode().removeprefix(f"{namespace}h|").partition("-")[0] for key in histograms} == {
+            "handle", "send_mail",
+        }  # fmt: skip
+        slots = [("GET", "u16", f"#{place}") for place in range(26)]
+        counted = 0
+        for key in histograms:
+            if b"handle" in key:
+                counted += sum(server.redis.execute_command("BITFIELD", key, *sum(slots, ())))
+        assert counted == 20
+        assert all(server.redis.ttl(key) > 0 for key in server.redis.scan_iter(f"{namespace}*|*"))
+
+
+def test_metrics_that_are_refused_cost_neither_counters_nor_jobs(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        server.push("mail", {"class": "send_mail", "args": [0], "jid": "a"})
+        wait_for(lambda: minutes(server, "j|20*|*")["send_mail|p"] == 1, 30)
+        for key in server.redis.scan_iter(f"{namespace}j|*"):
+            server.redis.delete(key)
+            server.redis.set(key, "no hash")
+        server.push("mail", {"class": "send_mail", "args": [0], "jid": "b"})
+        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"2", 30)
+        assert server.stop() == 0
+        assert server.events("server.failed") == []
