@@ -145,5 +145,9 @@ class Keys:
         return self._key(name)
 
     def stat(self, name: str, day: str = "") -> str:
-        """STRING counter, ``name`` is ``processed`` or ``failed``; ``day`` is ``YYYY-MM-DD`` in UTC."""
-        return self._key(f"stat:{name}:{day}" if day else f"stat:{name}")
+        """STRING counter, ``day`` is ``YYYY-MM-DD`` in UTC.
+
+        ``name`` is ``processed`` or ``failed``, Sidekiq's, or ``crashed`` or ``interrupted``, our own.
+        """
+        own = "" if name in ("processed", "failed") else "pyworkers:"
+        return self._key(f"{own}stat:{name}:{day}" if day else f"{own}stat:{name}")

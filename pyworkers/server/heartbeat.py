@@ -26,7 +26,10 @@ log = logs.get_logger()
 
 
 class Counters:
-    """What has happened since the last beat. Sidekiq counts a failed job as processed, too."""
+    """What has happened since the last beat. Sidekiq counts a failed job as processed, too.
+
+    A crash of its worker is no failure of a job, and an interruption is neither: they have counters apart.
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -35,12 +38,20 @@ class Counters:
     def add(self, report: Report) -> None:
         """Count a settled job. One that was given back, put off, or is no job at all counts as nothing."""
         outcome = report.outcome
+        if outcome.crashed:
+            self._counts["crashed"] += 1
+            return
         if outcome.failed:
             self._counts["failed"] += 1
         if outcome.failed or outcome.fate == 0:
             self._counts["processed"] += 1
             if report.job_class:
                 self.executions.add(report.job_class, report.elapsed_ms, outcome.failed)
+
+    def interrupted(self, jobs: int) -> None:
+        """Count jobs that were given back at the end of a stop, or recovered from a dead server."""
+        if jobs:
+            self._counts["interrupted"] += jobs
 
     def take(self) -> Counter[str]:
         """The counts so far; they start again at zero."""

@@ -60,6 +60,8 @@ class Manager:
         self.pool = Pool(queue, Callbacks(self._fetcher.settle, self._fetcher.wake, self._failing))
         self._fetcher.pool = self.pool
         self._task: asyncio.Task[None] | None = None
+        self.given_back = 0
+        """How many jobs a stop has interrupted."""
 
     def start(self, concurrency: int, spawner: Spawner, losses: Losses) -> asyncio.Task[None]:
         """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
@@ -125,8 +127,9 @@ class Manager:
         self.pool.abandon()
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
         await self._fetcher.flush()
-        if given := await self._store.give_back(self.queue):
-            log.warning("jobs.given_back", queue=self.queue, jobs=given)
+        self.given_back = await self._store.give_back(self.queue)
+        if self.given_back:
+            log.warning("jobs.given_back", queue=self.queue, jobs=self.given_back)
 
     async def _dismiss_workers(self) -> None:
         self.pool.close()

@@ -126,7 +126,6 @@ class Master:
             scheduler.poll_interval,
             retry.drain_goretry,
         )
-        self._recovery = Recovery(self._store, self._weathers.of("recovery"), self._config.server.lease)
         cron_store = CronStore(self._store.redis, self._store.keys)
         self._cron = Cron(cron_store, self._weathers.of("cron"), self._rng)
         self._heartbeat = Heartbeat(
@@ -136,6 +135,12 @@ class Master:
             lambda: self._served,
             self._lease_lost,
             self._set_crew,
+        )
+        self._recovery = Recovery(
+            self._store,
+            self._weathers.of("recovery"),
+            self._config.server.lease,
+            self._heartbeat.counters.interrupted,
         )
         self._presence = Presence(
             PresenceStore(self._store.redis, self._store.keys, self._config.server.sidekiq6),
@@ -239,7 +244,7 @@ class Master:
         except PyworkersError as error:
             log.error("stop.failed", queue=queue, error=error.message)
         finally:
-            del self._parting[queue]
+            self._heartbeat.counters.interrupted(self._parting.pop(queue).given_back)
             self._weathers.forget_queue(queue)
 
     def _everyone(self) -> list[Manager]:
@@ -461,6 +466,8 @@ class Master:
         """What Redis is told last; without it, all of this runs out by itself."""
         self._presence.end()
         await asyncio.wait([self._presence_task], timeout=_GOODBYE_S)
+        interrupted = sum(manager.given_back for manager in self._managers.values())
+        self._heartbeat.counters.interrupted(interrupted)
         with suppress(PyworkersError):
             await self._heartbeat.flush()
             await self._heartbeat.flush_executions()

@@ -6,6 +6,7 @@ Runs in the master's event loop, in every master. However many sweep, the script
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
@@ -18,8 +19,9 @@ from pyworkers.store.store import Store
 # run again 30 + 5 + 9 s after a crash, and at most 5 s later for the sweep.
 _SWEEPS_PER_LEASE = 6
 _GRACE = 0.3
-# Paced: a heap of recovered jobs must not stall the queue's other commands.
-BATCH = 500
+# Paced: after an outage of everything, the heap of recovered jobs must not stall the queues' other commands.
+# A batch takes Redis about a millisecond; this many rest between them.
+BATCH, _REST_S = 500, 0.02
 
 log = logs.get_logger()
 
@@ -27,10 +29,13 @@ log = logs.get_logger()
 class Recovery:
     """Watches all leases of one namespace."""
 
-    def __init__(self, store: Store, weather: Weather, lease_s: float) -> None:
+    def __init__(
+        self, store: Store, weather: Weather, lease_s: float, on_recovered: Callable[[int], None]
+    ) -> None:
         self._store = store
         self._weather = weather
         self._lease_s = lease_s
+        self._on_recovered = on_recovered
         self._silent_since: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -54,6 +59,7 @@ class Recovery:
         for identity, queues in silent.items():
             if now - self._silent_since[identity] >= _GRACE * self._lease_s:
                 moved += await self._recover(identity, queues)
+                await asyncio.sleep(_REST_S)
         return moved
 
     async def _recover(self, identity: str, queues: list[str]) -> int:
@@ -63,7 +69,8 @@ class Recovery:
             hit("mid_recover")
             if moved < BATCH:
                 break
-            await asyncio.sleep(0)
+            await asyncio.sleep(_REST_S)
+        self._on_recovered(total)
         if moved >= 0:
             log.warning("process.recovered", owner=identity, jobs=total)
         return total

@@ -27,6 +27,8 @@ DECLARED = {
     r"schedule|retry|dead|goretry": False,
     r"stat:(processed|failed)": False,
     r"stat:(processed|failed):\d{4}-\d\d-\d\d": True,
+    r"pyworkers:stat:(crashed|interrupted)": False,
+    r"pyworkers:stat:(crashed|interrupted):\d{4}-\d\d-\d\d": True,
     r"processes|paused": False,
     r"pyworkers:owners": False,
     r"pyworkers:cron": False,

@@ -79,6 +79,7 @@ def test_jobs_past_the_deadline_are_given_back_in_order_and_run_elsewhere(
         assert clean(server)
         assert not [pid for pid in pids if process_alive(pid)]
         assert server.redis.get(server.keys.stat("processed")) is None
+        assert server.redis.get(server.keys.stat("interrupted")) == b"2"
 
         (tmp_path / "finish").touch()
         server.start()

@@ -149,6 +149,9 @@ def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(
         settled(server, "q")
         assert len([note for note in server.ledger() if note[1] == "sibling"]) == 1
         assert server.zset("retry") == []
+        assert counts(server) == (1, 0)
+        assert server.redis.get(server.keys.stat("crashed")) == b"3"
+        assert "; its peak memory was " in envelope["error_message"]
 
 
 @pytest.mark.fault("W4")

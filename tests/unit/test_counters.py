@@ -1,0 +1,44 @@
+"""What is counted: runs and failures as Sidekiq does, crashes and interruptions apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyworkers.keys import Keys
+from pyworkers.outcome import DONE, REQUEUE, Fate, Outcome, Report
+from pyworkers.server.heartbeat import Counters
+
+
+@pytest.mark.parametrize(
+    ("outcome", "counts"),
+    [
+        (DONE, {"processed": 1}),
+        (Outcome(Fate.RETRY, failed=True), {"processed": 1, "failed": 1}),
+        (Outcome(Fate.DEAD, failed=True), {"processed": 1, "failed": 1}),
+        (Outcome(Fate.DISCARD, failed=True), {"processed": 1, "failed": 1}),
+        (Outcome(Fate.RETRY, failed=True, crashed=True), {"crashed": 1}),
+        (Outcome(Fate.DEAD, failed=True, crashed=True), {"crashed": 1}),
+        (Outcome(Fate.DEAD), {}),
+        (Outcome(Fate.SNOOZE), {}),
+        (REQUEUE, {}),
+    ],
+)
+def test_an_outcome_counts_as(outcome: Outcome, counts: dict[str, int]) -> None:
+    counters = Counters()
+    counters.add(Report(outcome))
+    assert counters.take() == counts
+    assert counters.take() == {}
+
+
+def test_interruptions_are_neither_runs_nor_failures() -> None:
+    counters = Counters()
+    counters.interrupted(0)
+    assert counters.take() == {}
+    counters.interrupted(3)
+    assert counters.take() == {"interrupted": 3}
+
+
+def test_our_own_counters_do_not_look_like_sidekiqs() -> None:
+    keys = Keys("app:")
+    assert keys.stat("failed", "2026-11-21") == "app:stat:failed:2026-11-21"
+    assert keys.stat("crashed", "2026-11-21") == "app:pyworkers:stat:crashed:2026-11-21"
