@@ -83,7 +83,7 @@ class Queue:
         return bool(self._admin.run("SISMEMBER", self._admin.keys.paused, self.name))
 
     def pause(self) -> bool:
-        """Let servers take no more jobs from this queue; False if it was paused. They notice within 10 s."""
+        """Let servers take no more jobs from this queue; False if it was paused. They notice within 2 s."""
         check_queue_name(self.name)
         return self._admin.pause(self.name)
 

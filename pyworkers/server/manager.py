@@ -31,10 +31,14 @@ log = logs.get_logger()
 
 
 class State(Enum):
-    """``RUNNING → QUIET → STOPPED``; a manager that cannot start workers is RUNNING, and failing."""
+    """``RUNNING ⇄ PAUSED``, and from both ``→ QUIET → STOPPED``.
+
+    A manager that cannot start workers is RUNNING, and failing.
+    """
 
     STARTING = "starting"
     RUNNING = "running"
+    PAUSED = "paused"
     QUIET = "quiet"
     STOPPED = "stopped"
 
@@ -63,27 +67,42 @@ class Manager:
         self.given_back = 0
         """How many jobs a stop has interrupted."""
 
-    def start(self, concurrency: int, spawner: Spawner, losses: Losses) -> asyncio.Task[None]:
+    def start(
+        self, concurrency: int, spawner: Spawner, losses: Losses, paused: bool = False
+    ) -> asyncio.Task[None]:
         """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
         self.pool.use(spawner, losses, concurrency)
-        self._fetcher.fetching = True
+        self._fetcher.fetching = not paused
         self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.queue}")
-        self._enter(State.RUNNING, concurrency=concurrency)
+        self._enter(State.PAUSED if paused else State.RUNNING, concurrency=concurrency)
         return self._task
 
     def hear(self, word: AboutWorker) -> bool:
         """Take note of what a fork server says, if it is about one of our workers."""
         return self.pool.hear(word)
 
+    async def set_paused(self, paused: bool) -> None:
+        """Fetch nothing, or fetch again, as people want it; what runs goes on."""
+        if paused and self.state is State.RUNNING:
+            await self._fetch_no_more(State.PAUSED)
+        elif not paused and self.state is State.PAUSED:
+            self._fetcher.fetching = True
+            self._fetcher.wake()
+            self._enter(State.RUNNING)
+
     async def quiet(self) -> None:
         """Fetch nothing more; what runs goes on."""
-        entering = self.state is State.RUNNING
-        if entering:
-            self.state = State.QUIET
+        if self.state in (State.RUNNING, State.PAUSED):
+            await self._fetch_no_more(State.QUIET)
+        else:
+            await self._fetcher.quiet()
+
+    async def _fetch_no_more(self, state: State) -> None:
+        self.state = state
         await self._fetcher.quiet()
-        if entering:
+        if self.state is state:
             # Said only now: until here the blocking move could still take a job.
-            self._enter(State.QUIET)
+            self._enter(state)
 
     @property
     def idle(self) -> bool:

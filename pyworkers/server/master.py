@@ -18,7 +18,7 @@ from typing import Any
 from pyworkers import logs
 from pyworkers.config import Config
 from pyworkers.control import AboutWorker, Loaded, LoadFailed
-from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError
+from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
 from pyworkers.server.cron import Cron
@@ -26,6 +26,7 @@ from pyworkers.server.heartbeat import Heartbeat
 from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.losses import Losses
 from pyworkers.server.manager import Manager
+from pyworkers.server.orders import Orders
 from pyworkers.server.plan import Plan, plan
 from pyworkers.server.presence import Facts, Presence
 from pyworkers.server.reaper import Reaper
@@ -37,6 +38,7 @@ from pyworkers.server.weather import Weathers
 from pyworkers.store.connection import connect_async
 from pyworkers.store.cron import CronStore
 from pyworkers.store.inspection import inspect
+from pyworkers.store.orders import OrdersStore
 from pyworkers.store.presence import PresenceStore
 from pyworkers.store.schedule import ScheduleStore
 from pyworkers.store.store import Store
@@ -148,6 +150,8 @@ class Master:
             self._facts,
             {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
         )
+        orders_store = OrdersStore(self._store.redis, self._store.keys)
+        self._orders = Orders(orders_store, self._weathers.of("orders"), self._set_paused)
         self._reaper = Reaper(self._worker_reaped)
         for number, react in (
             (signal.SIGTERM, self.stop),
@@ -179,6 +183,8 @@ class Master:
             try:
                 await self._heartbeat.beat()
                 weather.up()
+                with suppress(StoreError):
+                    await self._orders.look()
                 return True
             except PyworkersError as error:
                 if self._fail_fast:
@@ -200,6 +206,7 @@ class Master:
     def _start_parts(self) -> None:
         self._start(self._heartbeat.run(), "heartbeat")
         self._presence_task = self._start(self._presence.run(), "presence")
+        self._start(self._orders.run(), "orders")
         self._start(self._scheduler.run(), "scheduler")
         self._start(self._recovery.run(), "recovery")
         self._start(self._cron.run(), "cron")
@@ -261,7 +268,11 @@ class Master:
         manager = self._managers[queue] = Manager(
             queue, self._config, self._identity, weather, self._settled, self._lease_lost
         )
-        self._watch(manager.start(concurrency, self._spawner, losses))
+        paused = queue in self._orders.paused
+        self._watch(manager.start(concurrency, self._spawner, losses, paused))
+
+    async def _set_paused(self, queues: frozenset[str]) -> None:
+        await asyncio.gather(*(m.set_paused(name in queues) for name, m in self._managers.items()))
 
     def _settled(self, report: Report) -> None:
         self._heartbeat.counters.add(report)
