@@ -35,11 +35,11 @@ def job(key: str, seconds: float) -> dict[str, object]:
 
 
 def clean(server: ServerProcess) -> bool:
-    """No key is left that speaks of a living server; the tombstone of a recovered one has a TTL."""
+    """No key is left that speaks of a living server; counters stay, the tombstone of a dead one has a TTL."""
     left = [
         key
         for key in server.redis.scan_iter(f"{server.keys.namespace}pyworkers:*")
-        if server.redis.ttl(key) < 0 or b":recovered:" not in key
+        if b"pyworkers:stat:" not in key and (server.redis.ttl(key) < 0 or b":recovered:" not in key)
     ]
     lists = list(server.redis.scan_iter(f"{server.keys.namespace}*:inprogress"))
     return left == [] and lists == []
