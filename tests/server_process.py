@@ -48,7 +48,8 @@ class ServerProcess:
         self.redis = redis.Redis.from_url(direct_url or url)
         self._command = [sys.executable, "-m", "pyworkers", "run", "--url", url, "--namespace", namespace]
         self._command += ["--log-format", "json", "--log-level", "debug", *options]
-        self._environment = os.environ | environment | {"PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join([environment.get("PYTHONPATH", ""), str(ROOT)]).lstrip(os.pathsep)
+        self._environment = os.environ | environment | {"PYTHONPATH": path}
         self.process: subprocess.Popen[bytes] | None = None
 
     def write_app(self, code: str, name: str = "tasks.py") -> None:

@@ -96,6 +96,11 @@ class QueueStore:
         refusal = translate(ResponseError(error[0].decode())) if error else None
         return Exchange(jobs, [place - 1 for place in stale], refusal)
 
+    async def held(self, queue: str) -> int:
+        """How many jobs Redis counts as ours."""
+        with errors_translated():
+            return int(await self.redis.execute_command("LLEN", self.keys.inprogress(queue, self.identity)))
+
     async def inprogress(self, queue: str) -> list[bytes]:
         """The bytes of all jobs that Redis counts as ours, newest first."""
         with errors_translated():

@@ -36,6 +36,12 @@ def meet(place: str, most_s: float = 60.0) -> None:
     ledger.note("end", message.jid)
 
 
+@worker.job(queue="q")
+def tell_time() -> None:
+    """Note what the clock of the worker says."""
+    ledger.note("end", current_message().jid, time.time())
+
+
 @worker.job(queue="other", concurrency=1)
 def elsewhere() -> None:
     """A job of a second queue."""
