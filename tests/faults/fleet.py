@@ -40,6 +40,12 @@ class Server(ServerProcess):
         """A failpoint that does not fire fails the scenario."""
         wait_for(lambda: self.fired_at(place), timeout, message=f"the failpoint {place} fires")
 
+    def start_again(self) -> None:
+        """Start it anew, where its log goes on."""
+        count = len(self.events("server.started"))
+        self.start(ready=False, app=APP)
+        self.wait_for_event("server.started", count + 1)
+
     def vanish(self, timeout: float = 10) -> None:
         """Wait until nothing is left of it."""
         tree = self.tree()

@@ -69,6 +69,12 @@ class Proxy:
             self._traps.append(trap)
         return trap
 
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No trap springs within a block."""
+        with self._lock:
+            yield
+
     def drop(self) -> int:
         """Reset every connection; how many there were."""
         with self._lock:

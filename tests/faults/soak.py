@@ -1,0 +1,180 @@
+"""The soak: ``python -m tests.faults.soak --seconds 600 --seed 7``, or ``make soak SECONDS=600 SEED=7``.
+
+Three servers and a producer on one Redis, each server behind a proxy of its own, and a random schedule of
+faults. At rest points, and at the end, every invariant is checked. The seed is printed: it repeats the choice
+of faults and of jobs, though not the moments in which the processes of a real machine meet them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyworkers import PyworkersError, embedded
+from pyworkers.errors import EmbeddedError
+from tests.faults.fleet import Fleet
+from tests.faults.ledger import Ledger
+from tests.faults.nemesis import Nemesis
+from tests.faults.proxy import proxied
+from tests.faults.redises import OwnRedis
+
+SERVERS = 3
+ROUND_S = 15.0
+EVIDENCE = (
+    "process.recovered",
+    "jobs.given_back",
+    "worker.lost",
+    "job.adopted",
+    "lease.lost",
+    "job.not_ours",
+)
+
+
+class Producer:
+    """Enqueues all kinds of jobs in a thread, until told to pause."""
+
+    def __init__(self, fleet: Fleet, rng: random.Random) -> None:
+        self._fleet = fleet
+        self._rng = rng
+        self._running = threading.Event()
+        self._idle = threading.Event()
+        self._over = False
+        self.refused = 0
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    @contextlib.contextmanager
+    def producing(self) -> Iterator[None]:
+        """For the length of a block."""
+        self._idle.clear()
+        self._running.set()
+        try:
+            yield
+        finally:
+            self._running.clear()
+            self._idle.wait()
+
+    def _work(self) -> None:
+        while True:
+            if not self._running.is_set():
+                self._idle.set()
+                self._running.wait()
+            try:
+                self._enqueue()
+            except PyworkersError:
+                # Nobody knows whether Redis has it; the ledger does not say so.
+                self.refused += 1
+                time.sleep(0.05)
+            time.sleep(0.01)
+
+    def _enqueue(self) -> None:
+        kind = self._rng.random()
+        seconds = self._rng.choice([0.0, 0.0, 0.01, 0.05, 0.3])
+        if kind < 0.7:
+            self._fleet.enqueue("work", seconds)
+        elif kind < 0.85:
+            self._fleet.enqueue("work", seconds, self._rng.randrange(1, 3))
+        elif kind < 0.95:
+            self._fleet.enqueue("work", seconds, delay=self._rng.random() * 3)
+        else:
+            self._fleet.enqueue("elsewhere", queue="other")
+
+
+def soak(fleet: Fleet, own: OwnRedis | None, seconds: float, seed: int) -> Counter[str]:
+    """Run it; how often each fault was done. Raises AssertionError with what does not hold."""
+    rng = random.Random(seed)
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(proxied(fleet.url)) for _ in range(SERVERS)]
+        for proxy in proxies:
+            fleet.server(url=proxy.url)
+        nemesis = Nemesis(fleet, proxies, own, rng)
+        producer = Producer(fleet, random.Random(seed + 1))
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            rest_at = min(end, time.monotonic() + ROUND_S)
+            with producer.producing():
+                while time.monotonic() < rest_at:
+                    time.sleep(rng.random())
+                    if (fault := nemesis.strike()) is not None:
+                        print(f"{fault.began:.1f} {fault.name}", flush=True)
+            _check(fleet, nemesis)
+        fleet.stop()
+        _check(fleet, nemesis)
+        left = [key.decode() for key in fleet.redis.scan_iter(f"{fleet.namespace}pyworkers:owners")]
+        assert not left, f"servers that stopped are still registered: {left}"
+    return Counter(fault.name for fault in nemesis.done)
+
+
+def _check(fleet: Fleet, nemesis: Nemesis) -> None:
+    fleet.rest(timeout=90)
+    runs = fleet.ledger.runs()
+    spans = {jid: (found[0].start.time, found[-1].start.time) for jid, found in runs.items()}
+    extra = {jid: nemesis.touched(*span) for jid, span in spans.items()}
+    unleased = {jid for jid, span in spans.items() if nemesis.touched(*span, breaking=True)}
+    fleet.check(extra_runs=extra, unleased=unleased)
+    again = sum(_again(fleet.ledger))
+    evidence = sum(
+        len(fleet.events(event)) + sum(e.get("jobs", 0) for e in fleet.events(event)) for event in EVIDENCE
+    )
+    assert again <= evidence, f"{again} runs too many, and {evidence} reasons logged"
+    print(f"at rest: {len(fleet.ledger.enqueued())} jobs, {again} runs too many, none lost", flush=True)
+
+
+def _again(ledger: Ledger) -> Iterator[int]:
+    for runs in ledger.runs().values():
+        failures = sum(run.end is not None and run.end.word == "raise" for run in runs)
+        yield max(0, len(runs) - 1 - failures)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--url", help="soak on this Redis, with faults that hurt nobody else on it")
+    options = parser.parse_args()
+    seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix="pyworkers-soak-"))
+    print(f"seed {seed}, logs in {folder}", flush=True)
+    own = None if options.url else OwnRedis(_binary(), folder / "redis").start()
+    try:
+        with Fleet(folder, options.url or own.url, f"soak-{uuid.uuid4().hex[:8]}:") as fleet:  # type: ignore[union-attr]
+            done = soak(fleet, own, options.seconds, seed)
+            _clean(fleet)
+    except AssertionError as error:
+        print(f"FAILED with seed {seed}, logs in {folder}:\n{str(error)[:20_000]}")
+        return 1
+    finally:
+        if own is not None:
+            own.kill()
+    print(f"held with seed {seed}: {dict(sorted(done.items()))}")
+    shutil.rmtree(folder)
+    return 0
+
+
+def _binary() -> str:
+    try:
+        return str(embedded.server_binary())
+    except EmbeddedError:
+        return shutil.which("redis-server") or sys.exit("no Redis: install redis-server, or use --url")
+
+
+def _clean(fleet: Fleet) -> None:
+    if names := list(fleet.redis.scan_iter(f"{fleet.namespace}*", count=1000)):
+        fleet.redis.unlink(*names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
