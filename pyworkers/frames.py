@@ -59,16 +59,20 @@ class Reader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with ``data``. Raises ValueError for what cannot be one."""
-        if self._buffer:
+        """The frames that are complete with ``data``. Raises ValueError for what is none, and ever after."""
+        if not self._buffer:
+            # Nearly always whole frames: nothing to keep.
+            try:
+                frames, end = _cut(data)
+            except ValueError:
+                self._buffer += data
+                raise
+            if end < len(data):
+                self._buffer += memoryview(data)[end:]
+        else:
             self._buffer += data
             frames, end = _cut(self._buffer)
             del self._buffer[:end]
-        else:
-            # Nearly always whole frames: nothing to keep.
-            frames, end = _cut(data)
-            if end < len(data):
-                self._buffer += memoryview(data)[end:]
         return frames
 
     @property

@@ -44,3 +44,10 @@ def test_a_payload_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert frames.pack(Kind.JOB, 0, b"abc").endswith(b"abc")
     with pytest.raises(ValueError, match="at most 3 bytes, not 4"):
         frames.pack(Kind.JOB, 0, b"abcd")
+
+
+def test_a_stream_that_went_wrong_stays_wrong() -> None:
+    reader = Reader()
+    for data in (b"text that is no frame", frames.pack(Kind.OUTCOME, 1, b"payload")):
+        with pytest.raises(ValueError, match="not a frame"):
+            reader.feed(data)
