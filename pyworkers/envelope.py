@@ -6,6 +6,7 @@ number of 40 digits, ``1.50`` or a field of a later Sidekiq leaves as it came (p
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -60,8 +61,12 @@ def encode(value: Any) -> str:
 
 def decode(raw: bytes) -> dict[str, Any]:
     """The envelope as plain Python values. Raises BadMessageError for anything but a JSON object."""
+    text = _text(raw)
     try:
-        data = _DECODER.decode(_text(raw))
+        # What nearly every job is takes half as long when the scanner is asked itself.
+        data, end = _DECODER.scan_once(text, 0) if text[:1] == "{" else (None, -1)
+        if end != len(text):
+            data = _DECODER.decode(text)
     except RecursionError as error:
         raise BadMessageError("nested too deep") from error
     except ValueError as error:
@@ -92,7 +97,7 @@ def _text(raw: bytes) -> str:
     if len(raw) > MAX_BYTES:
         raise BadMessageError(f"{len(raw)} bytes are more than the limit of {MAX_BYTES}")
     try:
-        return raw.decode("utf-8-sig")
+        return str(raw.removeprefix(codecs.BOM_UTF8), "utf-8")
     except UnicodeDecodeError as error:
         raise BadMessageError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
