@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 _REPORT = struct.Struct("!BBdIH")
 _FAILED, _CRASHED, _RETIRING = 1, 2, 4
@@ -54,8 +55,7 @@ DONE = Outcome(Fate.DONE)
 REQUEUE = Outcome(Fate.REQUEUE)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """What a worker writes about one job: the outcome, and facts about the run."""
 
     outcome: Outcome

@@ -13,7 +13,7 @@ import signal
 import struct
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -169,28 +169,28 @@ class Worker:
 
     def _write(self, *parts: bytes) -> None:
         """Send now what the pipe takes, and the rest when it has room again."""
-        self._unsent += map(memoryview, parts)
-        if len(self._unsent) == len(parts) and not self._send():
+        if self._unsent:
+            self._unsent += map(memoryview, parts)
+            return
+        sent = self._send(parts)
+        if sent < sum(map(len, parts)):
             self._loop.add_writer(self._jobs, self._send_rest)
+            self._unsent = _after(sent, parts)
 
-    def _send(self) -> bool:
-        """Write what the pipe takes; whether that was all."""
+    def _send(self, parts: Sequence[bytes | memoryview]) -> int:
+        """Write what the pipe takes without waiting; how many bytes that was."""
         try:
-            sent = os.writev(self._jobs, self._unsent)
+            return os.writev(self._jobs, parts)
         except BlockingIOError:
-            return False
+            return 0
         except BrokenPipeError:
             # The worker died. What is unsent shows later that the job was not begun.
             self._loop.remove_writer(self._jobs)
-            return False
-        while self._unsent and sent >= len(self._unsent[0]):
-            sent -= len(self._unsent.pop(0))
-        if self._unsent:
-            self._unsent[0] = self._unsent[0][sent:]
-        return not self._unsent
+            return 0
 
     def _send_rest(self) -> None:
-        if self._send():
+        self._unsent = _after(self._send(self._unsent), self._unsent)
+        if not self._unsent:
             self._loop.remove_writer(self._jobs)
 
     def _close_jobs(self) -> None:
@@ -203,6 +203,16 @@ class Worker:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+
+
+def _after(sent: int, parts: Sequence[bytes | memoryview]) -> list[memoryview]:
+    """What is left of parts whose first bytes were sent."""
+    left = []
+    for part in parts:
+        if sent < len(part):
+            left.append(memoryview(part)[sent:])
+        sent = max(0, sent - len(part))
+    return left
 
 
 def _pipes(count: int) -> list[tuple[int, int]]:

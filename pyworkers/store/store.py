@@ -18,7 +18,7 @@ from redis.exceptions import ResponseError
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.keys import Keys
-from pyworkers.outcome import Outcome
+from pyworkers.outcome import Fate, Outcome
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated, translate
 from pyworkers.store.link import Link
@@ -31,6 +31,8 @@ STATS_TTL_S = 5 * 365 * 86_400
 TOMBSTONE_TTL_S = 7 * 86_400
 
 Settlement = tuple[bytes, Outcome]
+# Of these jobs nothing is left, and nothing but the removal to be said.
+_GONE = {Fate.DONE: int(Fate.DONE), Fate.DISCARD: int(Fate.DISCARD)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,10 @@ class QueueStore:
         ]
         args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity]
         for raw, outcome in settlements:
-            args += (int(outcome.fate), raw, repr(outcome.at), outcome.payload)
+            if outcome.fate in _GONE:
+                args += (_GONE[outcome.fate], raw)
+            else:
+                args += (int(outcome.fate), raw, repr(outcome.at), outcome.payload)
         reply = await self._run("exchange", names, args)
         if not reply:
             raise LeaseLostError(self.identity)

@@ -11,7 +11,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn
 
 from pyworkers import envelope, logs
@@ -34,7 +34,8 @@ from pyworkers.worker.recycle import Recycler
 
 BOOT_FAILED = 70
 """Exit status of a worker whose start-up hook failed (EX_SOFTWARE of sysexits.h)."""
-_READ_SIZE = 65536
+# Python allocates as much before each read; a large job comes in pieces.
+_READ_SIZE = 16384
 
 log = logs.get_logger()
 
@@ -122,7 +123,7 @@ class WorkerProcess:
                     exit_now(0)
                 retiring = self._recycler.due() or not self._restored()
                 if retiring:
-                    report = replace(report, retiring=True)
+                    report = report._replace(retiring=True)
                 handler = self._handlers.get(report.job_class, 0)
                 self._write(pack(Kind.OUTCOME, delivery, report.pack(handler)))
                 if retiring:
