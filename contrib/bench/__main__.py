@@ -1,0 +1,159 @@
+"""The command line of the benchmarks.
+
+python -m contrib.bench                          all measurements, all peers
+python -m contrib.bench run --peers celery,huey --measures noop,latency
+python -m contrib.bench install                  the peers, and nothing else
+python -m contrib.bench report                   tables and pictures again, from the raw results
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from contrib.bench import machine, report
+from contrib.bench.broker import running_broker
+from contrib.bench.measures import MEASURES, Measure, Numbers
+from contrib.bench.peer import Peer
+from contrib.bench.registry import PEERS
+from contrib.bench.site import Failed, Site
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(words)
+    if options.command == "report":
+        write_report(options.out, json.loads((options.out / "results.json").read_text()))
+        return 0
+    peers, failures = install([PEERS[name] for name in _with_base(options.peers)])
+    if options.command == "install":
+        return 1 if failures else 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
+    results = run(
+        peers, [MEASURES[name] for name in options.measures], options.rounds, options.scale, failures
+    )
+    write_report(options.out, results)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="contrib.bench", description="Benchmarks; see contrib/bench/README.md."
+    )
+    parser.add_argument("command", nargs="?", choices=("run", "install", "report"), default="run")
+    parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help=", ".join(PEERS))
+    usual = [name for name in MEASURES if name != "backlog10"]
+    parser.add_argument("--measures", type=_names(MEASURES), default=usual, help=", ".join(MEASURES))
+    parser.add_argument("--rounds", type=int, default=5, help="how often each pair is measured in turn")
+    parser.add_argument("--scale", type=float, default=3.0, help="seconds that a load lasts, roughly")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="the folder for results.json, tables and pictures"
+    )
+    return parser
+
+
+def _names(known: dict[str, Any]) -> Any:
+    def names(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := [name for name in found if name not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: known are {', '.join(known)}")
+        return found
+
+    return names
+
+
+def _with_base(names: list[str]) -> list[str]:
+    return names if report.BASE in names else [report.BASE, *names]
+
+
+def install(peers: list[Peer]) -> tuple[list[Peer], list[str]]:
+    """Install them; those that are ready, and for each other one why not."""
+    ready, failures = [], []
+    for peer in peers:
+        try:
+            peer.environment.install()
+        except RuntimeError as error:
+            failures.append(f"{peer.name} was not installed: {error}")
+            print(failures[-1], file=sys.stderr)
+        else:
+            ready.append(peer)
+            print(f"{peer.name}: {peer.environment.versions()}", flush=True)
+    return ready, failures
+
+
+def run(
+    peers: list[Peer], measures: list[Measure], rounds: int, scale: float, failures: list[str]
+) -> dict[str, Any]:
+    """Measure everything, the peers in turn within each round of a measurement."""
+    found: dict[str, dict[str, list[Numbers | None]]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="pyworkers-bench-") as folder,
+        running_broker(Path(folder)) as broker,
+    ):
+        site = Site(broker, Path(folder))
+        for measure in measures:
+            fitting = [peer for peer in peers if measure.fits(peer)]
+            found[measure.name] = {peer.name: [] for peer in fitting}
+            for number in range(rounds):
+                for peer in fitting:
+                    numbers = _take(site, measure, peer, scale, failures)
+                    found[measure.name][peer.name].append(numbers)
+                    print(f"{measure.name} {number + 1}/{rounds} {peer.name}: {_short(numbers)}", flush=True)
+        version = broker.version()
+    every = [
+        numbers for by_peer in found.values() for all_ in by_peer.values() for numbers in all_ if numbers
+    ]
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine.describe(),
+        "redis": version,
+        "rounds": rounds,
+        "scale": scale,
+        "others_cpus": statistics.median([n["others_cpus"] for n in every if "others_cpus" in n] or [0.0]),
+        "peers": {
+            peer.name: {
+                "versions": peer.environment.versions(),
+                "delivery": peer.delivery,
+                "settings": peer.settings,
+            }
+            for peer in peers
+        },
+        "measures": found,
+        "failures": failures,
+    }
+
+
+def _take(site: Site, measure: Measure, peer: Peer, scale: float, failures: list[str]) -> Numbers | None:
+    try:
+        return measure.take(site, peer, scale)
+    except Failed as error:
+        failures.append(f"{measure.name}, {peer.name}: {error}")
+        return None
+
+
+def _short(numbers: Numbers | None) -> str:
+    return "failed" if numbers is None else " ".join(f"{key}={value:.4g}" for key, value in numbers.items())
+
+
+def write_report(folder: Path, results: dict[str, Any]) -> None:
+    """``results.json``, ``tables.md`` and a picture for each measurement; prints the tables."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    text = report.tables(results)
+    (folder / "tables.md").write_text(text)
+    for name, by_peer in results["measures"].items():
+        (folder / f"{name}.svg").write_text(report.picture(MEASURES[name], by_peer))
+    print(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

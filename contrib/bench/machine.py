@@ -1,0 +1,103 @@
+"""What the kernel says about a process tree and about this machine: CPU time, memory, pids. Linux only.
+
+Reads /proc and nothing else; the fields are those of proc(5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PROC = Path("/proc")
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on; the second may hold anything, even parentheses."""
+    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
+
+def tree(roots: Iterable[int]) -> set[int]:
+    """The pids of these processes and of all below them that exist, zombies among them."""
+    parents: dict[int, int] = {}
+    for path in _PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(path.name)] = int(_stat(int(path.name))[1])
+    found = {pid for pid in roots if pid in parents}
+    grown = True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= more
+        grown = bool(more)
+    return found
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """User and system seconds of these processes and of the children that they have waited for."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            ticks += sum(int(field) for field in _stat(pid)[11:15])
+    return ticks / _TICKS_PER_SECOND
+
+
+def busy_s() -> float:
+    """Seconds that all CPUs together have been busy since the start of the machine, with anything."""
+    user, nice, system, _idle, _iowait, irq, softirq = map(
+        int, (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
+    return (user + nice + system + irq + softirq) / _TICKS_PER_SECOND
+
+
+def pss_mb(pids: Iterable[int]) -> float:
+    """Proportional set size of these processes in MB: a page that n of them share counts 1/n for each."""
+    kilobytes = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    kilobytes += int(line.split()[1])
+    return kilobytes / 1024
+
+
+def peak_mb(pids: Iterable[int]) -> float:
+    """The most memory that any one of these processes has had in RAM so far, in MB."""
+    peaks = [0]
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in (_PROC / str(pid) / "status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    peaks.append(int(line.split()[1]))
+    return max(peaks) / 1024
+
+
+def cores() -> int:
+    """The CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def alive(pid: int) -> bool:
+    """True if the process runs; a zombie does not."""
+    try:
+        return _stat(pid)[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def describe() -> dict[str, str | int]:
+    """The machine, for the head of a table."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in (_PROC / "cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": cores(),
+        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,1 @@
+"""One file for each job server; ``registry`` names them all."""

@@ -1,0 +1,129 @@
+"""Tables and pictures from the raw results. Pure: dictionaries in, text out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from contrib.bench.measures import MEASURES, Column, Measure, Numbers
+
+BASE = "pyworkers"
+Rounds = Sequence[Numbers | None]
+"""One peer's numbers of each round; None where it failed."""
+
+
+def tables(results: Mapping[str, Any]) -> str:
+    """All results as Markdown."""
+    parts = [_head(results)]
+    for name, by_peer in results["measures"].items():
+        parts.append(table(MEASURES[name], by_peer))
+    failures = [f"- {failure}" for failure in results["failures"]]
+    if failures:
+        parts.append("### What failed\n\n" + "\n".join(failures))
+    parts.append(_peers(results))
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(results: Mapping[str, Any]) -> str:
+    machine = results["machine"]
+    return (
+        f"{results['date']}, {results['rounds']} rounds in turn, loads of about {results['scale']:g} s. "
+        f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_mb']} MB, Linux {machine['kernel']}, "
+        f"Redis {results['redis']} without persistence, all on loopback. "
+        "Medians, in parentheses the smallest and the largest round; the ratio is the median of the rounds' "
+        f"own ratios to {BASE}. Others kept {results['others_cpus']:.1f} CPUs busy meanwhile (median)."
+    )
+
+
+def table(measure: Measure, by_peer: Mapping[str, Rounds]) -> str:
+    """One measurement: a row for each peer, best first."""
+    heads = ["", *(column.head for column in measure.columns), f"ratio to {BASE}"]
+    rows = [heads, ["---"] * len(heads)]
+    for peer in _ranked(measure, by_peer):
+        cells = [_cell(column, by_peer[peer]) for column in measure.columns]
+        rows.append([peer, *cells, _ratio(measure, by_peer, peer)])
+    lines = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"### {measure.title}\n\n{lines}"
+
+
+def _ranked(measure: Measure, by_peer: Mapping[str, Rounds]) -> list[str]:
+    def rank(peer: str) -> float:
+        value = median(by_peer[peer], measure.columns[0].key)
+        if value is None:
+            return float("inf")
+        return -value if measure.more_is_better else value
+
+    return sorted(by_peer, key=rank)
+
+
+def values(rounds: Rounds, key: str) -> list[float]:
+    return [numbers[key] for numbers in rounds if numbers is not None and key in numbers]
+
+
+def median(rounds: Rounds, key: str) -> float | None:
+    found = values(rounds, key)
+    return statistics.median(found) if found else None
+
+
+def _cell(column: Column, rounds: Rounds) -> str:
+    found = values(rounds, column.key)
+    if not found:
+        return "failed" if all(numbers is None for numbers in rounds) else "-"
+    shown = [f"{number:,.{column.digits}f}" for number in (statistics.median(found), min(found), max(found))]
+    spread = f" ({shown[1]} to {shown[2]})" if shown[1] != shown[2] else ""
+    failed = sum(numbers is None for numbers in rounds)
+    return shown[0] + spread + (f", {failed} failed" if failed else "")
+
+
+def _ratio(measure: Measure, by_peer: Mapping[str, Rounds], peer: str) -> str:
+    key = measure.columns[0].key
+    ratios = [
+        mine[key] / base[key]
+        for mine, base in zip(by_peer[peer], by_peer.get(BASE, ()), strict=False)
+        if mine is not None and base is not None and base.get(key) and key in mine
+    ]
+    return f"{statistics.median(ratios):.2f}" if ratios else "-"
+
+
+def _peers(results: Mapping[str, Any]) -> str:
+    rows = ["| | versions | a killed process's jobs | settings |", "| --- | --- | --- | --- |"]
+    for name, peer in results["peers"].items():
+        rows.append(f"| {name} | {peer['versions']} | {peer['delivery']} | {peer['settings']} |")
+    return "### Peers and their settings\n\n" + "\n".join(rows)
+
+
+# The picture
+
+_BAR, _GAP, _LEFT, _WIDTH, _RIGHT = 18, 6, 150, 380, 110
+
+
+def picture(measure: Measure, by_peer: Mapping[str, Rounds]) -> str:
+    """The first column of a measurement as horizontal bars, an SVG that is readable on light and dark."""
+    column = measure.columns[0]
+    ranked = [(peer, median(by_peer[peer], column.key)) for peer in _ranked(measure, by_peer)]
+    bars = [(peer, value) for peer, value in ranked if value is not None]
+    most = max((value for _, value in bars), default=1.0)
+    rows = [
+        _row(30 + number * (_BAR + _GAP), peer, value / most, f"{value:,.{column.digits}f}")
+        for number, (peer, value) in enumerate(bars)
+    ]
+    height = 36 + len(bars) * (_BAR + _GAP)
+    title = f'<text x="4" y="18" font-weight="bold">{escape(measure.title)} ({escape(column.head)})</text>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + _RIGHT}" height="{height}" '
+        f'font-family="sans-serif" font-size="13">\n'
+        '<rect width="100%" height="100%" fill="#ffffff"/>\n' + "\n".join([title, *rows]) + "\n</svg>\n"
+    )
+
+
+def _row(top: int, name: str, share: float, label: str) -> str:
+    width = max(1, round(share * _WIDTH))
+    color = "#c0392b" if name.startswith(BASE) else "#7f8fa6"
+    base = top + _BAR - 5
+    return (
+        f'<text x="{_LEFT - 8}" y="{base}" text-anchor="end">{escape(name)}</text>'
+        f'<rect x="{_LEFT}" y="{top}" width="{width}" height="{_BAR}" fill="{color}"/>'
+        f'<text x="{_LEFT + width + 6}" y="{base}">{label}</text>'
+    )

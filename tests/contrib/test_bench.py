@@ -1,0 +1,119 @@
+"""The benchmarks measure what they say: pyworkers with a few jobs, and the arithmetic of the tables."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from contrib.bench import measures, report
+from contrib.bench.broker import running_broker
+from contrib.bench.environments import Environment
+from contrib.bench.measures import MEASURES, Numbers
+from contrib.bench.peer import Peer, Serving
+from contrib.bench.peers.pyworkers import APP, describe
+from contrib.bench.registry import PEERS
+from contrib.bench.site import Failed, Site
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server"),
+]
+
+
+@dataclass(frozen=True)
+class Here(Environment):
+    """The environment that runs the tests, so that nothing is installed."""
+
+    def install(self) -> None:
+        pass
+
+    def command(self, name: str) -> str:
+        return str(Path(sys.executable).parent / name)
+
+    def program(self, app: str) -> tuple[str, ...]:
+        return (self.command("python"), "-m", "contrib.bench.programs.produce", app)
+
+    def versions(self) -> str:
+        return "this"
+
+
+PEER = replace(describe("pyworkers", Here(), "two processes"), expected=100)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("bench")
+    with running_broker(folder) as broker:
+        yield Site(broker, folder)
+
+
+def test_no_op_jobs_are_counted_outside_redis_and_cost_cpu(site: Site) -> None:
+    numbers = measures.noop(site, PEER, 1.0)
+    assert numbers["jobs"] == 100
+    assert numbers["jobs_s"] > 0
+    assert numbers["server_cpu_s"] >= 0
+    assert site.jobs() == 100
+    assert site.broker.waiting(PEER.queue_key) == 0
+    assert site.roots == []
+
+
+def test_latency_is_that_of_every_stamped_job(site: Site) -> None:
+    numbers = measures.latency(site, PEER, 0.5)
+    assert 0 < numbers["p50_ms"] <= numbers["p99_ms"] <= numbers["max_ms"]
+    assert len(site.stamps_ms()) == 100
+
+
+def test_a_server_that_ends_is_a_failure_and_not_a_number(site: Site) -> None:
+    def serve(_serving: Serving) -> list[tuple[str, ...]]:
+        return [("sh", "-c", "echo no such thing; exit 3")]
+
+    with pytest.raises(Failed, match="no such thing"):
+        measures.noop(site, replace(PEER, serve=serve), 1.0)
+
+
+def test_jobs_that_run_twice_are_a_failure(site: Site) -> None:
+    site.clear()
+    (site.counts / "count-1").write_bytes((101).to_bytes(8, "little"))
+    with pytest.raises(Failed, match="101 executions of 100"):
+        site.check_jobs(100)
+
+
+def test_a_queue_is_filled_with_jobs_of_their_own(site: Site) -> None:
+    site.clear()
+    assert measures.fill(site, PEER, 25) == 25
+    assert len(set(site.broker.client.lrange(PEER.queue_key, 0, -1))) == 25
+
+
+def test_every_peer_says_what_it_promises_and_how_it_was_set() -> None:
+    peer: Peer
+    for peer in PEERS.values():
+        assert peer.delivery, peer.name
+        assert peer.settings, peer.name
+        assert peer.serve(Serving(1, 10)), peer.name
+    assert PEERS["pyworkers"].program[-1] == APP
+
+
+def test_a_table_has_medians_spread_ratio_of_pairs_and_failures() -> None:
+    def rounds(*rates: float) -> list[Numbers]:
+        return [{"jobs_s": rate, "cpu_s": 0.5, "server_cpu_s": 0.25, "redis_cpu_s": 0.25} for rate in rates]
+
+    # The machine was slow in the second round: pairs are compared, not medians.
+    by_peer = {"pyworkers": rounds(1000, 100, 1100), "huey": [*rounds(500, 50), None], "rq": [None] * 3}
+    text = report.table(MEASURES["noop"], by_peer).splitlines()
+    assert text[4].startswith("| pyworkers | 1,000 (100 to 1,100) | 0.500 |")
+    assert text[4].endswith("| 1.00 |")
+    assert text[5].startswith("| huey | 275 (50 to 500), 1 failed |")
+    assert text[5].endswith("| 0.50 |")
+    assert text[6] == "| rq | failed | failed | failed | failed | - |"
+
+
+def test_a_picture_has_one_bar_for_each_peer_that_did_not_fail() -> None:
+    by_peer = {"pyworkers": [{"jobs_s": 1000.0}], "huey": [{"jobs_s": 500.0}], "rq": [None]}
+    svg = report.picture(MEASURES["noop"], by_peer)
+    assert svg.count('height="18" fill="#') == 2
+    assert ">500<" in svg
