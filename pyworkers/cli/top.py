@@ -69,7 +69,7 @@ def _watch(admin: Admin, interval_s: float) -> None:
                 try:
                     before, sample, trouble = sample, _sample(admin), ""
                 except PyworkersError as error:
-                    trouble = printable(f"{error.message}; trying again")
+                    trouble = printable(f"Trying again: {error.message}")
                 due = time.monotonic() + interval_s
             screen.draw(_lines(sample, before, _title(admin), trouble, *screen.size()))
             if screen.wait(due - time.monotonic()) in ("q", "Q"):

@@ -1,0 +1,294 @@
+"""The administrator's commands as processes: in a terminal, with very many jobs, and beside a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from pyworkers.api import DeadSet, Queue
+from pyworkers.config import RedisConfig
+from pyworkers.keys import Keys
+from tests.support import ROOT, free_port, next_line, running_python, running_server, wait_for
+from tests.terminal import terminal
+
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
+MANY = 200_000
+
+
+@pytest.fixture
+def keys(namespace: str) -> Keys:
+    return Keys(namespace)
+
+
+@pytest.fixture
+def db(one_redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(one_redis_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def where(one_redis_url: str, namespace: str) -> list[str]:
+    return ["--url", one_redis_url, "--namespace", namespace]
+
+
+def job(jid: str) -> bytes:
+    return json.dumps({"class": "Add", "args": [1], "queue": "q", "jid": jid}).encode()
+
+
+# In a terminal
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 2), ("y", 0, 0), ("", 1, 2)])
+def test_a_person_is_asked_before_many_jobs_are_deleted(answer, code, left, where, keys, db) -> None:
+    db.zadd(keys.dead, {job("a"): 1.0, job("b"): 2.0})
+    with terminal("dead", "delete", "--class", "Add", *where) as shell:
+        shell.wait_for("Delete 2 jobs in dead? [y/N]: ")
+        shell.type(f"{answer}\n")
+        assert shell.wait() == code
+    assert db.zcard(keys.dead) == left
+
+
+def test_a_person_is_asked_before_a_queue_is_cleared(where, keys, db) -> None:
+    db.lpush(keys.queue("q"), job("a"))
+    with terminal("jobs", "q", "clear", *where) as shell:
+        shell.wait_for("Delete all of 1 job in queue q? [y/N]: ")
+        shell.type("y\n")
+        assert shell.wait() == 0
+    assert b"deleted 1 job" in shell.shown
+
+
+def test_ctrl_c_at_the_question_changes_nothing(where, keys, db) -> None:
+    db.zadd(keys.dead, {job("a"): 1.0})
+    with terminal("dead", "delete", "--all", *where) as shell:
+        shell.wait_for("[y/N]: ")
+        shell.type("\x03")
+        assert shell.wait() != 0
+    assert db.zcard(keys.dead) == 1
+
+
+def test_a_list_in_a_terminal_has_no_line_wider_than_it(where, keys, db) -> None:
+    db.zadd(keys.dead, {json.dumps({"class": "Add", "jid": "j", "error_message": "語" * 500}).encode(): 1.0})
+    with terminal("dead", *where, columns=60) as shell:
+        assert shell.wait() == 0
+    lines = shell.shown.decode().splitlines()
+    assert max(len(line) + line.count("語") for line in lines) in (59, 60)
+    assert lines[1].endswith("…")
+
+
+# top
+
+
+def test_top_shows_a_frame_and_q_leaves_the_terminal_as_it_was(where, keys, db) -> None:
+    db.sadd(keys.queues, "mail")
+    db.lpush(keys.queue("mail"), job("a"))
+    with terminal("top", "--interval", "0.2", *where) as shell:
+        before = shell.modes()
+        shell.wait_for("QUEUE  SIZE")
+        shell.wait_for("mail")
+        assert shell.modes() != before, "keys are read one by one"
+        db.lpush(keys.queue("mail"), *(job(f"j{n}") for n in range(7776)))
+        shell.wait_for("7,777")
+        shell.type("q")
+        assert shell.wait() == 0
+        assert shell.modes() == before
+    assert shell.shown.startswith(ENTER)
+    assert shell.shown.endswith(LEAVE)
+
+
+def test_top_fills_the_screen_that_there_is(where, keys, db) -> None:
+    db.sadd(keys.queues, *(f"queue{n}" for n in range(100)))
+    with terminal("top", "--interval", "600", *where) as shell:
+        seen = shell.wait_for("… 82 more")
+        assert rows(shell.shown) == 24
+        shell.resize(50, 40)
+        shell.wait_for("more", after=seen)
+        wait_for(lambda: shell.read().endswith(b"\x1b[J"))
+        assert rows(shell.shown[seen:]) == 40
+        shell.type("q")
+        assert shell.wait() == 0
+
+
+def rows(shown: bytes) -> int:
+    """The lowest line that was written to."""
+    return max(int(line) for line in re.findall(rb"\x1b\[(\d+);1H", shown))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_top_leaves_the_terminal_as_it_was_when_it_is_ended(number: int, code: int, where) -> None:
+    with terminal("top", *where) as shell:
+        before = shell.modes()
+        shell.wait_for("processed")
+        assert shell.process is not None
+        shell.process.send_signal(number)
+        assert shell.wait() == code
+        assert shell.modes() == before
+    assert LEAVE in shell.shown
+
+
+def test_top_gives_the_terminal_back_while_it_is_suspended(where) -> None:
+    with terminal("top", "--interval", "600", *where) as shell:
+        before = shell.modes()
+        shell.wait_for("processed")
+        shell.type("\x1a")
+        seen = shell.wait_for(LEAVE.decode())
+        assert shell.process is not None
+        status = Path(f"/proc/{shell.process.pid}/stat")
+        wait_for(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", message="it is stopped")
+        assert shell.modes() == before
+        shell.process.send_signal(signal.SIGCONT)
+        shell.wait_for("processed", after=seen)
+        shell.type("q")
+        assert shell.wait() == 0
+
+
+def test_top_goes_on_when_redis_comes_back(tmp_path: Path, valkey_binary: str) -> None:
+    port = free_port()
+    with (
+        running_server(valkey_binary, tmp_path, port) as url,
+        terminal("top", "--interval", "0.2", "--url", url) as shell,
+        redis.Redis.from_url(url) as db,
+    ):
+        shell.wait_for("processed 0")
+        db.shutdown(nosave=True)
+        shell.wait_for("Trying again: Redis cannot be reached")
+        with running_server(valkey_binary, tmp_path, port):
+            db.set("stat:processed", 4242)
+            shell.wait_for("processed 4,242")
+            shell.type("q")
+            assert shell.wait() == 0
+
+
+# Very many jobs
+
+
+# The kernel's ru_maxrss counts what the parent held at the fork, too; VmHWM begins with the new program.
+_MEASURED = """
+import atexit, re, sys
+from pathlib import Path
+from pyworkers.cli import main
+
+def peak_kb():
+    return re.search(r"VmHWM:\\s+([0-9]+)", Path("/proc/self/status").read_text())[1]
+
+peak = Path(sys.argv.pop(1))
+atexit.register(lambda: peak.write_text(peak_kb()))
+main()
+"""
+
+
+def peak_mb(*words: str, out: Path) -> float:
+    """Run a command to its end; the most memory that it held, in MiB."""
+    peak = out.with_name("peak")
+    with out.open("wb") as file:
+        command = [sys.executable, "-c", _MEASURED, str(peak), *words]
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=env)
+    assert done.returncode == 0, out.read_text()[-500:]
+    return int(peak.read_text()) / 1024
+
+
+@pytest.mark.timeout(300)
+def test_a_dead_set_of_200000_jobs_is_listed_and_cleared_in_little_memory(where, keys, db, tmp_path) -> None:
+    out = tmp_path / "out"
+    db.zadd(keys.dead, {job("one"): 1.0})
+    least = peak_mb("dead", "list", "--json", *where, out=out)
+    _fill(db, lambda pipe, batch: pipe.zadd(keys.dead, {job(f"{n:06}"): n // 3 for n in batch}))
+    most = peak_mb("dead", "list", "--limit", "0", "--json", *where, out=out)
+    assert out.read_bytes().count(b"\n") == MANY + 1
+    most = max(most, peak_mb("dead", "delete", "--error", "none of them", "--yes", *where, out=out))
+    most = max(most, peak_mb("dead", "delete", "--class", "Add", "--yes", *where, out=out))
+    assert out.read_text().endswith(f"deleted {MANY + 1:,} jobs\n")
+    assert most - least < 20, f"{least:.0f} MiB with one job, {most:.0f} with {MANY}"
+    _fill(db, lambda pipe, batch: pipe.zadd(keys.dead, {job(f"{n:06}"): n // 3 for n in batch}))
+    assert peak_mb("dead", "clear", "--yes", *where, out=out) - least < 20
+    assert out.read_text() == f"deleted {MANY:,} jobs\n"
+    assert db.zcard(keys.dead) == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_queue_of_100000_jobs_is_listed_in_little_memory(where, keys, db, tmp_path) -> None:
+    out = tmp_path / "out"
+    db.lpush(keys.queue("q"), job("one"))
+    least = peak_mb("jobs", "q", "list", "--json", *where, out=out)
+    _fill(db, lambda pipe, batch: pipe.lpush(keys.queue("q"), *(job(f"{n:06}") for n in batch)), MANY // 2)
+    most = peak_mb("jobs", "q", "--limit", "0", "--json", *where, out=out)
+    assert out.read_bytes().count(b"\n") == MANY // 2 + 1
+    assert most - least < 20, f"{least:.0f} MiB with one job, {most:.0f} with {MANY // 2}"
+
+
+def _fill(db: redis.Redis, add: Callable[[Any, range], object], many: int = MANY) -> None:
+    for start in range(0, many, 5000):
+        with db.pipeline(transaction=False) as pipe:
+            add(pipe, range(start, start + 5000))
+            pipe.execute()
+
+
+def test_no_command_asks_for_the_names_of_keys(tmp_path: Path, valkey_binary: str) -> None:
+    with running_server(valkey_binary, tmp_path, free_port()) as url, redis.Redis.from_url(url) as db:
+        db.zadd("dead", {job("a"): time.time(), job("b"): time.time()})
+        db.lpush("queue:q", job("c"))
+        db.sadd("queues", "q")
+        for line in (
+            "queues", "stats --history 3", "jobs q", "jobs q show c", "jobs q kill c", "scheduled", "retries",
+            "dead", "dead show a", "dead retry --class Add --yes", "jobs q delete --all --yes",
+            "dead clear --yes", "processes", "workers", "pause q", "resume q",
+            "stop --all --yes", "top --once",
+        ):  # fmt: skip
+            peak_mb(*line.split(), "--url", url, out=tmp_path / "out")
+        used = {name.removeprefix("cmdstat_") for name in db.info("commandstats")}
+    assert {"zrem", "lrem", "unlink", "evalsha"} <= used, "the commands did something"
+    assert used & {"keys", "scan", "randomkey", "flushall", "flushdb"} == set()
+
+
+# While jobs come and go
+
+
+def test_a_queue_is_read_whole_while_others_push_and_pop(one_redis_url, namespace, keys, db) -> None:
+    """Two programs push on the left and pop on the right all the time; what they leave alone is seen once."""
+    stays = [f"stays{n:04}" for n in range(4000)]
+    db.lpush(keys.queue("q"), *(job(f"old{n}") for n in range(20_000)))
+    db.lpush(keys.queue("q"), *map(job, stays))
+    code = """
+        import redis, sys
+        url, key, raw, side = sys.argv[1:]
+        db = redis.Redis.from_url(url)
+        print("ready")
+        for n in range(1000):
+            db.lpush(key, *(raw % f"{side}{n}-{i}" for i in range(10)))
+            db.rpop(key, 9)
+        """
+    raw = job("JID").decode().replace("JID", "%s")
+    args = (one_redis_url, keys.queue("q"), raw)
+    with running_python(code, *args, "a") as one, running_python(code, *args, "b") as other:
+        assert (next_line(one), next_line(other)) == ("ready", "ready")
+        seen = [waiting.jid for waiting in Queue("q", RedisConfig(url=one_redis_url, namespace=namespace))]
+    assert [jid for jid in seen if jid.startswith("stays")] == stays[::-1]
+    assert len(seen) == len(set(seen))
+
+
+def test_two_commands_retry_the_same_dead_jobs_at_once(where, one_redis_url, namespace, keys, db) -> None:
+    db.zadd(keys.dead, {job(f"{n:04}"): n for n in range(3000)})
+    command = [sys.executable, "-m", "pyworkers", "dead", "retry", "--all", "--yes", "--json", *where]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        for _ in range(2)
+    ]
+    results = [json.loads(process.communicate(timeout=60)[0]) for process in both]
+    assert sum(result["done"] for result in results) == 3000
+    assert all(result["done"] + result["gone"] == result["selected"] for result in results)
+    moved = sorted(json.loads(raw)["jid"] for raw in db.lrange(keys.queue("q"), 0, -1))
+    assert moved == [f"{n:04}" for n in range(3000)]
+    assert DeadSet(one_redis_url, namespace=namespace).size == 0
