@@ -27,6 +27,7 @@ class Page(HTMLParser):
     def __init__(self, url: str, html: str) -> None:
         super().__init__()
         self.url = url
+        self.html = html
         self.forms: list[Form] = []
         self.links: list[str] = []
         self._words: list[str] = []

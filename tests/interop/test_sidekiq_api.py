@@ -113,3 +113,23 @@ def test_the_api_reschedules_a_job_and_makes_no_second_one(
     moment = time.time() + 5000
     assert ruby.call("act", zset, jid, "reschedule", moment)
     assert only(db, zset)["score"] == pytest.approx(moment, abs=0.01)
+
+
+def test_the_server_and_its_running_jobs_are_listed_and_obey(ruby: Ruby, url: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    jid = Client(url).enqueue("python", "Wait", [str(gate)])
+    with pyworkers(tmp_path / "python", url, PYWORKERS_SERVER__SIDEKIQ6="true") as server:
+        [work] = wait_for(lambda: ruby.call("works"), PATIENCE_S, "the running job is listed")
+        [process] = ruby.call("processes")
+        assert work.items() >= {"process": process["identity"], "jid": jid, "class": "Wait"}.items()
+        assert (process["pid"], process["busy"], process["quiet"]) == (server.pid, 1, False)
+        assert sorted(process["queues"]) == ["mail", "python", "shared"]
+        assert process["concurrency"] == 9
+        assert process["rss"] > 1000
+        assert ruby.call("stats")["processes_size"] == ruby.call("stats")["workers_size"] == 1
+        assert ruby.call("signal", process["identity"], "quiet!")
+        wait_for(lambda: ruby.call("processes")[0]["quiet"], PATIENCE_S, "quiet")
+        assert ruby.call("signal", process["identity"], "stop!")
+        gate.touch()
+        assert server.wait(PATIENCE_S) == 0
+    assert ruby.call("processes") == ruby.call("works") == []

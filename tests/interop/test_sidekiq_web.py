@@ -7,7 +7,7 @@ from pathlib import Path
 import redis
 
 from pyworkers import Client
-from tests.interop.browser import Browser, Page
+from tests.interop.browser import Browser, Form, Page
 from tests.interop.programs import PATIENCE_S, only, pyworkers
 from tests.support import wait_for
 
@@ -112,6 +112,45 @@ def test_dashboard_queues_and_statistics_count_pyworkers_jobs(
     assert 'Note "ä<&' in page.text
     browser.press(page.form("/queues/default/delete"))
     assert db.llen("queue:default") == 0, waiting
+
+
+def test_the_busy_page_lists_the_server_and_its_buttons_quiet_and_stop_it(
+    browser: Browser, url: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    jid = Client(url).enqueue("python", "Wait", [str(gate)], tags=["vip"])
+    with pyworkers(tmp_path / "python", url, PYWORKERS_SERVER__SIDEKIQ6="true") as server:
+        page = wait_for(lambda: shown_busy(browser, jid), PATIENCE_S, "the running job is on the page")
+        assert f":{server.pid}" in page.text
+        assert "python" in page.text.partition(f":{server.pid}")[2].partition(jid)[0]
+        assert f'python Wait vip "{gate}"' in page.text
+        page = browser.press(buttons_of_the_process(page), "quiet")
+        server.wait_for_event("signal.received", signal="TSTP", timeout=PATIENCE_S)
+        late = Client(url).enqueue("python", "Note")
+        wait_for(lambda: " quiet " in browser.get("busy").text, PATIENCE_S, "the page says so")
+        page = browser.get("busy")
+        assert list(buttons_of_the_process(page).buttons) == ["stop"]
+        browser.press(buttons_of_the_process(page), "stop")
+        gate.touch()
+        assert server.wait(PATIENCE_S) == 0
+    assert [note[1] for note in server.ledger()] == [jid]
+    assert buttons(browser.get("busy")) == []
+    assert late in browser.get("queues/python").html
+
+
+def shown_busy(browser: Browser, jid: str) -> Page | None:
+    page = browser.get("busy")
+    return page if jid in page.text else None
+
+
+def buttons(page: Page) -> list[Form]:
+    """The forms that the page has for each process."""
+    return [form for form in page.forms if "identity" in form.hidden]
+
+
+def buttons_of_the_process(page: Page) -> Form:
+    [form] = buttons(page)
+    return form
 
 
 def test_a_button_without_the_token_of_the_session_is_refused(

@@ -38,6 +38,24 @@ module Calls
       .to_h { |name| [name, stats.public_send(name)] }
   end
 
+  def processes
+    names = %w[identity hostname pid tag concurrency queues busy rss]
+    Sidekiq::ProcessSet.new.map do |process|
+      names.to_h { |name| [name, process[name]] }.merge(quiet: process.stopping?)
+    end
+  end
+
+  def works
+    Sidekiq::WorkSet.new.map do |process, tid, work|
+      payload = work.is_a?(Hash) ? work["payload"] : work.job.item # an object since Sidekiq 7.2
+      {process: process, tid: tid, jid: payload["jid"], class: payload["class"], args: payload["args"]}
+    end
+  end
+
+  def signal(identity, action)
+    Sidekiq::ProcessSet.new.find { |process| process.identity == identity }.public_send(action) && true
+  end
+
   def about(job)
     {
       item: job.item, jid: job.jid, klass: job.display_class, args: job.display_args, queue: job.queue, tags: job.tags,
