@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pyworkers.envelope import encode
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from croniter import croniter
 
 MISFIRES = ("skip", "once", "all")
+Origin = Literal["application", "configuration", "run time"]
+"""Where an entry was declared: by a decorator, in the file, or while servers run."""
 ON_TIME_S = 5.0
 """A slot that is no older than this is on time: fired by every policy, whatever the grace."""
 LONGEST_GRACE_S = 366 * 86_400
@@ -68,6 +70,7 @@ class CronEntry:
     grace_s: float = 300.0
     retry: bool | int = True
     options: Mapping[str, Any] = field(default_factory=dict)
+    origin: Origin = field(default="application", compare=False)
 
 
 def check(entry: CronEntry) -> None:
@@ -126,8 +129,11 @@ def due(entry: CronEntry, last: float | None, now: float) -> list[int]:
     return _latest(entry, since, now, 1 if entry.misfire == "once" else MOST_MISSED)
 
 
-def envelope_of(entry: CronEntry, slot: int, now: float, jid: str) -> bytes:
-    """The job of one slot, as Sidekiq would push it at ``now``; its field ``cron`` says what it is for."""
+def envelope_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered: bool = False) -> bytes:
+    """The job of one slot, as Sidekiq would push it at ``now``; its field ``cron`` says what it is for.
+
+    ``triggered``: it is none of the entry's slots, somebody asked for it.
+    """
     fields = {
         "retry": entry.retry,
         "queue": entry.queue,
@@ -137,7 +143,7 @@ def envelope_of(entry: CronEntry, slot: int, now: float, jid: str) -> bytes:
         "jid": jid,
         "created_at": now,
         "enqueued_at": now,
-        "cron": {"name": entry.name, "slot": slot},
+        "cron": {"name": entry.name, "slot": slot, **({"triggered": True} if triggered else {})},
     }
     return encode(fields).encode()
 

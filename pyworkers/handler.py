@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from pyworkers import cron
-from pyworkers.config_fields import describe
 from pyworkers.cron import CronEntry
+from pyworkers.cron_entries import check_entry
 from pyworkers.errors import DeclarationError
 from pyworkers.keys import check_queue_name
 from pyworkers.message import Message
@@ -56,16 +55,10 @@ class Handler:
 
 def check_cron(entry: CronEntry) -> None:
     """Raise DeclarationError by the rules of ``[[cron]]`` in the configuration file."""
-    where = ""
     try:
-        for option in describe():
-            if option.path[0] == "cron" and option.check:
-                where = f"{option.path[-1]}: "
-                option.check(getattr(entry, option.attribute))
-        where = ""
-        cron.check(entry)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise DeclarationError(f"cron {entry.name!r}: {where}{error}") from error
+        check_entry(entry)
+    except ValueError as error:
+        raise DeclarationError(f"cron {entry.name!r}: {error}") from error
 
 
 def check_handler(handler: Handler) -> None:

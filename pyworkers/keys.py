@@ -128,6 +128,25 @@ class Keys:
         """HASH cron entry → the last slot that it fired for, or when it was first seen (epoch seconds)."""
         return self._key("pyworkers:cron")
 
+    @property
+    def cron_entries(self) -> str:
+        """HASH name → JSON: the cron entries that were added while servers run."""
+        return self._key("pyworkers:cron-entries")
+
+    @property
+    def cron_paused(self) -> str:
+        """SET of the names of paused cron entries, wherever they were declared."""
+        return self._key("pyworkers:cron-paused")
+
+    @property
+    def cron_version(self) -> str:
+        """STRING that is another one after each change of the two above."""
+        return self._key("pyworkers:cron-version")
+
+    def cron_declared(self, identity: str) -> str:
+        """STRING with a TTL: JSON list of the cron entries in the code and the configuration of a server."""
+        return self._key(f"pyworkers:cron-declared:{identity}")
+
     def queue(self, name: str) -> str:
         """LIST of waiting jobs; the left end is the newest."""
         return self._key(f"queue:{name}")

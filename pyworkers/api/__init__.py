@@ -5,6 +5,7 @@ asked. Every change hangs on one removal, so that a job on which two people act 
 never lost, also if one of them uses Sidekiq's Web UI.
 """
 
+from pyworkers.api.cron import CronJob, CronSet
 from pyworkers.api.processes import Process, ProcessSet, Work, WorkSet
 from pyworkers.api.queue import Queue, QueuedJob
 from pyworkers.api.record import JobRecord
@@ -12,6 +13,8 @@ from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEn
 from pyworkers.api.stats import Day, QueueStats, Stats
 
 __all__ = [
+    "CronJob",
+    "CronSet",
     "Day",
     "DeadSet",
     "JobRecord",

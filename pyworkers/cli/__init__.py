@@ -25,6 +25,7 @@ _COMMANDS = {
     "scheduled": "Show the jobs for later, run them now, kill or delete them.",
     "retries": "Show the failed jobs that wait, retry, kill or delete them.",
     "dead": "Show the dead jobs, retry or delete them.",
+    "cron": "Show the cron entries; add, pause, resume, remove, trigger them.",
     "pause": "Let servers take no more jobs from QUEUE.",
     "resume": "Let servers take jobs from a paused QUEUE again.",
     "processes": "Show the servers: what they serve, how busy they are.",

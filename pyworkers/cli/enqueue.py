@@ -7,47 +7,20 @@ client's affair.
 from __future__ import annotations
 
 import re
-import sys
 from datetime import datetime
 from itertools import repeat
 from typing import Any
 
 import click
-import simplejson
 
 from pyworkers import timestamps
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.values import NUMBER, parse_duration, reads
+from pyworkers.cli.values import NUMBER, parse_args, parse_duration, parse_queue, parse_retry, reads
 from pyworkers.client import Client
-from pyworkers.envelope import check_value
 from pyworkers.errors import BadArgumentError
-from pyworkers.keys import check_queue_name
 
 # Up to here each jid is printed; nobody reads more, and a script that wants them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20
-_DECODER = simplejson.JSONDecoder()
-
-
-def parse_queue(text: str) -> str:
-    """The name of a queue. Raises ValueError, with the rule, for what cannot be one."""
-    check_queue_name(text)
-    return text
-
-
-def parse_args(text: str) -> list[Any]:
-    """The arguments of a job from a JSON list, ``-`` for the one on stdin. Raises ValueError."""
-    if text == "-":
-        text = sys.stdin.buffer.read().decode()
-    try:
-        args = _DECODER.decode(text)
-    except simplejson.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}; write lists like '[7, \"hello\"]'") from error
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
-    if not isinstance(args, list):
-        raise ValueError(f"must be a JSON list, e.g. [1, 2], not {text[:40]}")
-    check_value(args, "args")
-    return args
 
 
 def parse_time(text: str) -> float:
@@ -63,15 +36,6 @@ def parse_time(text: str) -> float:
         rule = "add Z for UTC or an offset, e.g. +01:00"
         raise ValueError(f"{text!r} does not say in which time zone it is: {rule}")
     return timestamps.due(moment)
-
-
-def parse_retry(text: str) -> bool | int:
-    """``true``, ``false`` or a number of retries. Raises ValueError."""
-    if text in ("true", "false"):
-        return text == "true"
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise ValueError(f"{text!r} is none of true, false, or a number of retries")
-    return int(text)
 
 
 @click.command()

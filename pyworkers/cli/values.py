@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
+import simplejson
 
+from pyworkers.envelope import check_value
+from pyworkers.keys import check_queue_name
+
+_DECODER = simplejson.JSONDecoder()
 _UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Each unit once, the largest first: 1h30m.
@@ -35,3 +41,34 @@ def parse_duration(text: str) -> float:
         raise ValueError(f"{text!r} is no duration: 250ms, 10s, 5m, 2h, 1d, 1h30m, or seconds")
     parts = zip(match.groups(), _UNITS_S.values(), strict=True)
     return sum(float(number) * unit_s for number, unit_s in parts if number)
+
+
+def parse_queue(text: str) -> str:
+    """The name of a queue. Raises ValueError, with the rule, for what cannot be one."""
+    check_queue_name(text)
+    return text
+
+
+def parse_args(text: str) -> list[Any]:
+    """The arguments of a job from a JSON list, ``-`` for the one on stdin. Raises ValueError."""
+    if text == "-":
+        text = sys.stdin.buffer.read().decode()
+    try:
+        args = _DECODER.decode(text)
+    except simplejson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}; write lists like '[7, \"hello\"]'") from error
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if not isinstance(args, list):
+        raise ValueError(f"must be a JSON list, e.g. [1, 2], not {text[:40]}")
+    check_value(args, "args")
+    return args
+
+
+def parse_retry(text: str) -> bool | int:
+    """``true``, ``false`` or a number of retries. Raises ValueError."""
+    if text in ("true", "false"):
+        return text == "true"
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise ValueError(f"{text!r} is none of true, false, or a number of retries")
+    return int(text)

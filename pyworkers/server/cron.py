@@ -10,15 +10,18 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import simplejson
+
 from pyworkers import logs
 from pyworkers.config import Config, CronConfig
 from pyworkers.cron import CronEntry, check, due, envelope_of, next_slot
-from pyworkers.envelope import new_jid
+from pyworkers.cron_entries import dump, load
+from pyworkers.envelope import encode, new_jid
 from pyworkers.errors import ConfigError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
 from pyworkers.server.weather import Weather
@@ -28,6 +31,8 @@ from pyworkers.store.cron import CronStore
 _LOOK_S = 3.0
 # Timers and the clock agree to the millisecond; waking a little late saves an empty look.
 _SLACK_S = 0.001
+# For so long people see what a server had declared that was killed.
+_DECLARED_S = 60
 # A slot's key outlives the grace by this much, for masters whose clocks differ.
 _CLOCKS_DIFFER_S = 3600
 
@@ -36,38 +41,97 @@ log = logs.get_logger()
 
 @dataclass
 class _Watched:
-    """An entry, the moment up to which its slots are dealt with, and the next slot after it."""
+    """An entry, the moment up to which its slots are dealt with, and the next slot after it.
+
+    ``definition`` is what Redis holds of a run-time entry, and empty for another.
+    """
 
     entry: CronEntry
+    definition: bytes = b""
     last: float | None = None
     next: float = -math.inf
 
 
 class Cron:
-    """Fires the entries that it was told to ``use`` last."""
+    """Fires the entries that it was told to ``use`` last, and those that people add while it runs."""
 
-    def __init__(self, store: CronStore, weather: Weather, rng: random.Random) -> None:
+    def __init__(
+        self, store: CronStore, identity: Callable[[], str], weather: Weather, rng: random.Random
+    ) -> None:
         self._store = store
+        self._identity = identity
         self._weather = weather
         self._rng = rng
+        self._declared: list[CronEntry] = []
+        self._added: dict[bytes, bytes] = {}
+        self._paused: set[bytes] = set()
+        self._version: bytes | None = None
         self._watched: list[_Watched] = []
         self._nudge = asyncio.Event()
         self._seen = -math.inf
+        self._refresh_at = self._declare_at = -math.inf
 
     def use(self, entries: Iterable[CronEntry]) -> None:
         """Fire these entries from now on. Where one was that stays, Redis knows."""
-        self._watched = [_Watched(entry) for entry in entries]
+        self._declared = list(entries)
+        self._declare_at = self._refresh_at = -math.inf
+        self._watch()
         self._nudge.set()
+
+    def _watch(self) -> None:
+        """Watch what is declared and what was added, but for what is paused; what stays keeps its place."""
+        entries = [(entry, b"") for entry in self._declared]
+        names = {entry.name.encode() for entry in self._declared}
+        for name, definition in self._added.items():
+            try:
+                entry = load(definition, "run time")
+            except ValueError as error:
+                log.error("cron.refused", name=name.decode(errors="replace"), error=str(error))
+                continue
+            if name in names:
+                log.warning(
+                    "cron.shadowed", name=entry.name, hint="the code or the configuration has it, too"
+                )
+            elif name == entry.name.encode():
+                entries.append((entry, definition))
+        before = {(one.entry.name, one.definition): one for one in self._watched}
+        watched = []
+        for entry, definition in entries:
+            if entry.name.encode() not in self._paused:
+                one = before.get((entry.name, definition))
+                watched.append(one if one and one.entry == entry else _Watched(entry, definition))
+        self._watched = watched
 
     async def run(self) -> None:
         """Fire until cancelled."""
         while True:
             try:
-                if await self.look(time.time()):
+                asked = await self._keep_up(time.monotonic())
+                if await self.look(time.time()) or asked:
                     self._weather.up()
                 await self._sleep(min((one.next for one in self._watched), default=math.inf))
             except PyworkersError as error:
                 await asyncio.sleep(self._weather.down(error))
+
+    async def _keep_up(self, now: float) -> bool:
+        """Every few seconds, learn what people have changed, and let them see what is declared here."""
+        if now < self._refresh_at:
+            return False
+        await self.refresh()
+        if self._declared and now >= self._declare_at:
+            rows = [simplejson.loads(dump(entry)) | {"origin": entry.origin} for entry in self._declared]
+            await self._store.declare(self._identity(), encode(rows).encode(), _DECLARED_S)
+            self._declare_at = now + _DECLARED_S / 3
+        self._refresh_at = now + _LOOK_S
+        return True
+
+    async def refresh(self) -> None:
+        """Learn which entries people have added, changed, removed or paused. Raises PyworkersError."""
+        version = await self._store.version()
+        if version != self._version:
+            self._added, self._paused = await self._store.changes()
+            self._watch()
+            self._version = version
 
     async def look(self, now: float) -> bool:
         """Fire what is due at ``now``. True if Redis was asked.
@@ -109,16 +173,16 @@ class Cron:
     async def _catch_up(self, one: _Watched, now: float) -> bool:
         slots = due(one.entry, one.last, now)
         for slot in slots:
-            await self._fire(one.entry, slot)
+            await self._fire(one, slot)
             one.last = slot
         one.last, one.next = now, next_slot(one.entry, now)
         return bool(slots)
 
-    async def _fire(self, entry: CronEntry, slot: int) -> None:
-        jid = new_jid(self._rng)
+    async def _fire(self, one: _Watched, slot: int) -> None:
+        entry, jid = one.entry, new_jid(self._rng)
         payload = envelope_of(entry, slot, time.time(), jid)
         life_s = math.ceil(entry.grace_s) + _CLOCKS_DIFFER_S
-        if await self._store.fire(entry.name, slot, payload, entry.queue, life_s):
+        if await self._store.fire(entry.name, slot, payload, entry.queue, life_s, one.definition):
             hit("cron_after_slot")
             log.info("cron.fired", name=entry.name, slot=slot, queue=entry.queue, jid=jid)
 
@@ -160,4 +224,5 @@ def _configured(section: CronConfig) -> CronEntry:
         timezone=section.timezone,
         misfire=section.misfire,
         grace_s=section.grace,
+        origin="configuration",
     )

@@ -129,7 +129,7 @@ class Master:
             retry.drain_goretry,
         )
         cron_store = CronStore(self._store.redis, self._store.keys)
-        self._cron = Cron(cron_store, self._weathers.of("cron"), self._rng)
+        self._cron = Cron(cron_store, lambda: self._identity, self._weathers.of("cron"), self._rng)
         self._heartbeat = Heartbeat(
             self._store,
             self._weathers.of("heartbeat"),

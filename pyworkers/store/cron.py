@@ -23,15 +23,19 @@ class CronStore:
         self._redis = redis
         self._keys = keys
 
-    async def fire(self, name: str, slot: int, payload: bytes, queue: str, life_s: int) -> bool:
+    async def fire(
+        self, name: str, slot: int, payload: bytes, queue: str, life_s: int, definition: bytes = b""
+    ) -> bool:
         """Enqueue the job of a slot, unless that was done. True if this call did it.
 
-        After ``life_s`` seconds it is forgotten which slot it was, so they must outlast the entry's grace.
-        Safe to send again after a lost reply.
+        Nor if the entry is paused, or is a run-time entry that is no longer defined by ``definition``. After
+        ``life_s`` seconds it is forgotten which slot it was, so they must outlast the entry's grace. Safe to
+        send again after a lost reply.
         """
         keys = self._keys
         names = [keys.cron_slot(name, slot), keys.queues, keys.queue(queue), keys.cron_last]
-        args: list[Any] = [life_s, queue, payload, name, slot]
+        names += (keys.cron_entries, keys.cron_paused)
+        args: list[Any] = [life_s, queue, payload, name, slot, definition]
         with errors_translated():
             return bool(await scripts.load("fire")(self._redis, names, args))
 
@@ -48,3 +52,24 @@ class CronStore:
                 for name in names:
                     pipe.hsetnx(self._keys.cron_last, name, now)
                 await pipe.execute()
+
+    async def version(self) -> bytes | None:
+        """What is another value after each change at run time; None before the first."""
+        with errors_translated():
+            found: bytes | None = await self._redis.execute_command("GET", self._keys.cron_version)
+        return found
+
+    async def changes(self) -> tuple[dict[bytes, bytes], set[bytes]]:
+        """The definitions of the run-time entries by name, and the names of the paused entries."""
+        with errors_translated():
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.hgetall(self._keys.cron_entries)
+                pipe.smembers(self._keys.cron_paused)
+                entries, paused = await pipe.execute()
+        return entries, set(paused)
+
+    async def declare(self, identity: str, entries: bytes, life_s: int) -> None:
+        """Show the entries of a server's code and configuration to people, for ``life_s`` seconds."""
+        with errors_translated():
+            key = self._keys.cron_declared(identity)
+            await self._redis.execute_command("SET", key, entries, "EX", life_s)

@@ -9,12 +9,14 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from pyworkers import envelope, logs
+from pyworkers.api import CronSet
 from pyworkers.app import Worker
 from pyworkers.config import Config, CronConfig, RedisConfig
 from pyworkers.cron import CronEntry
@@ -39,10 +41,17 @@ class Sleepy(CronStore):
 
     away = False
 
-    async def fire(self, name: str, slot: int, payload: bytes, queue: str, life_s: int) -> bool:
+    async def fire(
+        self, name: str, slot: int, payload: bytes, queue: str, life_s: int, definition: bytes = b""
+    ) -> bool:
         if self.away:
             raise RedisUnavailableError("away")
-        return await super().fire(name, slot, payload, queue, life_s)
+        return await super().fire(name, slot, payload, queue, life_s, definition)
+
+    async def version(self) -> bytes | None:
+        if self.away:
+            raise RedisUnavailableError("away")
+        return await super().version()
 
     async def last_slots(self) -> dict[str, int]:
         if self.away:
@@ -54,15 +63,17 @@ class Bench:
     """One Redis with its keys, and the crons of several masters on it."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self.keys = Keys(namespace)
+        self.keys, self.url = Keys(namespace), url
+        self.crons: list[Cron] = []
         self.redis: Redis = connect_async(RedisConfig(url=url, namespace=namespace))
         self.store = Sleepy(self.redis, self.keys)
         self.weather = Weather(time.monotonic, random.Random())
         self._tasks: list[asyncio.Task[None]] = []
 
     def cron(self, *entries: CronEntry) -> Cron:
-        cron = Cron(self.store, self.weather, random.Random())
+        cron = Cron(self.store, lambda: "host:1:x", self.weather, random.Random())
         cron.use(entries)
+        self.crons.append(cron)
         return cron
 
     def start(self, *entries: CronEntry) -> Cron:
@@ -384,6 +395,203 @@ def test_a_fired_slot_is_logged_by_the_master_that_fired_it(run: Run) -> None:
             "queue": "mail",
             "jid": envelope.decode(job)["jid"],
         }
+
+    run(body)
+
+
+# Entries that people change while masters run
+
+
+def added(bench: Bench) -> CronSet:
+    """What people use; its connection is another one."""
+    return CronSet(bench.url, namespace=bench.keys.namespace)
+
+
+def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_more(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        people = added(bench)
+        for _ in range(2):
+            bench.start(entry("every 9000d"))
+        await async_wait_for(bench.store.last_slots, message="the first look")
+        people.add("new", "every 1s", "New", queue="new")
+
+        async def some() -> bool:
+            return len(await bench.slots("new")) >= 2
+
+        await async_wait_for(some, timeout=cron_module._LOOK_S + 10)
+        people.remove("new")
+        slots = await bench.slots("new")
+        assert slots == list(range(slots[0], slots[0] + len(slots)))
+        # From now on no master fires it, whether it has heard of that or not.
+        for cron in bench.crons:
+            await cron.look(time.time() + 5)
+        assert await bench.slots("new") == slots
+        assert (await bench.store.last_slots()).keys() == {"sweep"}
+
+    run(body)
+
+
+def test_a_run_time_entry_is_caught_up_like_any_other(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        added(bench).add("new", "*/5 * * * *", "New", queue="mail", misfire="all")
+        await bench.redis.hset(bench.keys.cron_last, "new", NOON - 900)
+        cron = bench.cron()
+        await cron.refresh()
+        await cron.look(NOON + 1.0)
+        assert await bench.slots() == [NOON]
+        await bench.redis.hset(bench.keys.cron_last, "new", NOON + 300)
+        other = bench.cron()
+        await other.refresh()
+        await other.look(NOON + 600.0)
+        assert await bench.slots() == [NOON, NOON + 600]
+
+    run(body)
+
+
+def test_an_entry_that_was_changed_fires_by_its_new_definition_only(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        people = added(bench)
+        people.add("new", "every 5m", "Old", queue="old")
+        await bench.redis.hset(bench.keys.cron_last, "new", NOON)
+        ignorant, cron = bench.cron(), bench.cron()
+        for one in (ignorant, cron):
+            await one.refresh()
+            await one.look(NOON + 1.0)
+        people.change("new", schedule="every 10m", job_class="New", queue="new")
+        await bench.redis.hset(bench.keys.cron_last, "new", NOON + 100)
+        await cron.refresh()
+        for one in (ignorant, cron):
+            await one.look(NOON + 300.0)
+            await one.look(NOON + 600.0)
+        assert await bench.slots("old") == []
+        assert await bench.slots("new") == [NOON + 600]
+
+    run(body)
+
+
+def test_a_paused_entry_is_silent_at_once_and_what_came_meanwhile_is_not_made_up_for(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        one = entry(misfire="all", grace_s=3600.0)
+        ignorant, cron = bench.cron(one), bench.cron(one)
+        for each in (ignorant, cron):
+            await each.look(NOON + 1.0)
+        await bench.redis.sadd(bench.keys.cron_paused, "sweep")
+        await bench.redis.set(bench.keys.cron_version, "1")
+        await cron.refresh()
+        for each in (ignorant, cron):
+            await each.look(NOON + 300.0)
+        assert await bench.slots() == []
+
+        # As `resume` does it, at NOON + 700.
+        await bench.redis.srem(bench.keys.cron_paused, "sweep")
+        await bench.redis.hset(bench.keys.cron_last, "sweep", NOON + 700)
+        await bench.redis.set(bench.keys.cron_version, "2")
+        await cron.refresh()
+        await cron.look(NOON + 800.0)
+        assert await bench.slots() == []
+        await cron.look(NOON + 900.0)
+        assert await bench.slots() == [NOON + 900]
+
+    run(body)
+
+
+def test_a_change_elsewhere_does_not_disturb_an_entry(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        cron = bench.cron(entry(misfire="all"))
+        await cron.look(NOON + 1.0)
+        added(bench).add("new", "@daily", "New")
+        await bench.redis.hdel(bench.keys.cron_last, "sweep")  # as if it had to ask
+        await cron.refresh()
+        await cron.look(NOON + 300.0)
+        assert await bench.slots() == [NOON + 300]
+
+    run(body)
+
+
+def test_a_run_time_entry_with_the_name_of_a_declared_one_is_not_fired(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        added(bench).add("sweep", "* * * * *", "Other", queue="other")
+        await bench.redis.hset(bench.keys.cron_last, "sweep", NOON)
+        cron = bench.cron(entry())
+        await cron.refresh()
+        for minute in range(1, 11):
+            await cron.look(NOON + 60.0 * minute)
+        assert await bench.slots("other") == []
+        assert await bench.slots() == [NOON + 300, NOON + 600]
+        # The code has it no more: the run-time entry is as it was.
+        cron.use([])
+        await cron.look(NOON + 660.0)
+        assert await bench.slots("other") == [NOON + 660]
+
+    run(body)
+
+
+def test_what_is_no_entry_is_logged_and_left_alone(run: Run) -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+
+    async def body(bench: Bench) -> None:
+        bad = {
+            "a": "no json",
+            "b": "[]",
+            "c": '{"name":"c"}',
+            "d": '{"name":"d","schedule":5}',
+            b"\xff": "{}",
+        }
+        await bench.redis.hset(bench.keys.cron_entries, mapping=bad)
+        await bench.redis.set(bench.keys.cron_version, "1")
+        cron = bench.cron(entry())
+        await cron.refresh()
+        await cron.look(NOON - 1.0)
+        await cron.look(NOON + 0.0)
+        assert await bench.slots() == [NOON]
+        refused = [json.loads(line) for line in stream.getvalue().splitlines()]
+        assert [line["name"] for line in refused if line["event"] == "cron.refused"] == [
+            "a",
+            "b",
+            "c",
+            "d",
+            "\ufffd",
+        ]
+
+    run(body)
+
+
+def test_a_flushed_redis_has_no_run_time_entries_and_the_declared_ones_go_on(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        people = added(bench)
+        people.add("new", "*/5 * * * *", "New", queue="new")
+        people.pause("new")
+        cron = bench.cron(entry())
+        await cron.refresh()
+        await cron.look(NOON - 1.0)
+        keys = [key async for key in bench.redis.scan_iter(f"{bench.keys.namespace}*")]
+        await bench.redis.delete(*keys)
+        await cron.refresh()
+        await cron.look(NOON + 0.0)
+        assert await bench.slots() == [NOON]
+        assert await bench.slots("new") == []
+
+    run(body)
+
+
+def test_people_see_what_a_master_has_declared(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.redis.hset(bench.keys.owners, "host:1:x", "[]")
+        one = entry(args=(1,), options={"tags": ["a"]}, retry=False, misfire="all", grace_s=60.0)
+        cron = bench.start(one)
+
+        async def seen() -> list[CronEntry]:
+            return [job.entry for job in added(bench)]
+
+        assert await async_wait_for(seen) == [one]
+        assert 0 < await bench.redis.ttl(bench.keys.cron_declared("host:1:x")) <= 60
+        cron.use([replace(one, queue="other")])
+
+        async def moved() -> bool:
+            return [found.queue for found in await seen()] == ["other"]
+
+        await async_wait_for(moved)
 
     run(body)
 

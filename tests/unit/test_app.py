@@ -384,6 +384,7 @@ def test_cron_stacks_on_a_job(worker: Worker) -> None:
             "grace_s": 300.0,
             "retry": 2,
             "options": {},
+            "origin": "application",
         },
         {
             "name": "sweep",
@@ -396,6 +397,7 @@ def test_cron_stacks_on_a_job(worker: Worker) -> None:
             "grace_s": 60,
             "retry": 2,
             "options": {},
+            "origin": "application",
         },
     ]
 

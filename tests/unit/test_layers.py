@@ -13,7 +13,7 @@ VOCABULARY = {
     "errors", "envelope", "message", "keys", "outcome", "retry", "frames", "timestamps", "control", "version",
     "cron", "drafts", "preflight", "executions", "replies",
 }  # fmt: skip
-CONFIG = {"config", "config_fields"}
+CONFIG = {"config", "config_fields", "cron_entries"}
 APPLICATION = {"app", "handler", "job"}
 ALLOWED = {
     "store": {"store", "embedded", "failpoints"} | CONFIG | VOCABULARY,

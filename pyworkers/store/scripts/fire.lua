@@ -1,18 +1,19 @@
 -- Enqueue the job of one slot of a cron entry; of several masters, the first one does. The slot's key is set
 -- after the push, whose failure (a queue of another type) must not use up the slot.
 --
--- KEYS 1 slot  2 queues  3 queue  4 last slots of all entries
+-- KEYS 1 slot  2 queues  3 queue  4 last slots of all entries  5 run-time entries  6 paused entries
 -- ARGV 1 life of the slot's key in s  2 name of the queue  3 payload  4 name of the entry  5 slot
+--      6 definition of a run-time entry, '' of another: one that was changed meanwhile does not fire
 -- Returns 1 if this call enqueued the job, else 0.
 
-if redis.call('EXISTS', KEYS[1]) == 1 then
+if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('SISMEMBER', KEYS[6], ARGV[4]) == 1 then
+  return 0
+end
+if ARGV[6] ~= '' and redis.call('HGET', KEYS[5], ARGV[4]) ~= ARGV[6] then
   return 0
 end
 redis.call('LPUSH', KEYS[3], ARGV[3])
 redis.call('SADD', KEYS[2], ARGV[2])
 redis.call('SET', KEYS[1], '1', 'EX', ARGV[1])
-local last = tonumber(redis.call('HGET', KEYS[4], ARGV[4]) or '')
-if not last or last < tonumber(ARGV[5]) then
-  redis.call('HSET', KEYS[4], ARGV[4], ARGV[5])
-end
+begin_at(KEYS[4], ARGV[4], ARGV[5])
 return 1

@@ -14,3 +14,11 @@ local function bury(dead, now, oldest, most, payload)
   redis.call('ZREMRANGEBYSCORE', dead, '-inf', '(' .. oldest)
   redis.call('ZREMRANGEBYRANK', dead, 0, -most - 1)
 end
+
+-- The slots of a cron entry count as dealt with up to a moment; that never goes back.
+local function begin_at(slots, name, moment)
+  local last = tonumber(redis.call('HGET', slots, name) or '')
+  if not last or last < tonumber(moment) then
+    redis.call('HSET', slots, name, moment)
+  end
+end

@@ -1,0 +1,214 @@
+"""``pyworkers cron``: what fires by the clock, and how to change it while servers run.
+
+Run by people and scripts. Entries of code and configuration are shown and paused, but never rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from pyworkers.api import CronJob, CronSet
+from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.text import duration, printable, table
+from pyworkers.cli.values import parse_args, parse_duration, parse_queue, parse_retry, reads
+from pyworkers.errors import BadArgumentError
+
+_HEADER = ("name", "schedule", "time zone", "job", "queue", "origin", "state", "next")
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_name = click.argument("name")
+
+
+@click.group()
+def cron() -> None:
+    """Show the cron entries; add, pause, resume, remove, trigger them.
+
+    Servers follow a change within some three seconds. Entries of the code and of the configuration are known
+    while a server runs that has them; they can be paused and triggered, and are changed where they stand.
+
+    \b
+    Example: pyworkers cron add nightly '0 3 * * *' Sweep '[7]' --timezone Europe/Paris
+    """
+
+
+@cron.command("list")
+@_json
+@config_options
+def list_(source: Source, as_json: bool) -> None:
+    """Show all entries by name."""
+    now, jobs = time.time(), list(CronSet(source.redis()))
+    if as_json:
+        click.echo(json.dumps([_described(job, now) for job in jobs]))
+    elif jobs:
+        click.echo("\n".join(table(_HEADER, [_row(job, now) for job in jobs])))
+    else:
+        click.echo("No cron entries: none was added, and no server runs that has some.")
+
+
+@cron.command()
+@_name
+@click.argument("schedule")
+@click.argument("job_class", metavar="CLASS")
+@click.argument("args", metavar="[JSON_ARGS]", default="[]", callback=reads(parse_args))
+@click.option(
+    "-q",
+    "--queue",
+    default="default",
+    show_default=True,
+    callback=reads(parse_queue),
+    help="Queue of the job.",
+)
+@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="E.g. Europe/Paris.")
+@click.option(
+    "--misfire",
+    type=click.Choice(["skip", "once", "all"]),
+    default="once",
+    show_default=True,
+    help="What becomes of slots that were missed while no server ran.",
+)
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    default="300",
+    show_default=True,
+    callback=reads(parse_duration),
+    help="For how long a missed slot counts as late: 90, 5m, 1h30m.",
+)
+@click.option(
+    "--retry",
+    metavar="true|false|N",
+    default="true",
+    show_default=True,
+    callback=reads(parse_retry),
+    help="Retries of the job if it fails.",
+)
+@click.option("--replace", is_flag=True, help="Also if there is a run-time entry of that name.")
+@_json
+@config_options
+def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[Any], **options: Any) -> None:
+    """Add an entry; its first slot is after now.
+
+    SCHEDULE is a cron line of five fields, or of six with the seconds at the end, or @daily and the like, or
+    'every 30s' (s, m, h, d).
+
+    \b
+    Example: pyworkers cron add poll 'every 30s' Poll -q mail
+    """
+    as_json = options.pop("as_json")
+    entries = CronSet(source.redis())
+    try:
+        entries.add(name, schedule, job_class, args, **options)
+    except BadArgumentError as error:
+        raise click.UsageError(str(error)) from error
+    job = entries.find(name)
+    if as_json:
+        click.echo(json.dumps(None if job is None else _described(job, time.time())))
+    elif job is not None:
+        click.echo(f"{printable(name)} fires next {_moment(job, job.next_slots()[0])}")
+
+
+@cron.command()
+@_name
+@config_options
+def pause(source: Source, name: str) -> None:
+    """Let an entry fire no more."""
+    changed = CronSet(source.redis()).pause(name)
+    click.echo(f"{printable(name)} is paused" + ("" if changed else " already"))
+
+
+@cron.command()
+@_name
+@config_options
+def resume(source: Source, name: str) -> None:
+    """Let a paused entry fire again; what came meanwhile is not made up for."""
+    changed = CronSet(source.redis()).resume(name)
+    click.echo(f"{printable(name)} " + ("fires again" if changed else "was not paused"))
+
+
+@cron.command()
+@_name
+@config_options
+def remove(source: Source, name: str) -> None:
+    """Remove an entry that was added at run time."""
+    CronSet(source.redis()).remove(name)
+    click.echo(f"{printable(name)} is removed")
+
+
+@cron.command()
+@_name
+@config_options
+def trigger(source: Source, name: str) -> None:
+    """Enqueue the job of an entry now, and print its id (jid); no slot is used up."""
+    click.echo(CronSet(source.redis()).trigger(name))
+
+
+@cron.command("next")
+@click.argument("name", required=False)
+@click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
+@_json
+@config_options
+def next_(source: Source, name: str | None, count: int, as_json: bool) -> None:
+    """Show when an entry fires next; without NAME, when all of them do."""
+    jobs = [job for job in CronSet(source.redis()) if name in (None, job.name)]
+    if name is not None and not jobs:
+        raise BadArgumentError(f"there is no cron entry {name!r}")
+    slots = sorted((slot, job.name, job) for job in _active(jobs, name) for slot in job.next_slots(count))[
+        :count
+    ]
+    if as_json:
+        click.echo(json.dumps([{"name": job.name, "slot": slot} for slot, _, job in slots]))
+        return
+    for slot, _, job in slots:
+        click.echo(f"{_moment(job, slot)}  {printable(job.name)}")
+
+
+def _active(jobs: Sequence[CronJob], name: str | None) -> Iterator[CronJob]:
+    """Those that fire; one that was named also while it is paused."""
+    return (job for job in jobs if not job.shadowed and (name is not None or not job.paused))
+
+
+def _described(job: CronJob, now: float) -> dict[str, object]:
+    entry = job.entry
+    return {
+        "name": entry.name,
+        "schedule": entry.schedule,
+        "timezone": entry.timezone,
+        "class": entry.job_class,
+        "args": list(entry.args),
+        "queue": entry.queue,
+        "misfire": entry.misfire,
+        "grace": entry.grace_s,
+        "retry": entry.retry,
+        "origin": entry.origin,
+        "state": job.state,
+        "last": job.last,
+        "next": job.next_slots(1, now)[0] if job.state == "active" else None,
+    }
+
+
+def _row(job: CronJob, now: float) -> list[str]:
+    entry = job.entry
+    due = f"in {duration(job.next_slots(1, now)[0] - now)}" if job.state == "active" else ""
+    words = (
+        entry.name,
+        entry.schedule,
+        entry.timezone,
+        entry.job_class,
+        entry.queue,
+        entry.origin,
+        job.state,
+    )
+    return [*map(printable, words), due]
+
+
+def _moment(job: CronJob, slot: int) -> str:
+    """By the entry's own clock, with its offset, and in UTC."""
+    local = datetime.fromtimestamp(slot, ZoneInfo(job.entry.timezone)).isoformat(" ")
+    return f"{local} ({datetime.fromtimestamp(slot, UTC):%Y-%m-%d %H:%M:%S} UTC)"

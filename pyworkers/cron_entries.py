@@ -1,0 +1,70 @@
+"""Cron entries as they are declared and stored: their rules, which are those of ``[[cron]]``, and their JSON.
+
+Pure; used by the registry, the API and the master.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import simplejson
+
+from pyworkers import cron
+from pyworkers.config_fields import describe
+from pyworkers.cron import CronEntry, Origin
+from pyworkers.drafts import check_options
+from pyworkers.envelope import check_value, encode
+from pyworkers.errors import BadArgumentError
+
+# The names of the fields are those of the configuration file, as far as it has them.
+_FIELDS = {
+    "name": "name",
+    "schedule": "schedule",
+    "queue": "queue",
+    "class": "job_class",
+    "args": "args",
+    "timezone": "timezone",
+    "misfire": "misfire",
+    "grace": "grace_s",
+    "retry": "retry",
+    "options": "options",
+}
+
+
+def check_entry(entry: CronEntry) -> None:
+    """Raise ValueError, with the field, the value and the rule, for an entry that cannot be fired."""
+    for option in describe():
+        if option.path[0] == "cron" and option.check and option.attribute in CronEntry.__slots__:
+            try:
+                option.check(getattr(entry, option.attribute))
+            except (ValueError, TypeError, AttributeError) as error:
+                raise ValueError(f"{option.path[-1]}: {error}") from error
+    try:
+        cron.check(entry)
+        check_value(list(entry.args), "args")
+        check_options({"retry": entry.retry, **entry.options})
+    except BadArgumentError as error:
+        raise ValueError(error.message) from error
+
+
+def dump(entry: CronEntry) -> bytes:
+    """The entry as JSON."""
+    return encode({key: _plain(getattr(entry, name)) for key, name in _FIELDS.items()}).encode()
+
+
+def load(raw: bytes, origin: Origin) -> CronEntry:
+    """What ``dump`` made. Raises ValueError for anything else, and for an entry that cannot be fired."""
+    fields = simplejson.loads(raw)
+    if not isinstance(fields, dict) or not fields.keys() <= _FIELDS.keys():
+        raise ValueError("not the fields of a cron entry")
+    try:
+        values: dict[str, Any] = {_FIELDS[key]: value for key, value in fields.items()}
+        entry = CronEntry(**values | {"args": tuple(values.get("args", ())), "origin": origin})
+        check_entry(entry)
+    except TypeError as error:
+        raise ValueError(f"not the fields of a cron entry: {error}") from error
+    return entry
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

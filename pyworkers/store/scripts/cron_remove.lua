@@ -1,0 +1,13 @@
+-- Remove a run-time cron entry, and what is remembered of it.
+--
+-- KEYS 1 entries  2 last slots of all entries  3 version  4 paused entries
+-- ARGV 1 name  2 new version
+-- Returns 1 if there was such an entry, else 0.
+
+if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('SREM', KEYS[4], ARGV[1])
+redis.call('SET', KEYS[3], ARGV[2])
+return 1

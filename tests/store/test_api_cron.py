@@ -1,0 +1,303 @@
+"""The cron entries through the API and the command line, against real servers."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from pyworkers import envelope
+from pyworkers.api import CronSet
+from pyworkers.cli import main
+from pyworkers.cron import CronEntry
+from pyworkers.cron_entries import dump
+from pyworkers.envelope import encode
+from pyworkers.errors import BadArgumentError
+from pyworkers.keys import Keys
+
+
+class Bench:
+    """One Redis with its keys, seen through the API and the command line."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.url, self.namespace = url, namespace
+        self.keys = Keys(namespace)
+        self.redis = redis.Redis.from_url(url)
+        self.entries = CronSet(url, namespace=namespace)
+
+    def cli(self, *words: str) -> Result:
+        options = ["--url", self.url, "--namespace", self.namespace]
+        return CliRunner().invoke(main, ["cron", *words, *options], prog_name="pyworkers")
+
+    def declare(self, *entries: CronEntry) -> None:
+        """As a server does it that lives."""
+        rows = [json.loads(dump(entry)) | {"origin": entry.origin} for entry in entries]
+        self.redis.hset(self.keys.owners, "host:1:x", "[]")
+        self.redis.set(self.keys.cron_declared("host:1:x"), encode(rows))
+
+    def jobs(self, queue: str = "default") -> list[dict[str, object]]:
+        return [envelope.decode(raw) for raw in self.redis.lrange(self.keys.queue(queue), 0, -1)]
+
+    def last(self, name: str) -> int | None:
+        stored = self.redis.hget(self.keys.cron_last, name)
+        return None if stored is None else int(stored)
+
+
+@pytest.fixture
+def bench(redis_url: str, namespace: str) -> Bench:
+    return Bench(redis_url, namespace)
+
+
+def in_code(name: str = "coded", **fields: object) -> CronEntry:
+    values = {"schedule": "*/5 * * * *", "queue": "mail", "job_class": "Sweep", **fields}
+    return CronEntry(name, **values)  # type: ignore[arg-type]
+
+
+def test_an_entry_is_added_found_and_removed(bench: Bench) -> None:
+    before = int(time.time())
+    options = {"tags": ["a"], "backtrace": True}
+    bench.entries.add(
+        "poll", "every 30s", "Poll", [1, {"a": "ü"}], queue="mail", timezone="Europe/Paris", misfire="all",
+        grace=60, retry=3, options=options,
+    )  # fmt: skip
+    (job,) = bench.entries
+    assert job.entry == CronEntry(
+        "poll", "every 30s", "mail", "Poll", (1, {"a": "ü"}), "Europe/Paris", "all", 60, 3, options
+    )
+    assert (job.name, job.origin, job.state) == ("poll", "run time", "active")
+    assert job.last is not None and before <= job.last <= time.time()
+    assert job.next_slots(3, 90.0) == [120, 150, 180]
+    assert bench.redis.get(bench.keys.cron_version) is not None
+    bench.entries.remove("poll")
+    assert list(bench.entries) == []
+    assert bench.last("poll") is None
+    with pytest.raises(BadArgumentError, match="there is no run-time entry 'poll'"):
+        bench.entries.remove("poll")
+
+
+def test_each_change_is_a_new_version(bench: Bench) -> None:
+    versions = []
+    for change in (
+        lambda: bench.entries.add("poll", "@daily", "Poll"),
+        lambda: bench.entries.change("poll", queue="mail"),
+        lambda: bench.entries.pause("poll"),
+        lambda: bench.entries.resume("poll"),
+        lambda: bench.entries.remove("poll"),
+    ):
+        change()
+        versions.append(bench.redis.get(bench.keys.cron_version))
+    assert len(set(versions)) == 5
+
+
+def test_a_name_is_taken_once(bench: Bench) -> None:
+    bench.entries.add("poll", "@daily", "Poll")
+    with pytest.raises(BadArgumentError, match="there is a cron entry 'poll'"):
+        bench.entries.add("poll", "@hourly", "Other")
+    assert [job.entry.schedule for job in bench.entries] == ["@daily"]
+    bench.entries.add("poll", "@hourly", "Other", replace=True)
+    assert [job.entry.job_class for job in bench.entries] == ["Other"]
+    bench.entries.add("new", "@hourly", "Other", replace=True)
+    assert len(list(bench.entries)) == 2
+
+
+def test_a_changed_entry_fires_nothing_for_the_past(bench: Bench) -> None:
+    bench.entries.add("poll", "@daily", "Poll", [1], retry=3)
+    bench.redis.hset(bench.keys.cron_last, "poll", 1000)
+    changed = bench.entries.change("poll", schedule="@hourly", grace=5, args=[2])
+    assert (changed.schedule, changed.grace_s, changed.args, changed.retry) == ("@hourly", 5, (2,), 3)
+    assert [job.entry for job in bench.entries] == [changed]
+    last = bench.last("poll")
+    assert last is not None and last > time.time() - 60
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"schedule": "61 * * * *"}, "schedule: '61 * * * *' is not a cron line"),
+        ({"timezone": "Mars/Base"}, "timezone: 'Mars/Base' is not a time zone"),
+        ({"queue": "a b"}, "queue: 'a b' cannot be a queue"),
+        ({"name": ""}, "name: must be printable"),
+        ({"job_class": "a\nb"}, "class: must be printable"),
+        ({"args": [float("nan")]}, "args"),
+        ({"args": [{1: 2}]}, "has the key 1; JSON keys are strings"),
+        ({"misfire": "twice"}, "'twice' is not a misfire policy"),
+        ({"grace": -1}, "a grace of -1"),
+        ({"retry": "often"}, "retry must be"),
+        ({"options": {"jid": "x", "at": 5}}, "at is not an option"),
+    ],
+)
+def test_an_entry_that_cannot_be_is_refused_with_the_reason(
+    bench: Bench, fields: dict[str, object], message: str
+) -> None:
+    values = {"name": "poll", "schedule": "@daily", "job_class": "Poll", **fields}
+    with pytest.raises(BadArgumentError) as caught:
+        bench.entries.add(**values)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+    assert list(bench.entries) == []
+
+
+def test_a_change_of_what_is_not_there_or_cannot_be_is_refused(bench: Bench) -> None:
+    bench.entries.add("poll", "@daily", "Poll")
+    for name, fields in (
+        ("none", {}),
+        ("poll", {"colour": 1}),
+        ("poll", {"schedule": "x"}),
+        ("poll", {"args": 5}),
+    ):
+        with pytest.raises(BadArgumentError):
+            bench.entries.change(name, **fields)
+    assert [job.entry.schedule for job in bench.entries] == ["@daily"]
+
+
+def test_entries_of_code_and_configuration_are_shown_and_never_overwritten(bench: Bench) -> None:
+    bench.declare(in_code("coded", retry=2), in_code("filed", origin="configuration"))
+    assert [(job.name, job.origin) for job in bench.entries] == [
+        ("coded", "application"),
+        ("filed", "configuration"),
+    ]
+    for name in ("coded", "filed"):
+        with pytest.raises(BadArgumentError, match="there is a cron entry"):
+            bench.entries.add(name, "@daily", "Other", replace=True)
+        with pytest.raises(BadArgumentError, match="no run-time entry"):
+            bench.entries.change(name, schedule="@daily")
+        with pytest.raises(BadArgumentError, match="is no run-time entry"):
+            bench.entries.remove(name)
+    assert bench.redis.exists(bench.keys.cron_entries) == 0
+
+
+def test_a_run_time_entry_whose_name_is_declared_later_waits_unchanged(bench: Bench) -> None:
+    bench.entries.add("coded", "@daily", "Mine")
+    bench.declare(in_code("coded"))
+    assert [(job.origin, job.state) for job in bench.entries] == [
+        ("application", "active"),
+        ("run time", "shadowed"),
+    ]
+    found = bench.entries.find("coded")
+    assert found is not None and found.entry.job_class == "Sweep"
+    bench.redis.delete(bench.keys.owners)
+    assert [(job.entry.job_class, job.state) for job in bench.entries] == [("Mine", "active")]
+
+
+def test_an_entry_is_paused_and_resumed_wherever_it_was_declared(bench: Bench) -> None:
+    bench.declare(in_code("coded"))
+    bench.entries.add("poll", "@daily", "Poll")
+    for name in ("coded", "poll"):
+        assert [bench.entries.pause(name), bench.entries.pause(name)] == [True, False]
+    assert {job.state for job in bench.entries} == {"paused"}
+    bench.redis.hset(bench.keys.cron_last, "poll", 1000)
+    for name in ("coded", "poll"):
+        assert [bench.entries.resume(name), bench.entries.resume(name)] == [True, False]
+    assert {job.state for job in bench.entries} == {"active"}
+    last = bench.last("poll")
+    assert last is not None and last > time.time() - 60
+    with pytest.raises(BadArgumentError, match="there is no cron entry 'none'"):
+        bench.entries.pause("none")
+
+
+def test_a_removed_entry_leaves_no_pause_behind(bench: Bench) -> None:
+    bench.entries.add("poll", "@daily", "Poll")
+    bench.entries.pause("poll")
+    bench.entries.remove("poll")
+    bench.entries.add("poll", "@daily", "Poll")
+    assert [job.state for job in bench.entries] == ["active"]
+
+
+def test_a_triggered_job_is_that_of_the_entry_and_uses_up_no_slot(bench: Bench) -> None:
+    bench.declare(in_code("coded", args=(7,), retry=False))
+    bench.entries.pause("coded")
+    before = int(time.time())
+    jid = bench.entries.trigger("coded")
+    (job,) = bench.jobs("mail")
+    assert (job["jid"], job["class"], job["args"], job["retry"]) == (jid, "Sweep", [7], False)
+    about = job["cron"]
+    assert isinstance(about, dict)
+    assert (about["name"], about["triggered"]) == ("coded", True)
+    assert before <= about["slot"] <= time.time()
+    assert bench.redis.smembers(bench.keys.queues) == {b"mail"}
+    assert list(bench.redis.scan_iter(f"{bench.keys.namespace}pyworkers:cron:*")) == []
+
+
+def test_what_somebody_else_wrote_is_left_alone(bench: Bench) -> None:
+    bench.redis.hset(bench.keys.cron_entries, mapping={"bad": "no json", "worse": '{"name":5}'})
+    bench.entries.add("poll", "@daily", "Poll")
+    assert [job.name for job in bench.entries] == ["poll"]
+
+
+# The command line
+
+
+def test_the_commands_in_the_order_of_a_day(bench: Bench) -> None:
+    assert bench.cli("list").output.startswith("No cron entries")
+    added = bench.cli(
+        "add", "nightly", "0 3 * * *", "Sweep", "[7]", "-q", "mail", "--timezone", "Europe/Paris"
+    )
+    assert added.exit_code == 0, added.output
+    assert "nightly fires next" in added.output and "03:00:00+0" in added.output
+    listed = bench.cli("list").output.splitlines()
+    assert " ".join(listed[0].split()) == "name schedule time zone job queue origin state next"
+    assert listed[1].split()[:5] == ["nightly", "0", "3", "*", "*"]
+    assert "run time" in listed[1] and "active" in listed[1] and "in " in listed[1]
+    assert bench.cli("pause", "nightly").output == "nightly is paused\n"
+    assert bench.cli("pause", "nightly").output == "nightly is paused already\n"
+    assert "paused" in bench.cli("list").output
+    assert bench.cli("resume", "nightly").output == "nightly fires again\n"
+    assert bench.cli("resume", "nightly").output == "nightly was not paused\n"
+    jid = bench.cli("trigger", "nightly").output.strip()
+    assert [job["jid"] for job in bench.jobs("mail")] == [jid]
+    assert bench.cli("remove", "nightly").output == "nightly is removed\n"
+    missing = bench.cli("remove", "nightly")
+    assert missing.exit_code == 1
+    assert "there is no run-time entry 'nightly'" in missing.stderr
+
+
+def test_lists_for_programs(bench: Bench) -> None:
+    bench.entries.add("poll", "every 30s", "Poll", queue="mail")
+    (found,) = json.loads(bench.cli("list", "--json").output)
+    wanted = {"name": "poll", "schedule": "every 30s", "class": "Poll", "queue": "mail", "grace": 300.0}
+    assert found.items() >= (wanted | {"origin": "run time", "state": "active"}).items()
+    assert 0 < found["next"] - time.time() <= 30
+    assert found["next"] % 30 == 0
+    added = bench.cli("add", "other", "@daily", "Other", "--grace", "1h30m", "--retry", "false", "--json")
+    assert {key: json.loads(added.output)[key] for key in ("grace", "retry")} == {
+        "grace": 5400.0,
+        "retry": False,
+    }
+
+
+def test_the_next_slots_of_one_entry_and_of_all(bench: Bench) -> None:
+    bench.entries.add("poll", "every 30s", "Poll")
+    bench.entries.add("daily", "@daily", "Daily", timezone="Asia/Kolkata")
+    shown = bench.cli("next", "daily", "-n", "2").output.splitlines()
+    assert len(shown) == 2
+    assert "00:00:00+05:30 (" in shown[0] and "18:30:00 UTC)  daily" in shown[0]
+    rows = json.loads(bench.cli("next", "-n", "4", "--json").output)
+    assert [row["name"] for row in rows].count("poll") >= 3
+    assert rows == sorted(rows, key=lambda row: row["slot"])
+    assert datetime.fromtimestamp(rows[0]["slot"], UTC).second % 30 == 0
+    bench.entries.pause("poll")
+    assert {row["name"] for row in json.loads(bench.cli("next", "--json").output)} == {"daily"}
+    assert len(json.loads(bench.cli("next", "poll", "--json").output)) == 5
+    assert bench.cli("next", "none").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["add", "x", "61 * * * *", "Job"], "'61 * * * *' is not a cron line"),
+        (["add", "x", "@daily", "Job", "{}"], "must be a JSON list"),
+        (["add", "x", "@daily", "Job", "--timezone", "Mars/Base"], "'Mars/Base' is not a time zone"),
+        (["add", "x", "@daily", "Job", "--misfire", "twice"], "'twice' is not one of"),
+        (["add", "x", "@daily", "Job", "-q", "a b"], "cannot be a queue"),
+        (["add", "taken", "@daily", "Job"], "there is a cron entry 'taken'"),
+    ],
+)
+def test_a_bad_entry_is_a_usage_error(bench: Bench, words: list[str], message: str) -> None:
+    bench.entries.add("taken", "@daily", "Job")
+    refused = bench.cli(*words)
+    assert refused.exit_code == 2
+    assert message in " ".join(refused.stderr.split())
+    assert [job.name for job in bench.entries] == ["taken"]
