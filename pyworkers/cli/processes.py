@@ -9,7 +9,7 @@ import click
 
 from pyworkers.api import Process, ProcessSet
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import duration, printable, table
+from pyworkers.cli.text import duration, printable, table, valid
 from pyworkers.store.registry import ProcessView
 
 _HEADER = ("identity", "up", "busy", "of", "memory", "beat", "state", "queues")
@@ -60,7 +60,7 @@ def state(about: ProcessView, now: float) -> str:
 def _entry(process: Process) -> dict[str, object]:
     about = process.about
     return {
-        "identity": about.identity,
+        "identity": valid(about.identity),
         "hostname": about.hostname,
         "pid": about.pid,
         "tag": about.tag,

@@ -13,7 +13,7 @@ import click
 
 from pyworkers.api import QueueStats, Stats
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import printable, table
+from pyworkers.cli.text import printable, table, valid
 
 _HEADER = ("queue", "size", "latency (s)", "in progress", "state")
 
@@ -44,7 +44,7 @@ def state(queue: QueueStats) -> str:
 
 def _entry(queue: QueueStats, now: float) -> dict[str, object]:
     return {
-        "name": queue.name,
+        "name": valid(queue.name),
         "size": queue.size,
         "latency_s": round(queue.latency_s(now), 3),
         "in_progress": queue.in_progress,

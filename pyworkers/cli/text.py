@@ -13,6 +13,11 @@ _ELLIPSIS = "…"
 _ROWS_MEASURED = 100
 
 
+def valid(name: str) -> str:
+    """A name of any bytes as text for JSON: what is not UTF-8 is written as \\xff."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def printable(text: str) -> str:
     """The text with everything escaped that is no visible character: newlines, changes of direction …"""
     if text.isprintable():
@@ -71,6 +76,9 @@ def _cell(text: str, cells: int, right: bool) -> str:
 
 
 def _escape(char: str) -> str:
+    # One byte of a name that is not UTF-8.
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:x}"
     escaped = char.encode("unicode_escape", errors="surrogatepass").decode()
     return escaped if escaped != char else repr(char)
 

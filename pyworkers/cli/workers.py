@@ -10,7 +10,7 @@ import click
 from pyworkers.api import Work, WorkSet
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.places import entry
-from pyworkers.cli.text import duration, printable, table
+from pyworkers.cli.text import duration, printable, table, valid
 
 _HEADER = ("running", "jid", "queue", "class", "thread", "identity")
 
@@ -44,5 +44,5 @@ def row(work: Work, now: float) -> tuple[str, ...]:
 
 
 def _entry(work: Work) -> dict[str, object]:
-    where = {"identity": work.identity, "thread": work.thread, "run_at": work.run_at}
+    where = {"identity": valid(work.identity), "thread": valid(work.thread), "run_at": work.run_at}
     return where | entry(work)

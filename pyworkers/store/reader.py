@@ -130,4 +130,4 @@ def _queues(stored: bytes) -> set[str]:
         names: Any = simplejson.loads(stored)
     except ValueError:
         return set()
-    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+    return set(registry.names_of(names))

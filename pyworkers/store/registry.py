@@ -125,7 +125,7 @@ def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessVi
         quiet=_text(stored["quiet"]) in ("true", "1"),
         embedded=info.get("embedded") is True,
         queues=tuple(_queues(info)),
-        labels=tuple(_names(info.get("labels"))),
+        labels=tuple(names_of(info.get("labels"))),
         info=info,
     )
 
@@ -161,16 +161,25 @@ def _identities(admin: Admin) -> Iterator[list[str]]:
 
 def _queues(info: Mapping[str, Any]) -> dict[str, None]:
     """The queues: those of the capsules since Sidekiq 8.0.9, and of ``queues`` before. A dict keeps order."""
-    found = dict.fromkeys(_names(info.get("queues")))
+    found = dict.fromkeys(names_of(info.get("queues")))
     capsules = info.get("capsules")
     for capsule in capsules.values() if isinstance(capsules, dict) else ():
         weights = capsule.get("weights") if isinstance(capsule, dict) else None
-        found |= dict.fromkeys(weights if isinstance(weights, dict) else ())
+        found |= dict.fromkeys(names_of(list(weights) if isinstance(weights, dict) else ()))
     return found
 
 
-def _names(value: object) -> list[str]:
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+def names_of(value: object) -> list[str]:
+    """The texts of a list, but for those that UTF-8 cannot carry: no key has such a name."""
+    names = value if isinstance(value, list) else []
+    return [name for name in names if _encodes(name)]
+
+
+def _encodes(name: object) -> bool:
+    try:
+        return isinstance(name, str) and bool(name.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _object(stored: bytes | None) -> dict[str, Any] | None:

@@ -422,7 +422,8 @@ def test_a_sidekiq_process_is_shown(where, keys, db) -> None:
 
 
 def test_sidekiq_8_and_go_processes_are_shown_and_what_cannot_be_read_is_not(where, keys, db) -> None:
-    eight = ruby("web:8:abc", capsules={"default": {"concurrency": 3, "weights": {"q": 0, "low": 0}}})
+    weights = {"q": 0, "low": 0, "\ud800": 0}
+    eight = ruby("web:8:abc", capsules={"default": {"concurrency": 3, "weights": weights}})
     del eight["concurrency"], eight["queues"]
     register(db, keys, "web:8:abc", eight, concurrency=3, beat=time.time(), quiet="true")
     go = {"hostname": "go:", "started_at": 1795225197, "Pid": 9, "concurrency": 4, "queues": ["g"]}

@@ -137,14 +137,15 @@ def test_stats_of_an_empty_namespace_are_zeros(cli: Cli) -> None:
 def test_queues_show_size_latency_and_jobs_in_progress(cli: Cli) -> None:
     found = json.loads(cli("queues", "--json").stdout)
     by_name = {queue["name"]: queue for queue in found}
-    assert list(by_name) == [r"\xff", "bare", "idle", "mail"]
+    assert list(by_name) == ["bare", "idle", "mail", r"\xff"]
     latency_s = by_name["mail"].pop("latency_s")
     assert 100 <= latency_s < 160
-    assert by_name["mail"] == {"name": "mail", "size": 2, "in_progress": 3}
-    assert by_name["bare"] == {"name": "bare", "size": 1, "latency_s": 0.0, "in_progress": 1}
-    assert by_name["idle"] == {"name": "idle", "size": 0, "latency_s": 0.0, "in_progress": 0}
+    served, unserved = {"paused": False, "served": True}, {"paused": False, "served": False}
+    assert by_name["mail"] == {"name": "mail", "size": 2, "in_progress": 3, **served}
+    assert by_name["bare"] == {"name": "bare", "size": 1, "latency_s": 0.0, "in_progress": 1, **served}
+    assert by_name["idle"] == {"name": "idle", "size": 0, "latency_s": 0.0, "in_progress": 0, **unserved}
     rows = [line.split() for line in cli("queues").stdout.splitlines()]
-    assert [row[0] for row in rows] == ["queue", r"\xff", "bare", "idle", "mail"]
+    assert [row[0] for row in rows] == ["queue", "bare", "idle", "mail", r"\xff"]
 
 
 def test_queues_of_an_empty_namespace_say_so(cli: Cli) -> None:
