@@ -17,11 +17,12 @@ from typing import Any
 
 from pyworkers import logs
 from pyworkers.config import Config
-from pyworkers.control import AboutWorker, Loaded, LoadFailed
-from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.control import AboutWorker, Loaded
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
 from pyworkers.server.cron import Cron
+from pyworkers.server.generations import Callbacks, Generations
 from pyworkers.server.heartbeat import Heartbeat
 from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.losses import Losses
@@ -29,7 +30,6 @@ from pyworkers.server.manager import Manager
 from pyworkers.server.orders import Orders
 from pyworkers.server.plan import Plan, plan
 from pyworkers.server.presence import Facts, Presence
-from pyworkers.server.reaper import Reaper
 from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
@@ -45,12 +45,9 @@ from pyworkers.store.store import Store
 
 # How often in-progress lists are compared with what the workers have: cheap, and a stray waits for two looks.
 _ADOPT_S, _ADOPTIONS_PER_LEASE = 5.0, 6
-# Only orphans wait for this; a fork server tells at once. uvloop keeps SIGCHLD to itself, hence no handler.
-_REAP_S = 0.5
+_PARTING_S = 0.1
 _GOODBYE_S = 2.0
 _STACKS_APART_S = 0.02
-# Between two attempts to replace a fork server that is gone.
-_RELOAD_S = 1.0
 
 log = logs.get_logger()
 
@@ -68,8 +65,6 @@ class Master:
         fail_fast: bool = False,
     ) -> None:
         self._config = config
-        self._spawner = spawner
-        self._make_spawner = make_spawner
         self._only = only
         self._fail_fast = fail_fast
         self._identity = identity
@@ -83,28 +78,28 @@ class Master:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._quiet = False
-        self._started = self._reloading = self._reload_again = False
-        self._reload_task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
+        self._generations = Generations(
+            spawner,
+            make_spawner,
+            Callbacks(self._hear, self._worker_reaped, self._install, self._uses, self._start),
+        )
 
     async def run(self) -> None:
         """Work until stopped. Raises PyworkersError for what ends the server with an exit code of its own."""
         self._set_up()
         try:
-            self._adopt_spawner(self._spawner)
-            loaded = await self._first_load()
+            loaded = await self._generations.first_load(self._stop)
             if loaded is None:
                 return
             work = plan(loaded.manifest, self._config, self._only)
             if not await self._register(list(work.queues)):
                 return
-            self._apply(loaded, work)
+            self._apply(self._generations.current, loaded, work)
             self._start_parts()
-            self._started = True
             if self._quiet:
                 await self._quiet_all()
-            if self._reload_again or not self._spawner.alive:
-                self.reload()
+            self._generations.ready()
             log.info("server.started", import_ms=loaded.import_ms)
             await self._warn_of_dangers()
             await self._stop.wait()
@@ -152,25 +147,15 @@ class Master:
         )
         orders_store = OrdersStore(self._store.redis, self._store.keys)
         self._orders = Orders(orders_store, self._weathers.of("orders"), self._set_paused)
-        self._reaper = Reaper(self._worker_reaped)
         for number, react in (
             (signal.SIGTERM, self.stop),
             (signal.SIGINT, self.stop),
             (signal.SIGTSTP, self.quiet),
             (signal.SIGTTIN, self.dump),
-            (signal.SIGHUP, self.reload),
+            (signal.SIGHUP, self._generations.reload),
         ):
             loop.add_signal_handler(number, react)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-    async def _first_load(self) -> Loaded | None:
-        """Wait for the application; None when the server was told to stop meanwhile."""
-        assert self._spawner.loaded is not None
-        stopped = asyncio.create_task(self._stop.wait())
-        either: list[asyncio.Future[Any]] = [self._spawner.loaded, stopped]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        return _checked(self._spawner.loaded.result()) if self._spawner.loaded.done() else None
 
     async def _register(self, queues: list[str]) -> bool:
         """Wait for Redis to take the first beat: peers must know of an owner before it fetches.
@@ -211,7 +196,7 @@ class Master:
         self._start(self._recovery.run(), "recovery")
         self._start(self._cron.run(), "cron")
         self._start(self._adopt_strays(), "strays")
-        self._start(self._reap(), "reaper")
+        self._start(self._generations.run(), "reaper")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._watch(asyncio.create_task(work, name=name))
@@ -231,7 +216,7 @@ class Master:
 
     # Work
 
-    def _apply(self, loaded: Loaded, work: Plan) -> None:
+    def _apply(self, spawner: Spawner, loaded: Loaded, work: Plan) -> None:
         """Have managers for exactly these queues, all on the code that was loaded last."""
         self._manifest = work.manifest
         self._queues = work.queues
@@ -243,7 +228,7 @@ class Master:
             self._parting[name] = self._managers.pop(name)
             self._start(self._part_with(name), f"stop {name}")
         for name, concurrency in work.queues.items():
-            self._serve(name, concurrency)
+            self._serve(name, concurrency, spawner)
 
     async def _part_with(self, queue: str) -> None:
         try:
@@ -258,18 +243,18 @@ class Master:
         """The managers, and those that have workers left though their queue is no longer served."""
         return [*self._managers.values(), *self._parting.values()]
 
-    def _serve(self, queue: str, concurrency: int) -> None:
+    def _serve(self, queue: str, concurrency: int, spawner: Spawner) -> None:
         losses = Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
         manager = self._managers.get(queue)
         if manager is not None:
-            manager.pool.use(self._spawner, losses, concurrency)
+            manager.pool.use(spawner, losses, concurrency)
             return
         weather = self._weathers.of_queue(queue)
         manager = self._managers[queue] = Manager(
             queue, self._config, self._identity, weather, self._settled, self._lease_lost
         )
         paused = queue in self._orders.paused
-        self._watch(manager.start(concurrency, self._spawner, losses, paused))
+        self._watch(manager.start(concurrency, spawner, losses, paused))
 
     async def _set_paused(self, queues: frozenset[str]) -> None:
         await asyncio.gather(*(m.set_paused(name in queues) for name, m in self._managers.items()))
@@ -287,7 +272,7 @@ class Master:
             self._queues,
             [job for manager in self._everyone() for job in manager.pool.running()],
             self._quiet or self._stop.is_set(),
-            [os.getpid(), self._spawner.process.pid, *workers],
+            [os.getpid(), self._generations.current.process.pid, *workers],
         )
 
     def _set_crew(self, crew: tuple[int, int]) -> None:
@@ -327,18 +312,7 @@ class Master:
             with suppress(PyworkersError):
                 await manager.clear_out(identity)
 
-    # Fork servers and their workers
-
-    async def _reap(self) -> None:
-        while True:
-            self._reaper.reap()
-            await asyncio.sleep(_REAP_S)
-
-    def _adopt_spawner(self, spawner: Spawner) -> None:
-        spawner.on_word = self._hear
-        spawner.on_down = self._spawner_down
-        spawner.attach(asyncio.get_running_loop())
-        self._reaper.adopt(spawner.process)
+    # What generations of workers need
 
     def _hear(self, word: AboutWorker) -> None:
         for manager in self._everyone():
@@ -350,81 +324,18 @@ class Master:
             if manager.pool.lost_track(pid, status):
                 return
 
-    def _spawner_down(self, spawner: Spawner) -> None:
-        if spawner is self._spawner and self._managers and not self._stop.is_set():
-            log.error("forkserver.lost", pid=spawner.process.pid)
-            if not self._reloading:
-                self.reload()
+    def _uses(self, spawner: Spawner) -> bool:
+        return any(manager.pool.uses(spawner) for manager in self._everyone())
 
-    def reload(self) -> None:
-        """SIGHUP: load the application anew; workers are replaced one by one, running jobs finish."""
-        # What is being loaded right now may already be outdated.
-        self._reload_again = self._reloading or not self._started
-        if not self._reload_again and not self._stop.is_set():
-            self._reloading = True
-            self._reload_task = asyncio.create_task(self._reload(), name="reload")
-            self._watch(self._reload_task)
-
-    async def _reload(self) -> None:
-        while not await self._try_to_reload() and not self._spawner.alive:
-            await asyncio.sleep(_RELOAD_S)
-        self._reloading = False
-        if self._reload_again:
-            self.reload()
-
-    async def _try_to_reload(self) -> bool:
-        spawner = self._make_spawner()
-        try:
-            spawner.start()
-        except OSError as error:
-            log.error("reload.failed", error=str(error), hint="the old code keeps running")
-            return False
-        self._adopt_spawner(spawner)
-        log.info("reload.started", pid=spawner.process.pid)
-        try:
-            loaded, work = await self._load_anew(spawner)
-        except asyncio.CancelledError:
-            spawner.kill()
-            raise
-        except PyworkersError as error:
-            spawner.kill()
-            traceback = getattr(error, "traceback", "")
-            hint = "the old code keeps running"
-            log.error("reload.failed", error=str(error), traceback=traceback, hint=hint)
-            return False
-        old, self._spawner = self._spawner, spawner
-        self._apply(loaded, work)
-        if self._quiet:
-            await self._quiet_all()
-        self._retire(old)
-        log.info("reload.done", queues=dict(work.queues))
-        return True
-
-    async def _load_anew(self, spawner: Spawner) -> tuple[Loaded, Plan]:
-        assert spawner.loaded is not None
-        loaded = _checked(await spawner.loaded)
+    async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
         work = plan(loaded.manifest, self._config, self._only)
         # A queue that went with one reload and comes back with the next has one manager at a time.
         while self._parting.keys() & work.queues.keys():
-            await asyncio.sleep(_REAP_S)
-        return loaded, work
-
-    def _retire(self, spawner: Spawner) -> None:
-        """An old fork server goes when its last worker has: until then it tells how they end."""
-        spawner.on_down = lambda _: None
-        if spawner.alive:
-            self._start(self._close_when_unused(spawner), "retire")
-
-    async def _close_when_unused(self, spawner: Spawner) -> None:
-        while any(manager.pool.uses(spawner) for manager in self._everyone()):
-            await asyncio.sleep(0.2)
-        await self._end(spawner)
-
-    async def _end(self, spawner: Spawner) -> None:
-        """Let a fork server go by itself, or else by force."""
-        spawner.close()
-        await until(lambda: self._reaper.reaped(spawner.process), now() + _GOODBYE_S)
-        spawner.kill()
+            await asyncio.sleep(_PARTING_S)
+        self._apply(spawner, loaded, work)
+        if self._quiet:
+            await self._quiet_all()
+        log.info("reload.done", queues=dict(work.queues))
 
     # Signals
 
@@ -459,9 +370,8 @@ class Master:
     async def _shut_down(self) -> None:
         self._presence.beat_now()
         deadline = now() + self._config.server.shutdown_timeout
-        if self._reload_task is not None:
-            # It must not start what nobody would stop.
-            await cancel([self._reload_task])
+        # A reload must not start what nobody would stop.
+        await self._generations.freeze()
         stops = [manager.stop(deadline) for manager in self._managers.values()]
         results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
         await until(lambda: not self._parting, deadline)
@@ -490,17 +400,9 @@ class Master:
         if self._manifest["hooks"]["during_drain"]:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
-                    await self._spawner.run_hooks("during_drain")
+                    await self._generations.current.run_hooks("during_drain")
 
     async def _tear_down(self) -> None:
         await cancel(self._tasks)
-        await self._end(self._spawner)
+        await self._generations.close()
         await self._store.close()
-
-
-def _checked(word: Loaded | LoadFailed) -> Loaded:
-    if isinstance(word, Loaded):
-        return word
-    if word.kind == "config":
-        raise ConfigError(word.message)
-    raise AppImportError(word.message, traceback=word.traceback)
