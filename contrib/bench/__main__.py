@@ -11,10 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,21 +27,44 @@ from contrib.bench.site import Failed, Site
 
 RESULTS = Path(__file__).parent / "results"
 
+Results = dict[str, Any]
+
 
 def main(words: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
-    if options.command == "report":
-        write_report(options.out, json.loads((options.out / "results.json").read_text()))
-        return 0
-    peers, failures = install([PEERS[name] for name in _with_base(options.peers)])
-    if options.command == "install":
-        return 1 if failures else 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
-    results = run(
-        peers, [MEASURES[name] for name in options.measures], options.rounds, options.scale, failures
-    )
-    write_report(options.out, results)
+    results = load(options.out)
+    if options.command != "report":
+        peers, missing = install([PEERS[name] for name in _with_base(options.peers)])
+        if options.command == "install":
+            return 1 if missing else 0
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
+        results["missing"] |= missing
+        results["machine"] = machine.describe()
+        for found in run(peers, [MEASURES[name] for name in options.measures], options.rounds, options.scale):
+            results["measures"] |= found
+            results["peers"] |= {peer.name: _about(peer) for peer in peers}
+            save(options.out, results)
+    save(options.out, results)
+    print((options.out / "tables.md").read_text())
     return 0
+
+
+def load(folder: Path) -> Results:
+    """The raw results in the folder, to which measurements are added or anew."""
+    path = folder / "results.json"
+    if path.exists():
+        results: Results = json.loads(path.read_text())
+        return results
+    return {"machine": machine.describe(), "measures": {}, "peers": {}, "missing": {}}
+
+
+def save(folder: Path, results: Results) -> None:
+    """Write ``results.json``, ``tables.md`` and a picture for each measurement."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (folder / "tables.md").write_text(report.tables(results))
+    for name, measured in results["measures"].items():
+        (folder / f"{name}.svg").write_text(report.picture(MEASURES[name], measured["peers"]))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="how often each pair is measured in turn")
     parser.add_argument("--scale", type=float, default=3.0, help="seconds that a load lasts, roughly")
     parser.add_argument(
-        "--out", type=Path, default=RESULTS, help="the folder for results.json, tables and pictures"
+        "--out", type=Path, default=RESULTS, help="folder of results.json, tables and pictures; added to"
     )
     return parser
 
@@ -75,26 +97,31 @@ def _with_base(names: list[str]) -> list[str]:
     return names if report.BASE in names else [report.BASE, *names]
 
 
-def install(peers: list[Peer]) -> tuple[list[Peer], list[str]]:
-    """Install them; those that are ready, and for each other one why not."""
-    ready, failures = [], []
+def install(peers: list[Peer]) -> tuple[list[Peer], dict[str, str]]:
+    """Install them; those that are ready, and why the others are not, by name."""
+    ready, missing = [], {}
     for peer in peers:
         try:
             peer.environment.install()
         except RuntimeError as error:
-            failures.append(f"{peer.name} was not installed: {error}")
-            print(failures[-1], file=sys.stderr)
+            missing[peer.name] = str(error)
+            print(f"{peer.name} was not installed: {error}", file=sys.stderr)
         else:
             ready.append(peer)
             print(f"{peer.name}: {peer.environment.versions()}", flush=True)
-    return ready, failures
+    return ready, missing
 
 
-def run(
-    peers: list[Peer], measures: list[Measure], rounds: int, scale: float, failures: list[str]
-) -> dict[str, Any]:
-    """Measure everything, the peers in turn within each round of a measurement."""
-    found: dict[str, dict[str, list[Numbers | None]]] = {}
+def _about(peer: Peer) -> dict[str, str]:
+    return {
+        "versions": peer.environment.versions(),
+        "delivery": peer.delivery,
+        "settings": peer.settings,
+    }
+
+
+def run(peers: list[Peer], measures: list[Measure], rounds: int, scale: float) -> Iterator[Results]:
+    """Measure everything, the peers in turn within each round of a measurement; yield one after the other."""
     with (
         tempfile.TemporaryDirectory(prefix="pyworkers-bench-") as folder,
         running_broker(Path(folder)) as broker,
@@ -102,57 +129,36 @@ def run(
         site = Site(broker, Path(folder))
         for measure in measures:
             fitting = [peer for peer in peers if measure.fits(peer)]
-            found[measure.name] = {peer.name: [] for peer in fitting}
+            found: dict[str, list[Numbers | None]] = {peer.name: [] for peer in fitting}
+            failures: list[str] = []
             for number in range(rounds):
                 for peer in fitting:
                     numbers = _take(site, measure, peer, scale, failures)
-                    found[measure.name][peer.name].append(numbers)
+                    found[peer.name].append(numbers)
                     print(f"{measure.name} {number + 1}/{rounds} {peer.name}: {_short(numbers)}", flush=True)
-        version = broker.version()
-    every = [
-        numbers for by_peer in found.values() for all_ in by_peer.values() for numbers in all_ if numbers
-    ]
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": machine.describe(),
-        "redis": version,
-        "rounds": rounds,
-        "scale": scale,
-        "others_cpus": statistics.median([n["others_cpus"] for n in every if "others_cpus" in n] or [0.0]),
-        "peers": {
-            peer.name: {
-                "versions": peer.environment.versions(),
-                "delivery": peer.delivery,
-                "settings": peer.settings,
+            yield {
+                measure.name: {
+                    "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+                    "redis": broker.version(),
+                    "rounds": rounds,
+                    "scale": scale,
+                    "peers": found,
+                    "failures": failures,
+                }
             }
-            for peer in peers
-        },
-        "measures": found,
-        "failures": failures,
-    }
 
 
 def _take(site: Site, measure: Measure, peer: Peer, scale: float, failures: list[str]) -> Numbers | None:
     try:
         return measure.take(site, peer, scale)
     except Failed as error:
-        failures.append(f"{measure.name}, {peer.name}: {error}")
+        failures.append(f"{peer.name}: {error}")
+        print(failures[-1], file=sys.stderr)
         return None
 
 
 def _short(numbers: Numbers | None) -> str:
     return "failed" if numbers is None else " ".join(f"{key}={value:.4g}" for key, value in numbers.items())
-
-
-def write_report(folder: Path, results: dict[str, Any]) -> None:
-    """``results.json``, ``tables.md`` and a picture for each measurement; prints the tables."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    text = report.tables(results)
-    (folder / "tables.md").write_text(text)
-    for name, by_peer in results["measures"].items():
-        (folder / f"{name}.svg").write_text(report.picture(MEASURES[name], by_peer))
-    print(text)
 
 
 if __name__ == "__main__":

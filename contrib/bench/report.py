@@ -16,25 +16,32 @@ Rounds = Sequence[Numbers | None]
 
 def tables(results: Mapping[str, Any]) -> str:
     """All results as Markdown."""
-    parts = [_head(results)]
-    for name, by_peer in results["measures"].items():
-        parts.append(table(MEASURES[name], by_peer))
-    failures = [f"- {failure}" for failure in results["failures"]]
-    if failures:
-        parts.append("### What failed\n\n" + "\n".join(failures))
+    parts = [_head(results["machine"])]
+    for name, measured in results["measures"].items():
+        parts.append(table(MEASURES[name], measured["peers"]))
+        parts.append(_foot(measured))
     parts.append(_peers(results))
     return "\n\n".join(parts) + "\n"
 
 
-def _head(results: Mapping[str, Any]) -> str:
-    machine = results["machine"]
+def _head(machine: Mapping[str, Any]) -> str:
     return (
-        f"{results['date']}, {results['rounds']} rounds in turn, loads of about {results['scale']:g} s. "
-        f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_mb']} MB, Linux {machine['kernel']}, "
-        f"Redis {results['redis']} without persistence, all on loopback. "
-        "Medians, in parentheses the smallest and the largest round; the ratio is the median of the rounds' "
-        f"own ratios to {BASE}. Others kept {results['others_cpus']:.1f} CPUs busy meanwhile (median)."
+        f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_mb']} MB, Linux {machine['kernel']}; "
+        "Redis on the same machine, without persistence. Medians, in parentheses the smallest and largest "
+        f"round; the ratio is the median of the rounds' own ratios to {BASE}."
     )
+
+
+def _foot(measured: Mapping[str, Any]) -> str:
+    """How it was measured, and what failed."""
+    others = [value for rounds in measured["peers"].values() for value in values(rounds, "others_cpus")]
+    busy = f", others kept {statistics.median(others):.1f} CPUs busy" if others else ""
+    lines = [
+        f"{measured['date']}, {measured['rounds']} rounds, loads of about {measured['scale']:g} s, "
+        f"Redis {measured['redis']}{busy}."
+    ]
+    lines += [f"Failed: {' '.join(failure.split())[:300]}" for failure in measured["failures"]]
+    return "  \n".join(lines)
 
 
 def table(measure: Measure, by_peer: Mapping[str, Rounds]) -> str:
@@ -91,6 +98,10 @@ def _peers(results: Mapping[str, Any]) -> str:
     rows = ["| | versions | a killed process's jobs | settings |", "| --- | --- | --- | --- |"]
     for name, peer in results["peers"].items():
         rows.append(f"| {name} | {peer['versions']} | {peer['delivery']} | {peer['settings']} |")
+    rows += [
+        f"| {name} | not installed: {' '.join(why.split())[:200]} | | |"
+        for name, why in results["missing"].items()
+    ]
     return "### Peers and their settings\n\n" + "\n".join(rows)
 
 

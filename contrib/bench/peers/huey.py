@@ -24,6 +24,5 @@ HUEY = Peer(
     delivery="at most once: popped before it runs",
     settings="10 processes, blocking pop, no results, nothing periodic",
     expected=12_000,
-    schedule_key="huey.schedule.bench",
     help=(ENVIRONMENT.command("huey_consumer"), "--help"),
 )
