@@ -32,6 +32,9 @@ module Calls
   # retry, kill, delete, add_to_queue or reschedule for one job of a set.
   def act(name, jid, action, *args) = SETS.fetch(name).new.find_job(jid).public_send(action, *args) && true
 
+  # retry or kill for all jobs of a set.
+  def act_on_all(name, action) = SETS.fetch(name).new.public_send("#{action}_all") && true
+
   def stats
     stats = Sidekiq::Stats.new
     %i[processed failed enqueued scheduled_size retry_size dead_size processes_size workers_size queues]
