@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from pyworkers import timestamps
@@ -26,6 +27,7 @@ _OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at")
 _OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
 _RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR))
+_RETRY_TYPES = (bool, int, type(None))
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -90,6 +92,20 @@ def draft(
     The order of the fields is Sidekiq's, and ``retry`` is always present, because without it every consumer
     assumes something else (protocol.md, 15.1).
     """
+    if at is None and not options and type(queue) is type(job_class) is str and type(retry) in _RETRY_TYPES:
+        return _plain_draft(queue, job_class, retry)
+    return _draft(queue, job_class, retry, options, at)
+
+
+# Most programs enqueue few kinds of jobs, each many times. Typed, for True and 1 are different here.
+@lru_cache(maxsize=256, typed=True)
+def _plain_draft(queue: str, job_class: str, retry: bool | int | None) -> Draft:
+    return _draft(queue, job_class, retry, {}, None)
+
+
+def _draft(
+    queue: str, job_class: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None
+) -> Draft:
     _check_queue(queue, "queue")
     _check_class(job_class)
     check_options({"retry": True if retry is None else retry, **options})

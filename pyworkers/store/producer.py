@@ -7,9 +7,10 @@ lost, and the job would run twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import hiredis
 import redis
 
 from pyworkers.drafts import PushedJob
@@ -20,7 +21,7 @@ from pyworkers.store.refusals import code_of
 # Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
 _REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 
-Command = tuple[str | bytes | float, ...]
+Command = tuple[Any, ...]
 
 
 def push_commands(keys: Keys, jobs: Sequence[PushedJob]) -> list[Command]:
@@ -75,12 +76,39 @@ async def push_async(connection: AsyncConnection, keys: Keys, jobs: Sequence[Pus
 
 
 def _send(connection: Connection, commands: list[Command]) -> None:
-    if len(commands) == 1:
-        connection.execute_command(*commands[0])
-        return
-    with connection.pipeline(transaction=True) as pipeline:
-        _fill(pipeline, commands)
-        pipeline.execute()
+    """All in one write, past redis-py's pipeline, which takes as long as the rest of the push."""
+    if len(commands) > 1:
+        commands = [("MULTI",), *commands, ("EXEC",)]
+    pool = connection.connection_pool
+    wire = pool.get_connection()
+    try:
+        wire.send_packed_command([b"".join(map(hiredis.pack_command, commands))])
+        answers = [_answer(wire) for _ in commands]
+    except BaseException:
+        # What is still to come would be taken for the answer to something else.
+        wire.disconnect()
+        raise
+    finally:
+        pool.release(wire)
+    for error in _errors(answers):
+        raise error
+
+
+def _answer(wire: Any) -> Any:
+    try:
+        return wire.read_response()
+    except redis.ResponseError as error:
+        return error
+
+
+def _errors(answers: Iterable[Any]) -> Iterator[redis.ResponseError]:
+    """The refusals, those of the members of a transaction first: EXEC only says that there was one."""
+    for answer in answers:
+        yield from filter(_is_error, answer if isinstance(answer, list) else [answer])
+
+
+def _is_error(answer: Any) -> bool:
+    return isinstance(answer, redis.ResponseError)
 
 
 async def _send_async(connection: AsyncConnection, commands: list[Command]) -> None:
