@@ -178,8 +178,9 @@ class Worker(Producer):
 
     def cron(
         self,
-        schedule: str,
+        schedule: str | None = None,
         *,
+        every: str | None = None,
         timezone: str = "UTC",
         misfire: str = "once",
         grace: float = 300.0,
@@ -188,16 +189,19 @@ class Worker(Producer):
     ) -> Callable[[Job[P, R]], Job[P, R]]:
         """Enqueue the job that stands below by the clock; keys and values are those of ``[[cron]]``.
 
-        ``name`` must be given for the second entry of one job: by it, each slot fires once. Raises
-        DeclarationError.
+        ``every`` is instead of ``schedule``: ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``. ``name`` must be given
+        for the second entry of one job: by it, each slot fires once. Raises DeclarationError.
         """
+        if (schedule is None) == (every is None):
+            raise DeclarationError('cron takes either a schedule or every="30s"')
+        line = f"every {every}" if schedule is None else schedule
 
         def declare(job: Job[P, R]) -> Job[P, R]:
             if not isinstance(job, Job):
                 raise DeclarationError("cron must stand above @worker.job, and nothing between them")
             entry = CronEntry(
                 name=job.name if name is None else name,
-                schedule=schedule,
+                schedule=line,
                 queue=job.queue,
                 job_class=job.name,
                 args=_cron_args(job, args),

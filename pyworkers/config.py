@@ -184,6 +184,12 @@ def _check_cron_entries(document: sources.Document, entries: list[dict[str, Any]
             if option.attribute not in entry:
                 message = f"{document.label((*path, option.path[-1]))}: is missing"
                 raise ConfigError(message, location=document.location(path))
+        if ("schedule" in entry) == ("every" in entry):
+            message = f"{document.label((*path, 'schedule'))}: is missing"
+            if "every" in entry:
+                message = f"{document.label((*path, 'every'))}: excludes schedule"
+            hint = 'an entry has either a schedule = "0 3 * * *" or an every = "30s"'
+            raise ConfigError(message, hint=hint, location=document.location(path))
         if entry["name"] in names:
             message = f"{document.label((*path, 'name'))}: another cron entry has this name"
             raise ConfigError(message, location=document.location((*path, "name")))

@@ -85,6 +85,10 @@ def _check_timezone(name: str) -> None:
         raise ValueError(f"{name!r} is not a time zone{near}") from exc
 
 
+def _check_every(period: str) -> None:
+    check_schedule(f"every {period}")
+
+
 def _check_args(args: tuple[object, ...]) -> None:
     try:
         json.dumps(args, allow_nan=False)
@@ -210,10 +214,13 @@ class CronConfig:
     """One ``[[cron]]`` entry."""
 
     name: str = _option(MISSING, "Name of the entry; each of its slots fires once.", check=_check_label)
-    schedule: str = _option(
-        MISSING,
-        "When it fires: a cron line, @daily and the like, or e.g. every 30s.",
-        check=check_schedule,
+    schedule: str | None = _option(
+        None, "When it fires: a cron line, or @daily and the like.", check=check_schedule
+    )
+    every: str | None = _option(
+        None,
+        'Instead of schedule: the time from one slot to the next, as "30s", "5m", "2h", "1d".',
+        check=_check_every,
     )
     queue: str = _option("default", "Queue that the job goes to.", check=check_queue_name)
     job_class: str = _option(MISSING, "Class of the job.", key="class", check=_check_label)

@@ -217,7 +217,7 @@ def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:
 def _configured(section: CronConfig) -> CronEntry:
     return CronEntry(
         name=section.name,
-        schedule=section.schedule,
+        schedule=section.schedule or f"every {section.every}",
         queue=section.queue,
         job_class=section.job_class,
         args=section.args,

@@ -634,6 +634,11 @@ def test_the_entries_of_the_application_come_before_those_of_the_configuration()
     assert second == CronEntry("sweep", "@daily", "other", "Sweep", (1,), "Asia/Tokyo", "once", 5.0)
 
 
+def test_a_configured_period_is_a_schedule() -> None:
+    (one,) = entries_of({}, Config(cron=(configured(schedule=None, every="2h"),)))
+    assert (one.schedule, one.origin) == ("every 2h", "configuration")
+
+
 def test_an_application_without_cron_entries_has_those_of_the_configuration() -> None:
     assert [one.name for one in entries_of({}, Config(cron=(configured("a"), configured("b"))))] == ["a", "b"]
 

@@ -364,6 +364,19 @@ def test_a_job_is_not_declared_twice(worker: Worker) -> None:
 # --- cron, hooks, manifest ----------------------------------------------------------------------------------
 
 
+def test_cron_takes_a_period_instead_of_a_schedule(worker: Worker) -> None:
+    @worker.cron(every="30s")
+    @worker.job()
+    def poll() -> None: ...
+
+    assert [one.schedule for one in worker.cron_entries] == ["every 30s"]
+    for schedule, every in ((None, None), ("@daily", "30s")):
+        with pytest.raises(DeclarationError, match="either a schedule or every="):
+            worker.cron(schedule, every=every)
+    with pytest.raises(DeclarationError, match="'every soon' is not a cron line"):
+        worker.cron(every="soon", name="other")(poll)
+
+
 def test_cron_stacks_on_a_job(worker: Worker) -> None:
     @worker.cron("*/5 * * * *", timezone="Europe/Paris", misfire="all", grace=60, args=[1])
     @worker.cron("@daily", name="daily")

@@ -680,9 +680,25 @@ EVERY_KEY = Config(
             misfire="skip",
             grace=1.0,
         ),
-        CronConfig(name="two", schedule="@hourly", job_class="two"),
+        CronConfig(name="two", every="2h", job_class="two"),
     ),
 )
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("", "2: cron.a.schedule: is missing"),
+        ('schedule = "@daily"\nevery = "5m"', "2: cron.a.every: excludes schedule"),
+        ('every = "5 parsecs"', "4: cron.a.every: 'every 5 parsecs' is not a cron line"),
+        ('every = "0s"', "4: cron.a.every: 'every 0s' is not a cron line"),
+        ('schedule = "0 25 * * *"', "4: cron.a.schedule: '0 25 * * *' is not a cron line"),
+    ],
+)
+def test_a_cron_entry_has_either_a_schedule_or_a_period(toml, keys, message):
+    with pytest.raises(ConfigError) as caught:
+        toml(f'\n[[cron]]\nname = "a"\n{keys}\nclass = "A"\n')
+    assert f"workers.toml:{message}" in str(caught.value)
 
 
 def test_the_unmasked_rendering_loads_as_the_same_configuration(toml):
@@ -693,7 +709,7 @@ def test_the_unmasked_rendering_loads_as_the_same_configuration(toml):
 def test_the_round_trip_covers_every_key():
     values = tomllib.loads(render(EVERY_KEY, mask=False))
     values["queues"] = {"*": values["queues"]["mail"]}
-    values["cron"] = {"*": values["cron"][0]}
+    values["cron"] = {"*": values["cron"][1] | values["cron"][0]}
     assert flat(values).keys() == {option.key for option in describe()}
     assert [option.key for option in describe() if flat(values)[option.key] == option.default] == []
 
@@ -799,7 +815,7 @@ def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue
 
 def test_the_sample_with_everything_switched_on_loads(toml):
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    config = toml(text)
+    config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
     assert config.queues == {"default": QueueConfig(concurrency=2, timeout=30.0)}
     assert config.cron == (CronConfig(name="sweep", schedule="*/5 * * * *", job_class="sweep"),)
 
@@ -809,7 +825,14 @@ def test_the_sample_has_exactly_the_keys_of_the_code_in_the_same_order():
 
 
 def test_the_sample_states_the_defaults_of_the_code():
-    examples = {"app", "redis.url", "queues.*.concurrency", "queues.*.timeout"}
+    examples = {
+        "app",
+        "redis.url",
+        "queues.*.concurrency",
+        "queues.*.timeout",
+        "cron.*.schedule",
+        "cron.*.every",
+    }
     examples |= {option.key for option in describe() if option.required}
     stated = {
         key: value for key, value in sample_with_everything_switched_on().items() if key not in examples
