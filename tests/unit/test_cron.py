@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 import zoneinfo
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
@@ -364,6 +366,73 @@ def test_zones_without_a_change_have_a_fixed_time_every_day_too() -> None:
     assert "Asia/Kathmandu" in steady
     for zone in steady:
         assert of_day("30 2 * * *", zone, f"{YEAR}-06-15")[0].startswith("02:30"), zone
+
+
+class Shift(NamedTuple):
+    """A change of a zone's offset at ``moment``, in epoch seconds: of the season, or for good."""
+
+    zone: str
+    moment: int
+    old: int
+    new: int
+
+
+@cache
+def shifts() -> list[Shift]:
+    """The changes of offset from 2005 to 2030, in all zones; those that many zones share are taken once.
+
+    Of those by an hour, which are most and which the sweep above meets for one year, every eighth.
+    """
+    week, found = 7 * DAY, {}
+    begin, end = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (2005, 2031))
+    for name in sorted(zoneinfo.available_timezones()):
+        zone = zoneinfo.ZoneInfo(name)
+        old = seconds_ahead(zone, begin)
+        for moment in range(begin + week, end, week):
+            if seconds_ahead(zone, moment) != old:
+                seconds = range(moment - week, moment)
+                place = bisect_left(seconds, True, key=lambda at: seconds_ahead(zone, at) != old)
+                first = moment - week + place
+                new = seconds_ahead(zone, first)
+                found.setdefault((first, old, new), Shift(name, first, old, new))
+                old = new
+    odd = [shift for shift in found.values() if abs(shift.new - shift.old) != HOUR]
+    return odd + [shift for shift in found.values() if abs(shift.new - shift.old) == HOUR][::8]
+
+
+def seconds_ahead(zone: zoneinfo.ZoneInfo, moment: int) -> int:
+    ahead = datetime.fromtimestamp(moment, zone).utcoffset()
+    assert ahead is not None
+    return int(ahead.total_seconds())
+
+
+def test_the_sweep_of_a_quarter_of_a_century_meets_shifts_of_all_kinds() -> None:
+    minutes = {(shift.new - shift.old) // 60 for shift in shifts()}
+    assert {-180, -120, -60, -30, 30, 60, 120, 180, 1440} <= minutes
+    assert len(shifts()) > 300
+    by_zone = Counter(shift.zone for shift in shifts())
+    assert by_zone["Asia/Pyongyang"] == 2  # half an hour, for three years: nothing to do with summer
+
+
+@pytest.mark.parametrize("line", ["30 0 * * *", "30 1 * * *", "15 2 * * *", "59 23 * * *"])
+def test_a_fixed_local_time_fires_once_a_day_whatever_shift_there_was(line: str) -> None:
+    for shift in shifts():
+        if abs(shift.new - shift.old) == DAY:  # Samoa has a test of its own
+            continue
+        # From the midnight of the day before to that of the day after the next, by the clocks of then.
+        today = (shift.moment + shift.old) // DAY * DAY
+        begin, end = today - DAY - shift.old, today + 3 * DAY - shift.new
+        found = list(slots(entry(line, shift.zone), begin - 1, end - 1))
+        assert len(found) == 4, shift
+        moved = abs(shift.new - shift.old)
+        assert all(abs(later - earlier - DAY) <= moved for earlier, later in pairwise(found)), shift
+
+
+def test_an_interval_follows_elapsed_time_whatever_shift_there_was() -> None:
+    for shift in shifts():
+        begin, end = shift.moment - 2 * HOUR, shift.moment + 2 * HOUR
+        found = list(slots(entry("*/15 * * * *", shift.zone), begin - 1, end - 1))
+        assert [slot - found[0] for slot in found] == list(range(0, 4 * HOUR, 900)), shift
 
 
 def test_a_calendar_day_that_a_zone_skips_has_no_slot_of_its_own() -> None:
