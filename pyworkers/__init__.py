@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyworkers.errors import (
         BadArgumentError,
         Discard,
+        JobCancelled,
         JobTimeout,
         Kill,
         PyworkersError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyworkers.message import Message, current_message
     from pyworkers.middleware import CallNext, Middleware
     from pyworkers.outcome import Outcome
+    from pyworkers.store.cancelling import Cancelled
 
 _HOMES = {
     "Worker": "app",
@@ -46,15 +48,19 @@ _HOMES = {
     "Retry": "errors",
     "Snooze": "errors",
     "JobTimeout": "errors",
+    "JobCancelled": "errors",
+    "Cancelled": "store.cancelling",
 }
 
 __all__ = [
     "AsyncClient",
     "BadArgumentError",
     "CallNext",
+    "Cancelled",
     "Client",
     "Discard",
     "Job",
+    "JobCancelled",
     "JobTimeout",
     "Kill",
     "Message",

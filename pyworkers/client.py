@@ -19,6 +19,8 @@ from pyworkers import timestamps
 from pyworkers.config_fields import RedisConfig, mask_url
 from pyworkers.drafts import PushedJob, batches, draft, moment, seconds
 from pyworkers.keys import Keys
+from pyworkers.store.admin import Admin
+from pyworkers.store.cancelling import Cancelled, cancel
 from pyworkers.store.connection import (
     Connection,
     config_for,
@@ -181,6 +183,13 @@ class Client(_Base, Producer):
         else:
             push(self._connection(), self._keys, jobs)
 
+    def cancel(self, jid: str) -> Cancelled:
+        """Let a job not run, or end it if it runs: ask it, and kill it two seconds later. What became of it.
+
+        Looks at all jobs that wait. Raises BadArgumentError, RedisUnavailableError and StoreError.
+        """
+        return cancel(Admin(self.config), jid)
+
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""
         connection, self._open = self._open, None
@@ -282,6 +291,10 @@ class AsyncClient(_Base):
         connection = await self._connection()
         await connection.wake()
         await push_async(connection.redis, self._keys, jobs)
+
+    async def cancel(self, jid: str) -> Cancelled:
+        """As ``Client.cancel``."""
+        return await asyncio.to_thread(cancel, Admin(self.config), jid)
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""

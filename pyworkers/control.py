@@ -6,11 +6,15 @@ beside its line, in the same order.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 import simplejson
 
+# By default it is ignored: where no worker listens for it, it does no harm.
+CANCEL_REQUEST = signal.SIGURG
+"""The signal by which the master asks a worker to end the job that it runs."""
 FDS_PER_SPAWN = 3
 """Read end of the job pipe, write end of the outcome pipe, read end of the lifeline."""
 

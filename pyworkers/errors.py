@@ -81,6 +81,10 @@ class JobTimeout(Exception):
     """Raised inside a job that runs longer than its time limit. Clean up and let it pass."""
 
 
+class JobCancelled(Exception):
+    """Raised inside a job that somebody has cancelled. Clean up and let it pass: two seconds remain."""
+
+
 class WorkerLost(Exception):
     """The worker process died while it ran the job."""
 

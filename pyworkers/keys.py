@@ -72,6 +72,11 @@ class Keys:
         return self._key("paused")
 
     @property
+    def cancelled(self) -> str:
+        """ZSET of the ids of jobs that shall not run; the score is when somebody said so, by Redis' clock."""
+        return self._key("pyworkers:cancelled")
+
+    @property
     def owners(self) -> str:
         """HASH identity → JSON list of queues: the incarnations that may own in-progress lists."""
         return self._key("pyworkers:owners")

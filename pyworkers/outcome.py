@@ -31,6 +31,8 @@ class Fate(IntEnum):
     """Back to the end of the queue that is popped next, as if it had not been fetched."""
     SNOOZE = 5
     """Into ``schedule`` until ``at``."""
+    CANCELLED = 6
+    """Nowhere, because somebody wanted it so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Outcome:
 
 
 DONE = Outcome(Fate.DONE)
+CANCELLED = Outcome(Fate.CANCELLED)
 REQUEUE = Outcome(Fate.REQUEUE)
 
 
@@ -64,6 +67,8 @@ class Report(NamedTuple):
     """The worker takes no further job."""
     job_class: str = ""
     """The name of the handler that ran the job; empty if it has none. Never a name out of a payload."""
+    cancelled: str = ""
+    """Known to the master alone: the jid, if the job was to be cancelled, whatever became of it."""
 
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""

@@ -32,6 +32,7 @@ _COMMANDS = {
     "workers": "Show the jobs that run, the longest first.",
     "quiet": "Tell servers to take no more jobs.",
     "stop": "Tell servers to stop.",
+    "cancel": "Let a job not run, or end it if it runs.",
     "check": "Say what is unsafe about the Redis server.",
     "config": "Check the configuration, or show what is in effect.",
     "version": "Show the versions of pyworkers and of what it stands on.",

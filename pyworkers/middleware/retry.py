@@ -17,12 +17,21 @@ from pyworkers import envelope, logs, retry, timestamps
 from pyworkers.app import Worker
 from pyworkers.drafts import seconds
 from pyworkers.envelope import Rng
-from pyworkers.errors import BadArgumentError, BadMessageError, Discard, FateChosen, Kill, Retry, Snooze
+from pyworkers.errors import (
+    BadArgumentError,
+    BadMessageError,
+    Discard,
+    FateChosen,
+    JobCancelled,
+    Kill,
+    Retry,
+    Snooze,
+)
 from pyworkers.handler import Handler, OnExhausted, RetryIn
 from pyworkers.message import Message
 from pyworkers.middleware import CallNext, Middleware
 from pyworkers.middleware.logging import LastError
-from pyworkers.outcome import Fate, Outcome
+from pyworkers.outcome import CANCELLED, Fate, Outcome
 from pyworkers.retry import Failure, Policy
 
 _OWN_CODE = str(Path(__file__).resolve().parent.parent) + os.sep
@@ -78,6 +87,8 @@ def run_exhausted(hooks: Sequence[OnExhausted], message: Message, error: BaseExc
 
 def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outcome:
     now = about.clock()
+    if isinstance(error, JobCancelled):
+        return CANCELLED
     if isinstance(error, Snooze):
         try:
             return _snoozed(message, now + seconds(error.delay))

@@ -108,8 +108,9 @@ class Fetcher:
         """Settle what is left, once ``run`` has ended. Raises PyworkersError."""
         while self._reports:
             batch = _portion(self._reports)
-            await self._store.exchange(self._queue, _settlements(batch), 0, time.time())
+            found = await self._store.exchange(self._queue, _settlements(batch), 0, time.time())
             del self._reports[: len(batch)]
+            self._account(batch, found.stale)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.executions import Executions
-from pyworkers.outcome import Report
+from pyworkers.outcome import Fate, Report
 from pyworkers.server.weather import Weather
 from pyworkers.store.metrics import MetricsStore
 from pyworkers.store.store import Lease, Store
@@ -41,6 +41,8 @@ class Counters:
         if outcome.crashed:
             self._counts["crashed"] += 1
             return
+        if outcome.fate is Fate.CANCELLED:
+            self._counts["cancelled"] += 1
         if outcome.failed:
             self._counts["failed"] += 1
         if outcome.failed or outcome.fate == 0:

@@ -21,6 +21,7 @@ from pyworkers.control import AboutWorker, Loaded
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
+from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.cron import Cron
 from pyworkers.server.generations import Callbacks, Generations
 from pyworkers.server.heartbeat import Heartbeat
@@ -70,6 +71,7 @@ class Master:
         self._identity = identity
         self._rng = random.Random()
         self._weathers = Weathers(time.monotonic, self._rng)
+        self._cancellations = Cancellations()
         self._managers: dict[str, Manager] = {}
         self._parting: dict[str, Manager] = {}
         self._served: list[str] = []
@@ -146,7 +148,13 @@ class Master:
             {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
         )
         orders_store = OrdersStore(self._store.redis, self._store.keys)
-        self._orders = Orders(orders_store, self._weathers.of("orders"), self._set_paused)
+        self._orders = Orders(
+            orders_store,
+            self._weathers.of("orders"),
+            self._cancellations,
+            self._set_paused,
+            self._cancel_noted,
+        )
         for number, react in (
             (signal.SIGTERM, self.stop),
             (signal.SIGINT, self.stop),
@@ -253,14 +261,21 @@ class Master:
         manager = self._managers[queue] = Manager(
             queue, self._config, self._identity, weather, self._settled, self._lease_lost
         )
+        manager.pool.cancellations = self._cancellations
         paused = queue in self._orders.paused
         self._watch(manager.start(concurrency, spawner, losses, paused))
+
+    def _cancel_noted(self) -> None:
+        for manager in self._everyone():
+            manager.pool.cancel_noted()
 
     async def _set_paused(self, queues: frozenset[str]) -> None:
         await asyncio.gather(*(m.set_paused(name in queues) for name, m in self._managers.items()))
 
     def _settled(self, report: Report) -> None:
         self._heartbeat.counters.add(report)
+        if report.cancelled:
+            self._cancellations.settle(report.cancelled)
         if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
             self._scheduler.expect(report.outcome.at)
 
@@ -395,6 +410,7 @@ class Master:
             if not await self._store.leave(self._served):
                 log.error("jobs.left", hint="a peer takes over at once")
             await self._presence.leave()
+            await self._orders.forget()
 
     async def _run_drain_hooks(self, deadline: float) -> None:
         if self._manifest["hooks"]["during_drain"]:

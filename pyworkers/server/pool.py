@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyworkers import logs
-from pyworkers.control import AboutWorker, Exited, Spawned
+from pyworkers.control import CANCEL_REQUEST, AboutWorker, Exited, Spawned
 from pyworkers.frames import SECONDS, Frame, Kind
-from pyworkers.outcome import Fate, Loss, Outcome, Report
+from pyworkers.outcome import CANCELLED, Fate, Loss, Outcome, Report
 from pyworkers.retry import Failure
 from pyworkers.server import losses, oom
+from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.losses import Losses
 from pyworkers.server.running import Running
 from pyworkers.server.spawner import Spawner
@@ -66,6 +67,7 @@ class Pool:
         self._abandoned: set[int] = set()
         self._failed_starts = 0
         self._respawn: asyncio.TimerHandle | None = None
+        self.cancellations = Cancellations()
 
     # What the fetcher asks
 
@@ -97,7 +99,12 @@ class Pool:
 
     def deliver(self, raw: bytes) -> None:
         """Start a job; if its idle worker has just died, the next one gets it."""
-        self._hand_out(Delivery(next(self._deliveries), raw))
+        delivery = Delivery(next(self._deliveries), raw)
+        if self.cancellations.noted and (jid := self.cancellations.jid_of(raw)):
+            delivery.cancelled = jid
+            self._cancelled(delivery)
+        else:
+            self._hand_out(delivery)
 
     # What the manager asks
 
@@ -120,14 +127,45 @@ class Pool:
         for place, worker in enumerate(self._workers.values()):
             self._loop.call_later(place * apart_s, worker.signal, number)
 
+    def cancel_noted(self) -> None:
+        """Have the jobs end that shall not run. Those in a worker are asked, and killed a little later."""
+        for delivery in [d for d in self._backlog if not d.errand]:
+            if jid := self.cancellations.jid_of(delivery.raw):
+                delivery.cancelled = jid
+                self._backlog.remove(delivery)
+                self._cancelled(delivery)
+        for worker in self._workers.values():
+            job = worker.delivery
+            if job is None or job.errand or job.cancelled:
+                continue
+            job.cancelled = self.cancellations.jid_of(job.raw)
+            if job.cancelled:
+                worker.signal(CANCEL_REQUEST)
+                self._loop.call_later(KILL_GRACE_S, self._insist, worker, job)
+
+    def _insist(self, worker: Worker, job: Delivery) -> None:
+        if worker.delivery is job:
+            worker.fault = "was killed: its job was cancelled"
+            worker.kill()
+
+    def _cancelled(self, job: Delivery, **about: object) -> None:
+        """Settle a job that shall not run, and that its worker says nothing of."""
+        log.info("job.cancelled", queue=self._queue, jid=job.cancelled, **about)
+        self._tell.settle(job.raw, Report(CANCELLED, cancelled=job.cancelled))
+
     def abandon(self) -> None:
-        """Kill every busy worker and forget its job, unless its outcome is in the pipe already."""
+        """Kill every busy worker and forget its job, unless its outcome is in the pipe already.
+
+        A job that was to be cancelled has ended with it.
+        """
         self._backlog.clear()
         for worker in list(self._workers.values()):
             worker.drain()
-            if worker.delivery is not None:
+            if (job := worker.delivery) is not None:
                 worker.delivery = None
                 worker.state = State.LEAVING
+                if job.cancelled:
+                    self._cancelled(job, killed=True)
                 worker.kill()
                 self._abandoned.add(worker.number)
 
@@ -212,12 +250,24 @@ class Pool:
         worker.delivery = None
         worker.jobs_done += 1
         if not delivery.errand:
+            if delivery.cancelled:
+                report = self._last_word(delivery, report)
             self._tell.settle(delivery.raw, report)
         if report.retiring or worker.state is State.LEAVING:
             self._dismiss(worker)
             self._reconcile()
         else:
             self._release(worker)
+
+    def _last_word(self, job: Delivery, report: Report) -> Report:
+        """A job that was to be cancelled is done, if it says so; and otherwise it is not tried again."""
+        outcome = report.outcome
+        if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
+            log.info(
+                "job.cancelled", queue=self._queue, jid=job.cancelled, instead_of=outcome.fate.name.lower()
+            )
+            outcome = CANCELLED
+        return report._replace(outcome=outcome, cancelled=job.cancelled)
 
     def _release(self, worker: Worker) -> None:
         """The worker is free: for a job that waits for one, or for the fetcher."""
@@ -283,7 +333,7 @@ class Pool:
             if delivery is None and worker.jobs_done == 0:
                 self._back_off()
         if delivery is not None:
-            untouched = worker.untouched and not delivery.timed_out_s
+            untouched = worker.untouched and not delivery.timed_out_s and not delivery.cancelled
             if untouched and delivery.tries < _MAX_TRIES:
                 self._hand_out(delivery)
             else:
@@ -293,6 +343,9 @@ class Pool:
 
     def _lose(self, delivery: Delivery, failure: Failure) -> None:
         if delivery.errand:
+            return
+        if delivery.cancelled:
+            self._cancelled(delivery, killed=True)
             return
         assert self._losses is not None
         timed_out = delivery.timed_out_s

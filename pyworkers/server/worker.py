@@ -47,6 +47,8 @@ class Delivery:
     """Hooks to run for a job that is settled already, rather than a job."""
     tries: int = 0
     """How many workers it was handed to."""
+    cancelled: str = ""
+    """The job's id, once it is to be cancelled."""
     started_at: float = 0.0
     """When it was handed to the last of them, in epoch seconds."""
 

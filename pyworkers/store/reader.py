@@ -84,6 +84,12 @@ def overview(admin: Admin, now: float) -> Overview:
     )
 
 
+def owners(admin: Admin) -> dict[str, set[str]]:
+    """All pyworkers servers, each with the queues of which it may hold jobs. Raises PyworkersError."""
+    stored = admin.run("HGETALL", admin.keys.owners)
+    return {_text(identity): _queues(queues) for identity, queues in stored.items()}
+
+
 def _leased(admin: Admin, owners: Mapping[str, set[str]]) -> set[str]:
     """The owners that are alive."""
     replies = admin.run_all([("EXISTS", admin.keys.lease(identity)) for identity in owners])

@@ -32,7 +32,7 @@ TOMBSTONE_TTL_S = 7 * 86_400
 
 Settlement = tuple[bytes, Outcome]
 # Of these jobs nothing is left, and nothing but the removal to be said.
-_GONE = {Fate.DONE: int(Fate.DONE), Fate.DISCARD: int(Fate.DISCARD)}
+_GONE = {fate: int(fate) for fate in (Fate.DONE, Fate.DISCARD, Fate.CANCELLED)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.retry import exhausted_hooks, run_exhausted
 from pyworkers.middleware.stats import Stats
 from pyworkers.outcome import DONE, Fate, Loss, Outcome, Report
+from pyworkers.worker.cancel import CancelRequests
 from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.limits import time_limit
@@ -106,6 +107,7 @@ class WorkerProcess:
         self._delivery = 0
         self._numbers = {name: number for number, name in enumerate(app.handler_names(), 1)}
         self._handlers: dict[str, int] = {}
+        self._cancel_requests = CancelRequests()
         self._state = Snapshot()
 
     def serve(self) -> None:
@@ -136,6 +138,7 @@ class WorkerProcess:
         return restored
 
     def _execute(self, raw: bytes) -> Report:
+        self._cancel_requests.begin()
         try:
             message = Message.parse(raw, self._queue, self._make_jid)
         except BadMessageError as error:
@@ -168,7 +171,7 @@ class WorkerProcess:
             max_retries=self._settings.max_retries,
             clock=time.time,
             rng=self._rng,
-            inner=(time_limit(default_s, self._announce_limit),),
+            inner=(self._cancel_requests, time_limit(default_s, self._announce_limit)),
         )
 
     def _announce_limit(self, seconds: float) -> None:

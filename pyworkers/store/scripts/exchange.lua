@@ -3,7 +3,7 @@
 -- KEYS 1 queue  2 in-progress list  3 retry  4 schedule  5 dead  6 tombstone of this incarnation  7 owners
 -- ARGV 1 number of jobs wanted  2 now  3 oldest score kept in dead  4 members kept in dead
 --      5 identity  then for each outcome: fate and raw; at and payload ('' is raw), too, unless nothing is left
---      of the job (0 and 3); the fates are those of outcome.py
+--      of the job (0, 3 and 6); the fates are those of outcome.py
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,  jobs taken,
 --           the error that ended the taking, if any: what was settled and taken before it counts }
 --      or {} when the lists of this incarnation were recovered by somebody else: nothing was taken.
@@ -14,7 +14,7 @@ local i = 6
 while i < #ARGV do
   ordinal = ordinal + 1
   local fate, raw, at, payload = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local gone = fate == '0' or fate == '3'
+  local gone = fate == '0' or fate == '3' or fate == '6'
   i = i + (gone and 2 or 4)
   -- The removal is the receipt: whatever follows happens once, however often the batch is sent.
   if redis.call('LREM', KEYS[2], -1, raw) == 0 then

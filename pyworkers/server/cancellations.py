@@ -1,0 +1,69 @@
+"""Cancellations: which jobs shall not run, as far as this master knows.
+
+    cancel(jid) ──► note in Redis ──► every master, within a second (Orders) ──► here
+                                           │ a job that arrives: settled as cancelled, it never starts
+                                           │ a job that runs: SIGURG, JobCancelled in the job, later the kill
+                                           ▼
+                                      settled as cancelled ──► the note goes
+
+Pure; used by the pools. While there is no note, a job costs one look at an empty set; while there are some, a
+search of its bytes for an id. No job is decoded unless its id seems to be noted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import simplejson
+
+from pyworkers import envelope
+from pyworkers.errors import BadMessageError
+
+_JID = re.compile(rb'"jid"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+class Cancellations:
+    """Shared by the pools of one master."""
+
+    def __init__(self) -> None:
+        self.noted: frozenset[str] = frozenset()
+        """The ids of the jobs that shall not run."""
+        self._settled: set[str] = set()
+
+    def use(self, noted: Iterable[str]) -> None:
+        """Know these, except for those that are dealt with already."""
+        self.noted = frozenset(noted) - self._settled
+
+    def jid_of(self, raw: bytes) -> str:
+        """The id of a job that shall not run; empty for all others."""
+        for match in _JID.finditer(raw):
+            if _text(match[1]) in self.noted:
+                try:
+                    jid = envelope.decode(raw).get("jid")
+                except BadMessageError:
+                    return ""
+                return jid if isinstance(jid, str) and jid in self.noted else ""
+        return ""
+
+    def settle(self, jid: str) -> None:
+        """The job has ended, and Redis knows it: its note may go."""
+        self._settled.add(jid)
+        self.noted -= {jid}
+
+    def take_settled(self) -> list[str]:
+        """The ids whose notes are to be removed; call ``removed`` then."""
+        return list(self._settled)
+
+    def removed(self, jids: Iterable[str]) -> None:
+        """Those notes are gone."""
+        self._settled.difference_update(jids)
+
+
+def _text(literal: bytes) -> str:
+    if b"\\" not in literal:
+        return literal[1:-1].decode(errors="replace")
+    try:
+        return str(simplejson.loads(literal))
+    except ValueError:
+        return ""

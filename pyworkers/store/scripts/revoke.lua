@@ -1,0 +1,20 @@
+-- Remove one copy of a job that shall not run from where it waits, and with it the note, which has done its
+-- work: a later job of the same name may run.
+--
+-- KEYS 1 list or sorted set  2 notes  3 counter  4 counter of the day
+-- ARGV 1 'list' or 'zset'  2 jid  3 the job  4 life of the day's counter in s
+-- Returns the number removed.
+
+local removed
+if ARGV[1] == 'list' then
+  removed = redis.call('LREM', KEYS[1], 1, ARGV[3])
+else
+  removed = redis.call('ZREM', KEYS[1], ARGV[3])
+end
+if removed == 1 then
+  redis.pcall('ZREM', KEYS[2], ARGV[2])
+  redis.pcall('INCR', KEYS[3])
+  redis.pcall('INCR', KEYS[4])
+  redis.pcall('EXPIRE', KEYS[4], ARGV[4])
+end
+return removed

@@ -1,0 +1,177 @@
+"""Cancel: a waiting job never starts, a running one is asked and then killed; neither is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyworkers import AsyncClient, Cancelled, Client
+from tests.server_process import ServerProcess, serving
+from tests.support import ROOT, wait_for
+
+CODE = """
+@worker.process("q", concurrency=1, retry=5)
+def handle(message):
+    note("start", message.jid)
+    how = message.args[0] if message.args else "end"
+    try:
+        while how != "end" and not Path(__file__).with_name("finish").exists():
+            try:
+                time.sleep(0.01)
+            except Exception as error:
+                note("asked", message.jid, type(error).__name__)
+                if how != "deaf":
+                    raise ValueError("something else") if how == "fail" else error
+    finally:
+        note("end", message.jid)
+"""
+
+
+def job(jid: str, *args: str) -> dict[str, object]:
+    return {"class": "Any", "args": list(args), "jid": jid, "retry": True}
+
+
+def nothing_is_left(server: ServerProcess) -> bool:
+    keys = server.keys
+    zsets = (keys.schedule, keys.retry, keys.dead, keys.cancelled)
+    return not any(map(server.redis.zcard, zsets)) and not server.inprogress("q") and not server.waiting("q")
+
+
+def cancelled(server: ServerProcess) -> int:
+    return int(server.redis.get(server.keys.stat("cancelled")) or 0)
+
+
+def test_a_running_job_is_asked_and_its_worker_goes_on(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        server.push("q", job("a", "wait"))
+        (start,) = server.wait_for_notes(1, "start", "a")
+        assert Client(redis_url, namespace=namespace).cancel("a") is Cancelled.RUNNING
+        server.wait_for_notes(1, "asked", "a", "JobCancelled")
+        server.wait_for_notes(1, "end", "a")
+        server.wait_for_event("job.cancelled", jid="a", job_class="Any")
+        server.push("q", job("b"))
+        (again,) = server.wait_for_notes(1, "start", "b")
+        assert again[0] == start[0]
+        wait_for(lambda: nothing_is_left(server) and cancelled(server) == 1, 30)
+        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"1", 30)
+        assert server.redis.get(server.keys.stat("failed")) is None
+        # The note has gone with the job: another one of the same name runs.
+        server.push("q", job("a"))
+        server.wait_for_notes(2, "start", "a")
+
+
+@pytest.mark.parametrize("how", ["deaf", "fail"])
+def test_a_job_that_does_not_obey_is_not_tried_again(
+    tmp_path: Path, one_redis_url: str, namespace: str, how: str
+) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        server.push("q", job("a", how))
+        server.wait_for_notes(1, "start", "a")
+        Client(one_redis_url, namespace=namespace).cancel("a")
+        server.wait_for_notes(1, "asked", "a")
+        wait_for(lambda: nothing_is_left(server) and cancelled(server) == 1, 30)
+        lost = server.events("worker.lost", reason="was killed: its job was cancelled")
+        assert len(lost) == (how == "deaf")
+        server.push("q", job("b"))
+        server.wait_for_notes(1, "end", "b")
+        assert server.redis.get(server.keys.stat("failed")) is None
+
+
+def test_a_job_that_waits_never_starts(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        server.push("q", job("long", "wait"))
+        server.wait_for_notes(1, "start", "long")
+        now = time.time()
+        server.push("q", job("waits"), b"no job", job("stays"))
+        server.redis.zadd(server.keys.schedule, {json.dumps(job("later")): now + 600})
+        server.redis.zadd(server.keys.retry, {json.dumps(job('é "')): now + 600, b"\xff": now + 600})
+        client = Client(redis_url, namespace=namespace)
+        for jid in ("waits", "later", 'é "'):
+            assert client.cancel(jid) is Cancelled.REMOVED
+        assert asyncio.run(AsyncClient(redis_url, namespace=namespace).cancel("none")) is Cancelled.UNKNOWN
+        assert server.zset("schedule") == [] and [raw for raw, _ in server.zset("retry")] == [b"\xff"]
+        assert server.redis.zrange(server.keys.cancelled, 0, -1) == [b"none"]
+        assert 0 < server.redis.ttl(server.keys.cancelled) <= 86_400
+        (tmp_path / "finish").touch()
+        server.wait_for_notes(1, "end", "stays")
+        assert {note[2] for note in server.ledger() if note[1] == "start"} == {"long", "stays"}
+        assert cancelled(server) == 3
+
+
+def test_a_job_that_turns_up_later_does_not_start(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        assert server.stop() == 0
+        # Neither does a server that starts later let it run.
+        assert Client(one_redis_url, namespace=namespace).cancel("a") is Cancelled.UNKNOWN
+        server.push("q", job("a"), job("b"))
+        server.start(ready=False)
+        server.wait_for_notes(1, "end", "b")
+        server.wait_for_event("job.cancelled", jid="a")
+        wait_for(lambda: nothing_is_left(server) and cancelled(server) == 1, 30)
+        assert [note for note in server.ledger() if note[2] == "a"] == []
+
+
+def test_a_job_is_cancelled_while_its_server_drains(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(
+        tmp_path, one_redis_url, namespace, CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="300"
+    ) as server:
+        server.push("q", job("a", "wait"))
+        server.wait_for_notes(1, "start", "a")
+        server.signal(signal.SIGTERM)
+        server.wait_for_event("manager.state", state="quiet")
+        Client(one_redis_url, namespace=namespace).cancel("a")
+        assert server.wait(60) == 0
+        assert nothing_is_left(server) and cancelled(server) == 1
+
+
+def test_a_job_that_is_cancelled_when_time_is_up_is_not_given_back(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(
+        tmp_path, one_redis_url, namespace, CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="0.1"
+    ) as server:
+        server.push("q", job("a", "deaf"))
+        server.wait_for_notes(1, "start", "a")
+        Client(one_redis_url, namespace=namespace).cancel("a")
+        server.wait_for_notes(1, "asked", "a")
+        assert server.stop() == 0
+        assert nothing_is_left(server) and cancelled(server) == 1
+
+
+def test_every_server_takes_part(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with (
+        serving(tmp_path / "a", one_redis_url, namespace, CODE) as first,
+        serving(tmp_path / "b", one_redis_url, namespace, CODE) as second,
+    ):
+        first.push("q", job("one", "wait"), job("two", "wait"))
+        first.wait_for_notes(1, "start")
+        second.wait_for_notes(1, "start")
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pyworkers", "cancel", "one", "two", "none", "--json"),
+                *("--url", one_redis_url, "--namespace", namespace),
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.returncode == 1, done.stderr
+        assert json.loads(done.stdout) == {"one": "running", "two": "running", "none": "unknown"}
+        for server in (first, second):
+            server.wait_for_notes(1, "end")
+        wait_for(lambda: cancelled(first) == 2, 30)
+        first.redis.zrem(first.keys.cancelled, "none")
+        wait_for(lambda: nothing_is_left(first), 30)
