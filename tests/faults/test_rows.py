@@ -1,0 +1,32 @@
+"""Every row of the table of faults has a test that proves it, and the page names them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "contrib" / "docs" / "reliability.md"
+ROWS = {"W": 12, "M": 8, "R": 11, "P": 7, "T": 4}
+
+
+def marks() -> dict[str, set[str]]:
+    """By row, the files whose tests are marked with it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in TESTS.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fault":
+                for row in node.args:
+                    found[ast.literal_eval(row)].add(path.relative_to(TESTS).as_posix())
+    return found
+
+
+def test_every_row_is_proved_and_no_other_is_named() -> None:
+    assert marks().keys() == {f"{kind}{number + 1}" for kind, most in ROWS.items() for number in range(most)}
+
+
+def test_the_page_says_where() -> None:
+    rows = re.findall(r"^\| ([WMRPT]\d+) \|.*\|([^|]*)\|$", PAGE.read_text(), re.MULTILINE)
+    assert {row: set(re.findall(r"`([^`]+)`", where)) for row, where in rows} == marks()
