@@ -111,6 +111,7 @@ class Manager:
 
     async def adopt(self) -> None:
         """Run jobs whose fetch never came to our knowledge. Raises PyworkersError."""
+        self.pool.replace_deaf()
         await self._fetcher.adopt()
 
     def move_to(self, identity: str) -> None:

@@ -34,6 +34,8 @@ _PATIENCE_S = 30.0
 # From the end of a worker's pipe until it is known how it ended: a fork server says it within milliseconds,
 # and the master looks for orphans every half second. After that it lives on without its pipe.
 _UNREPORTED_S = 1.0
+# A worker that does not read the job that it was handed: stopped, or stuck in what comes after a job.
+_DEAF_S = 15.0
 # A job that died with its worker before it began did nothing wrong; but it may be what kills them.
 _MAX_TRIES = 3
 
@@ -410,11 +412,25 @@ class Pool:
         worker.patience = self._loop.call_later(seconds, then, worker) if then else None
 
     def _overdue(self, worker: Worker) -> None:
-        """A hook hangs. A worker that shall take jobs may still come round; one that shall go is killed."""
+        """A hook hangs. A worker that shall take jobs may still come round; one that shall go is killed.
+
+        A fork server that has not even forked it is stopped, or hangs: another one is started.
+        """
+        if worker.state is State.BOOTING and not worker.pid:
+            log.error("forkserver.silent", queue=self._queue, after_s=_PATIENCE_S)
+            worker.spawner.hang_up()
+            return
         hook = "on_startup" if worker.state is State.BOOTING else "on_shutdown"
         log.warning("worker.overdue", queue=self._queue, pid=worker.pid, hook=hook, after_s=_PATIENCE_S)
         if worker.state is State.LEAVING:
             worker.kill()
+
+    def replace_deaf(self) -> None:
+        """Kill workers that do not take their job; another one gets it. To be called every few seconds."""
+        for worker in list(self._workers.values()):
+            if worker.delivery is not None and worker.deaf_for_s() > _DEAF_S:
+                worker.fault = "did not take its job"
+                worker.kill()
 
     def _back_off(self) -> None:
         if self._respawn is not None:

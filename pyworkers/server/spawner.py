@@ -134,7 +134,7 @@ class Spawner:
                 if error.errno == errno.ETOOMANYREFS:
                     self._loop.call_later(_CROWDED_S, self._flush)
                 else:
-                    self._hang_up()
+                    self.hang_up()
                 return
             _close_all(descriptors)
             if sent < len(data):
@@ -152,7 +152,7 @@ class Spawner:
         except OSError:
             data = b""
         if not data:
-            self._hang_up()
+            self.hang_up()
             return
         for word in self._reader.feed(data):
             self._hear(word)
@@ -168,7 +168,8 @@ class Spawner:
         elif isinstance(word, HooksRan):
             self._hooks_ran.set()
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Give up a fork server that is gone, or as good as gone."""
         self.kill()
         if self.loaded is not None and not self.loaded.done():
             text = "the fork server ended while it imported the application"

@@ -9,7 +9,6 @@ import asyncio
 import fcntl
 import itertools
 import os
-import signal
 import struct
 import termios
 import time
@@ -20,6 +19,7 @@ from enum import Enum, auto
 
 from pyworkers.failpoints import hit
 from pyworkers.frames import Frame, Kind, Reader, header
+from pyworkers.server.family import kill_family
 from pyworkers.server.spawner import Spawner
 
 # Outcomes are small; a large one comes in pieces. Python allocates as much before each read.
@@ -82,6 +82,8 @@ class Worker:
         self._on_end = on_end
         self._reader = Reader()
         self._unsent: list[memoryview] = []
+        self._waiting: tuple[Delivery | None, int] = (None, 0)
+        self._waiting_since = 0.0
         (jobs, self._jobs), (self._outcomes, outcomes), (lifeline, self._lifeline) = _pipes(3)
         os.set_blocking(self._jobs, False)
         os.set_blocking(self._outcomes, False)
@@ -100,12 +102,22 @@ class Worker:
     @property
     def untouched(self) -> bool:
         """True if the worker cannot have begun its job, because a part of it never left the pipe."""
-        if self._unsent:
-            return True
+        return self._untaken() > 0
+
+    def _untaken(self) -> int:
+        """How many bytes of its job it has not read."""
         if self._jobs < 0:
-            return False
-        answer = fcntl.ioctl(self._jobs, termios.FIONREAD, bytes(4))
-        return bool(struct.unpack("i", answer)[0])
+            return 0
+        [in_pipe] = struct.unpack("i", fcntl.ioctl(self._jobs, termios.FIONREAD, bytes(4)))
+        return int(in_pipe) + sum(map(len, self._unsent))
+
+    def deaf_for_s(self) -> float:
+        """For how long it has read nothing while a part of its job was waiting; from the first look on."""
+        now = self._loop.time()
+        waiting = (self.delivery, self._untaken())
+        if not waiting[1] or waiting != self._waiting:
+            self._waiting, self._waiting_since = waiting, now
+        return now - self._waiting_since
 
     def drain(self) -> None:
         """Take all that the worker has written so far."""
@@ -147,10 +159,9 @@ class Worker:
         self.state = State.LEAVING
 
     def kill(self) -> None:
-        """End the process and everything in its group, now."""
+        """End the process and everything below it, now."""
         if self.pid:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+            kill_family(self.pid)
         self._close_lifeline()
 
     def signal(self, number: int) -> None:

@@ -42,6 +42,15 @@ def tell_time() -> None:
     ledger.note("end", current_message().jid, time.time())
 
 
+@worker.job(queue="q")
+def chat() -> None:
+    """Print a little."""
+    jid = current_message().jid
+    ledger.note("start", jid)
+    print("something", jid)
+    ledger.note("end", jid)
+
+
 @worker.job(queue="other", concurrency=1)
 def elsewhere() -> None:
     """A job of a second queue."""

@@ -37,6 +37,8 @@ DECLARED = {
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.
     r"[^:]+:\d+:[0-9a-f]{12}(:.+)?": True,
     r"process_cleanup": True,
+    # Sidekiq's metrics, by job class and moment.
+    r"[hj]\|.+|[^:|]+-\d+-\d+:\d+": True,
 }
 # By id of a job, every key that holds it, and the stored text.
 Places = dict[str, list[tuple[str, str]]]

@@ -263,6 +263,28 @@ def test_r9_a_database_flushed_under_load_costs_what_it_held_and_nothing_else(pr
     private.check(lost=frozenset(flushed))
 
 
+@pytest.mark.fault("R10")
+def test_r10_a_refused_login_is_named_and_not_hammered(private: Fleet) -> None:
+    def let_in(password: str) -> None:
+        private.redis.acl_setuser(
+            "app", enabled=True, passwords=[f"+{password}"], keys="*", commands=["+@all"]
+        )
+
+    let_in("right")
+    server = private.server(url=private.url.replace("//", "//app:other@"), ready=False)
+    down = server.wait_for_event("redis.down")
+    assert "refused the login" in down["error"]
+    before = private.redis.info("stats")["total_connections_received"]
+    time.sleep(2)
+    assert private.redis.info("stats")["total_connections_received"] - before < 20
+    let_in("other")
+    server.wait_for_event("server.started")
+    private.wait_for_notes(1, "end", private.enqueue())
+    assert "other@" not in server.log_text()
+    private.stop()
+    private.check()
+
+
 @pytest.mark.fault("R11")
 def test_r11_servers_that_fight_over_one_corpse_give_each_job_back_once(fleet: Fleet) -> None:
     dead = fleet.server()

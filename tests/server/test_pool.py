@@ -861,3 +861,80 @@ def test_what_the_application_printed_at_import_is_printed_once(
             assert (printed + capfd.readouterr().out).count("imported") == 1
 
     run(main())
+
+
+@linux_only
+def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_DEAF_S", 0.3)
+
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP) as crew:
+            await crew.free(1)
+            [pid] = crew.pool.pids()
+            os.kill(pid, signal.SIGSTOP)
+            wait_for(lambda: stopped_or_dead(pid), message=f"{pid} stands still")
+            raw = crew.deliver("j")
+
+            def settled() -> bool:
+                crew.pool.replace_deaf()
+                return bool(crew.settled)
+
+            await async_wait_for(settled, message="another one has run it")
+            assert crew.settled[0][0] == raw
+            assert crew.settled[0][1].outcome == DONE
+            assert crew.ran_in("j") != pid
+            assert not process_alive(pid)
+
+    run(main())
+
+
+@linux_only
+def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_DEAF_S", 0.0)
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet("long")
+        note("ran", message.jid)
+    """
+
+    async def main() -> None:
+        async with crew_in(tmp_path, code) as crew:
+            await crew.free(1)
+            crew.deliver("j")
+            [pid] = await crew.met("long")
+            for _ in range(3):
+                crew.pool.replace_deaf()
+                await asyncio.sleep(0.01)
+            assert process_alive(pid)
+            assert crew.pool.busy == 1
+
+    run(main())
+
+
+@linux_only
+def test_a_fork_server_that_stands_still_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.5)
+
+    async def main() -> None:
+        async with crew_in(tmp_path, NO_OP) as crew:
+            await crew.free(1)
+            [spawner] = crew.spawners
+            down: list[object] = []
+            spawner.on_down = down.append
+            os.kill(spawner.process.pid, signal.SIGSTOP)
+            [pid] = crew.pool.pids()
+            os.kill(pid, signal.SIGKILL)
+            await async_wait_for(lambda: down, message="it is given up")
+            assert "forkserver.silent" in capfd.readouterr().out
+            spawner.process.wait(5)
+            await crew.use(NO_OP)
+            await crew.free(1)
+
+    run(main())

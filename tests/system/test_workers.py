@@ -200,7 +200,8 @@ def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
     @worker.job(queue="blocked", concurrency=1, retry=1)
     def block():
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGTERM])
-        note("child", subprocess.Popen(["sleep", "60"]).pid, time.time())
+        hidden = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True).pid
+        note("child", subprocess.Popen(["sleep", "60"]).pid, time.time(), hidden)
         time.sleep(60)
 
     @worker.job(queue="blocked")
@@ -227,8 +228,9 @@ def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
         server.push("loop", job("l", "loop", timeout=1))
         server.push("blocked", job("b", "block"))
         server.push("blocked", job("a", "after"))
-        [[pid, _, child, began]] = server.wait_for_notes(1, "child")
+        [[pid, _, child, began, hidden]] = server.wait_for_notes(1, "child")
         [[_, _, loop_began]] = server.wait_for_notes(1, "loop")
+        [below] = wait_for(lambda: children(hidden), message="a child in a session of its own has one")
 
         [[_, _, raised, error]] = server.wait_for_notes(1, "cleaned up")
         assert 0.98 <= raised - loop_began < 2
@@ -240,7 +242,8 @@ def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
         [[_, _, works_again]] = server.wait_for_notes(1, "after")
         # 0.5 s, and two more to clean up; then the kill and a new worker within a second.
         assert 2.5 <= works_again - began < 3.5
-        wait_for(lambda: not process_alive(pid) and not process_alive(child), message="both are dead")
+        family = (pid, child, hidden, below)
+        wait_for(lambda: not any(map(process_alive, family)), message="all are dead")
         envelope = member(server, "retry", "b")
         assert (envelope["error_class"], envelope["retry_count"]) == ("JobTimeout", 0)
         assert "crash_count" not in envelope
