@@ -28,6 +28,7 @@ from pyworkers.api import (
 from pyworkers.config import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
 from pyworkers.keys import Keys
+from tests.support import ROOT
 
 SETS: list[type[JobSet]] = [ScheduledSet, RetrySet, DeadSet]
 
@@ -552,3 +553,31 @@ def test_a_backtrace_is_read_in_every_form(where) -> None:
     forms = {"list": lines, "wrapped": packed, "strict": packed.replace("\n", "")}
     fill(DeadSet(where), {job(jid, error_backtrace=form): 1.0 for jid, form in forms.items()})
     assert {entry.jid: entry.error_backtrace for entry in DeadSet(where)} == dict.fromkeys(forms, lines)
+
+
+# The page about it
+
+
+def test_the_example_of_the_documentation_runs(
+    redis_url: str,
+    namespace: str,
+    keys,
+    db,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    monkeypatch.setenv("PYWORKERS_REDIS__NAMESPACE", namespace)
+    db.lpush(keys.queue("mail"), job("a", **{"class": "SendMail", "args": [7]}), job("b"))
+    db.zadd(keys.retry, {job("c", error_message="timeout"): 1.0, job("d"): 2.0})
+    db.zadd(keys.dead, {job("e", **{"class": "SendMail"}): time.time(), job("f"): time.time()})
+    db.zadd(keys.schedule, {job("g"): 1.0})
+    register(db, keys, "web:7:abc", ruby("web:7:abc"))
+    page = (ROOT / "contrib/docs/administration.md").read_text()
+    exec(page.split("```python\n")[1].split("```")[0], {"when": 1.0})
+    assert capsys.readouterr().out.splitlines()[0] == "2 0.0 False"
+    assert [waiting.jid for waiting in Queue("mail")] == ["b"]
+    assert {waiting.jid for waiting in Queue("q")} == {"c", "e"}
+    assert ([left.jid for left in RetrySet()], [left.jid for left in DeadSet()]) == (["d"], ["f"])
+    assert ScheduledSet().size == 0
+    assert db.lrange(keys.signals("web:7:abc"), 0, -1) == [b"TSTP"]

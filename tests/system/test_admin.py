@@ -19,6 +19,7 @@ import redis
 from pyworkers.api import DeadSet, Queue
 from pyworkers.config import RedisConfig
 from pyworkers.keys import Keys
+from tests.server_process import serving
 from tests.support import ROOT, free_port, next_line, running_python, running_server, wait_for
 from tests.terminal import terminal
 
@@ -292,3 +293,58 @@ def test_two_commands_retry_the_same_dead_jobs_at_once(where, one_redis_url, nam
     moved = sorted(json.loads(raw)["jid"] for raw in db.lrange(keys.queue("q"), 0, -1))
     assert moved == [f"{n:04}" for n in range(3000)]
     assert DeadSet(one_redis_url, namespace=namespace).size == 0
+
+
+# Beside a real server
+
+APP = """
+@worker.process("q", concurrency=2)
+def handle(message):
+    note("begin", message.jid)
+    while Path(message.args[0]).exists():
+        time.sleep(0.01)
+    note("end", message.jid)
+"""
+
+
+def test_a_server_is_watched_paused_quieted_and_stopped(
+    one_redis_url: str, namespace: str, where, keys, db, tmp_path: Path
+) -> None:
+    def cli(*words: str) -> str:
+        command = [sys.executable, "-m", "pyworkers", *words, *where]
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    def shown(command: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(cli(command, "--json"))
+        return found
+
+    gate = tmp_path / "gate"
+    gate.touch()
+    with serving(tmp_path, one_redis_url, namespace, APP) as server:
+        server.push("q", {"class": "Wait", "args": [str(gate)], "jid": "first", "queue": "q"})
+        server.wait_for_notes(1, "begin", "first")
+        [work] = wait_for(lambda: shown("workers"), timeout=30, message="the running job is listed")
+        [process] = shown("processes")
+        assert (work["jid"], work["identity"]) == ("first", process["identity"])
+        assert (process["pid"], process["busy"], process["queues"]) == (server.pid, 1, ["q"])
+        [queue] = shown("queues")
+        assert (queue["in_progress"], queue["paused"], queue["served"]) == (1, False, True)
+        assert "first" in cli("top", "--once")
+
+        cli("pause", "q")
+        server.wait_for_event("manager.state", state="paused")
+        server.push("q", {"class": "Wait", "args": ["no"], "jid": "second", "queue": "q"})
+        assert shown("queues")[0]["paused"] is True
+        cli("resume", "q")
+        server.wait_for_notes(1, "end", "second")
+
+        cli("quiet", process["identity"])
+        wait_for(lambda: shown("processes")[0]["quiet"], timeout=30, message="the server is quiet")
+        assert shown("queues")[0]["served"] is False
+        gate.unlink()
+        cli("stop", "--all", "--yes")
+        assert server.wait(30) == 0
+    assert shown("processes") == shown("workers") == []
