@@ -45,7 +45,9 @@ def main(words: Sequence[str] | None = None) -> int:
             results["peers"] |= {peer.name: _about(peer) for peer in peers}
             save(options.out, results)
     save(options.out, results)
-    print((options.out / "tables.md").read_text())
+    if options.page:
+        options.page.write_text(report.splice(options.page.read_text(), report.tables(results)))
+    print(report.tables(results))
     return 0
 
 
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=RESULTS, help="folder of results.json, tables and pictures; added to"
     )
+    parser.add_argument("--page", type=Path, help="a page that gets the tables between its marks")
     return parser
 
 

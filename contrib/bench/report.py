@@ -46,11 +46,13 @@ def _foot(measured: Mapping[str, Any]) -> str:
 
 def table(measure: Measure, by_peer: Mapping[str, Rounds]) -> str:
     """One measurement: a row for each peer, best first."""
-    heads = ["", *(column.head for column in measure.columns), f"ratio to {BASE}"]
+    compared = [column for column in measure.columns if column == measure.columns[0] or column.key == "cpu_s"]
+    ratios = ["ratio", "ratio of CPU"][: len(compared)]
+    heads = ["", *ratios, *(column.head for column in measure.columns)]
     rows = [heads, ["---"] * len(heads)]
     for peer in _ranked(measure, by_peer):
-        cells = [_cell(column, by_peer[peer]) for column in measure.columns]
-        rows.append([peer, *cells, _ratio(measure, by_peer, peer)])
+        shares = [_ratio(column.key, by_peer[peer], by_peer.get(BASE, ())) for column in compared]
+        rows.append([peer, *shares, *(_cell(column, by_peer[peer]) for column in measure.columns)])
     lines = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     return f"### {measure.title}\n\n{lines}"
 
@@ -84,12 +86,12 @@ def _cell(column: Column, rounds: Rounds) -> str:
     return shown[0] + spread + (f", {failed} failed" if failed else "")
 
 
-def _ratio(measure: Measure, by_peer: Mapping[str, Rounds], peer: str) -> str:
-    key = measure.columns[0].key
+def _ratio(key: str, rounds: Rounds, base: Rounds) -> str:
+    """The median of the rounds' own ratios: a machine that slows down slows both of a pair."""
     ratios = [
-        mine[key] / base[key]
-        for mine, base in zip(by_peer[peer], by_peer.get(BASE, ()), strict=False)
-        if mine is not None and base is not None and base.get(key) and key in mine
+        mine[key] / other[key]
+        for mine, other in zip(rounds, base, strict=False)
+        if mine and other and key in mine and other.get(key)
     ]
     return f"{statistics.median(ratios):.2f}" if ratios else "-"
 
@@ -103,6 +105,16 @@ def _peers(results: Mapping[str, Any]) -> str:
         for name, why in results["missing"].items()
     ]
     return "### Peers and their settings\n\n" + "\n".join(rows)
+
+
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+
+
+def splice(page: str, text: str) -> str:
+    """The page with the tables between its two marks. Raises ValueError if it has none."""
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
 
 
 # The picture

@@ -105,11 +105,14 @@ def test_a_table_has_medians_spread_ratio_of_pairs_and_failures() -> None:
     # The machine was slow in the second round: pairs are compared, not medians.
     by_peer = {"pyworkers": rounds(1000, 100, 1100), "huey": [*rounds(500, 50), None], "rq": [None] * 3}
     text = report.table(MEASURES["noop"], by_peer).splitlines()
-    assert text[4].startswith("| pyworkers | 1,000 (100 to 1,100) | 0.500 |")
-    assert text[4].endswith("| 1.00 |")
-    assert text[5].startswith("| huey | 275 (50 to 500), 1 failed |")
-    assert text[5].endswith("| 0.50 |")
-    assert text[6] == "| rq | failed | failed | failed | failed | - |"
+    assert text[4].startswith("| pyworkers | 1.00 | 1.00 | 1,000 (100 to 1,100) | 0.500 |")
+    assert text[5].startswith("| huey | 0.50 | 1.00 | 275 (50 to 500), 1 failed | 0.500, 1 failed |")
+    assert text[6] == "| rq | - | - | failed | failed | failed | failed |"
+
+
+def test_tables_replace_those_of_a_page_and_nothing_else() -> None:
+    page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
+    assert report.splice(page, "new") == f"before\n{report.BEGIN}\n\nnew\n{report.END}\nafter\n"
 
 
 def test_a_picture_has_one_bar_for_each_peer_that_did_not_fail() -> None:
