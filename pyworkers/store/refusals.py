@@ -42,6 +42,7 @@ _SENTENCES = {
     "max number of clients": "MAXCLIENTS",
     "executing the script can't run this command": "NOPERM",
     "executing the script can't access": "NOPERM",
+    "ACL failure in script": "NOPERM",
     "DB index is out of range": "BADDB",
     "unknown command": "UNKNOWN",
 }

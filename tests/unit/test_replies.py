@@ -48,6 +48,7 @@ REPLIES = [
     ("UNREGISTERED this server is not registered yet", "UNREGISTERED", PAUSE, HERE),
     ("NOPERM this user has no permissions to run the 'lpush' command", "NOPERM", STOP, HERE),
     ("ERR The user executing the script can't run this command script: 6", "NOPERM", STOP, HERE),
+    ("ERR ACL failure in script: User u has no permissions", "NOPERM", STOP, HERE),
     ("WRONGTYPE Operation against a key", "WRONGTYPE", STOP, HERE),
     ("CROSSSLOT Keys in request don't hash to the same slot", "CROSSSLOT", STOP, HERE),
     ("ERR unknown command 'EVALSHA'", "UNKNOWN", STOP, HERE),

@@ -1,0 +1,113 @@
+"""Who needs which keys and commands of Redis: the table behind ``pyworkers acl``.
+
+Pure. A key that is added to ``keys.py`` gets its row here, with the commands that touch it in each role, also
+those inside scripts; a test watches a server with MONITOR and fails for what is missing or not needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from pyworkers.keys import Keys
+
+
+class Role(Enum):
+    """What a program does: ``pyworkers run``, enqueue jobs, or only look."""
+
+    WORKER = "worker"
+    CLIENT = "client"
+    READ_ONLY = "read-only"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One kind of key, as the glob of its name without the namespace, and the commands on it by role.
+
+    ``key`` empty is for commands without a key. A worker's jobs may enqueue, so it has a client's rights.
+    """
+
+    key: str
+    worker: str = ""
+    client: str = ""
+    read_only: str = ""
+
+    def commands(self, role: Role) -> set[str]:
+        """The commands of a role, in lower case; one of a container as ``client|id``."""
+        if role is Role.WORKER:
+            return {*self.worker.split(), *self.client.split()}
+        return set((self.client if role is Role.CLIENT else self.read_only).split())
+
+
+_PLAIN = Keys()
+# hostname:pid:nonce, and what ends in -signals, :work, :workers.
+_IDENTITY = "*:[0-9]*:[0-9a-f]*"
+
+GRANTS: tuple[Grant, ...] = (
+    # eval and evalsha for the scripts; client id and unblock end a blocking move at a stop.
+    Grant(
+        "",
+        worker="eval evalsha info time client|id client|unblock",
+        client="multi exec",
+        read_only="eval evalsha info time",
+    ),
+    Grant(_PLAIN.queues, worker="sadd", client="sadd", read_only="smembers"),
+    Grant(
+        _PLAIN.queue("*"),  # in-progress lists included
+        worker="brpoplpush rpoplpush lrem rpush lpush lpop lrange ltrim exists type",
+        client="lpush",
+        read_only="llen lindex lrange lpos",
+    ),
+    Grant(
+        _PLAIN.schedule,
+        worker="zadd zrem zrange zrangebyscore zmscore",
+        client="zadd",
+        read_only="zcard zcount zrange zrevrange zrank zscore zscan",
+    ),
+    Grant(
+        _PLAIN.retry,
+        worker="zadd zrem zrange zrangebyscore zmscore",
+        read_only="zcard zcount zrange zrevrange zrank zscore zscan",
+    ),
+    Grant(_PLAIN.goretry, worker="zrem zrange zrangebyscore zmscore"),
+    Grant(
+        _PLAIN.dead,
+        worker="zadd zremrangebyscore zremrangebyrank",
+        read_only="zcard zcount zrange zrevrange zrank zscore zscan",
+    ),
+    Grant(_PLAIN.paused, worker="smembers", read_only="smembers"),
+    Grant("stat:*", worker="incrby expire", read_only="get mget"),
+    Grant(_PLAIN.processes, worker="sadd srem sscan", read_only="scard sscan"),
+    Grant(_PLAIN.process_cleanup, worker="set"),
+    Grant(_IDENTITY, worker="hset hget expire rpop unlink", read_only="hmget hgetall"),
+    Grant(_PLAIN.executions("*"), worker="hincrby expire"),
+    Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
+    Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
+    Grant(
+        "pyworkers:*",
+        worker="set get del exists pttl hset hget hdel hexists hkeys hgetall hsetnx incrby expire",
+        read_only="hgetall exists get mget",
+    ),
+)
+
+
+def line(role: Role, namespace: str, user: str) -> str:
+    """The ACL SETUSER command; the password is a word to replace."""
+    words = ["ACL SETUSER", user, "reset", "on", ">CHANGE-ME", *patterns(role, namespace)]
+    words += (f"+{command}" for command in commands(role))
+    return " ".join(words)
+
+
+def patterns(role: Role, namespace: str) -> Iterator[str]:
+    """The key patterns, as ``~glob``."""
+    prefix = re.sub(r"([\[\]*?\\])", r"\\\1", namespace)
+    for grant in GRANTS:
+        if grant.key and grant.commands(role):
+            yield f"~{prefix}{grant.key}"
+
+
+def commands(role: Role) -> list[str]:
+    """The commands, sorted."""
+    return sorted({command for grant in GRANTS for command in grant.commands(role)})

@@ -1,0 +1,74 @@
+"""Users with the rights that ``pyworkers acl`` prints, and what they did. Read by tests alone."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import redis
+
+from pyworkers import acl
+from pyworkers.acl import Role
+
+PASSWORD = "correct-horse"
+# redis-py tells its name and version, and the server asks for a setting; both do without an answer.
+OPTIONAL = frozenset({"client|setinfo", "config|get"})
+_CONTAINERS = ("client", "config", "acl")
+
+
+def url_of(url: str, role: Role, namespace: str) -> str:
+    """The URL of a new user with just the rights of a role; ``url`` is that of one who may do everything."""
+    user = f"{role.value}-{namespace.rstrip(':') or 'all'}"
+    words = acl.line(role, namespace, user).replace("CHANGE-ME", PASSWORD).split()
+    with redis.Redis.from_url(url) as connection:
+        connection.execute_command("ACL SETUSER", *words[2:])
+    return urlsplit(url)._replace(netloc=f"{user}:{PASSWORD}@{urlsplit(url).netloc}").geturl()
+
+
+def refused(connection: redis.Redis) -> list[tuple[str, str]]:
+    """What Redis has refused any user: the reason and the command or key."""
+    entries = [(entry["reason"], str(entry["object"]).lower()) for entry in connection.acl_log()]
+    return [entry for entry in entries if entry[1] not in OPTIONAL]
+
+
+class Watch:
+    """The commands that everybody but the default user has sent, those inside scripts included."""
+
+    def __init__(self) -> None:
+        self.commands: set[str] = set()
+
+    def note(self, command: str) -> None:
+        words = command.lower().split()
+        self.commands.add("|".join(words[:2]) if words[0] in _CONTAINERS else words[0])
+
+
+@contextlib.contextmanager
+def watching(url: str, own: redis.Redis) -> Iterator[Watch]:
+    """Listen with MONITOR in a thread. ``own`` is the test's client, whose commands do not count."""
+    watch = Watch()
+    stop = threading.Event()
+
+    def listen() -> None:
+        with contextlib.suppress(redis.ConnectionError), monitor:
+            started.set()
+            for about in monitor.listen():
+                if stop.is_set():
+                    return
+                address = f"{about['client_address']}:{about['client_port']}"
+                if about["client_type"] == "lua" or address not in ours:
+                    watch.note(about["command"])
+
+    ours = {client["addr"] for client in own.client_list() if client["user"] == "default"}
+    monitor = redis.Redis.from_url(url).monitor()
+    started = threading.Event()
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield watch
+    finally:
+        stop.set()
+        own.ping()
+        thread.join(10)

@@ -1,0 +1,169 @@
+"""Each role does all its work with the rights that ``pyworkers acl`` prints, and needs them all."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from pyworkers import Client
+from pyworkers.acl import Role, commands
+from pyworkers.cli import main
+from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.keys import Keys
+from tests.acl import OPTIONAL, refused, url_of, watching
+from tests.server_process import ServerProcess, serving
+from tests.support import wait_for
+
+# What a connection needs before anything else; Redis permits it to everybody, or it may be refused.
+ALWAYS = OPTIONAL | {"auth", "hello", "select"}
+GHOST = "gone:1:abcdefabcdef"
+
+LOOKING = [
+    ["stats"],
+    ["stats", "--history", "2"],
+    ["queues"],
+    ["jobs", "other"],
+    ["jobs", "other", "show", "1"],
+    ["scheduled"],
+    ["scheduled", "show", "1"],
+    ["retries", "list", "--class", "choose"],
+    ["dead"],
+    ["processes"],
+    ["workers"],
+    ["check"],
+]
+# Needed only where a list or a set changes while it is read.
+PAGING = {"lpos", "zcount", "zrank", "zscore"}
+
+CODE = """
+@worker.cron("every 1s")
+@worker.job(queue="q", concurrency=3)
+def tick():
+    note("tick")
+
+@worker.job(queue="q")
+def choose(what):
+    message = current_message()
+    note(what, message.attempt)
+    if what == "kill":
+        raise Kill("no")
+    if what == "retry" and message.attempt == 0:
+        raise Retry(delay=0.2)
+    if what == "snooze" and not message.data.get("snoozed"):
+        Client().enqueue_in(0.2, "q", "choose", ["later"])
+        Client().enqueue_bulk("q", "choose", [["bulk"], ["bulk"]])
+        raise Snooze(3600)
+    while what == "wait":
+        time.sleep(0.01)
+"""
+SETTINGS = """
+[server]
+lease = 2
+shutdown_timeout = 0.3
+[retry]
+drain_goretry = true
+"""
+
+
+@pytest.mark.fault("R10")
+def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    (tmp_path / "workers.toml").write_text(SETTINGS)
+    keys = Keys(namespace)
+    url = url_of(redis_url, Role.WORKER, namespace)
+    with redis.Redis.from_url(redis_url, single_connection_client=True) as admin:
+        admin.acl_log_reset()
+        admin.config_resetstat()
+        admin.hset(keys.owners, GHOST, '["q"]')
+        admin.lpush(keys.inprogress("q", GHOST), job("recovered"))
+        admin.sadd(keys.processes, GHOST)
+        admin.zadd(keys.goretry, {job("go"): 1})
+        with (
+            watching(redis_url, admin) as watch,
+            serving(tmp_path, url, namespace, CODE, "--config", str(tmp_path / "workers.toml")) as server,
+        ):
+            server.redis = admin
+            # Another master has the turn to move due jobs.
+            wait_for(lambda: admin.set(keys.turn(keys.retry), "another", px=500), message="the turn is taken")
+            wait_for(lambda: not admin.sismember(keys.processes, GHOST), 30, "the ghost is forgotten")
+            server.push("q", *(job(what) for what in ("kill", "retry", "snooze")))
+            for notes in (("kill", 0), ("retry", 1), ("later", 0), ("recovered", 0), ("go", 0), ("tick",)):
+                server.wait_for_notes(1, *notes, timeout=40)
+            server.wait_for_notes(2, "bulk")
+            take_while_memory_is_full(admin, server)
+            server.push("q", job("wait"))
+            server.wait_for_notes(1, "wait")
+            wait_for(lambda: admin.exists(keys.stat("processed")), 20, "the counters are written")
+            wait_for(lambda: admin.keys(keys.executions("*")), 20, "the metrics are written")
+            assert server.stop() == 0
+        assert refused(admin) == []
+        assert watch.commands - ALWAYS - set(commands(Role.WORKER)) == set()
+        # MONITOR shows no administrative commands.
+        assert set(commands(Role.WORKER)) - watch.commands == {"client|unblock"}
+        assert admin.info("commandstats")["cmdstat_client|unblock"]["calls"] > 0
+        assert server.events("redis.refused", code="NOPERM") == server.events("redis.down") == []
+
+
+def job(what: str) -> bytes:
+    return json.dumps({"class": "choose", "args": [what], "jid": what, "queue": "q"}).encode()
+
+
+def take_while_memory_is_full(admin: redis.Redis, server: ServerProcess) -> None:
+    """A first job that is taken then has a path of its own in the script."""
+    admin.sadd(server.keys.paused, "q")
+    server.wait_for_event("manager.state", queue="q", state="paused")
+    server.push("q", job("full"))
+    admin.config_set("maxmemory", 1)
+    try:
+        admin.srem(server.keys.paused, "q")
+        server.wait_for_notes(1, "full")
+    finally:
+        admin.config_set("maxmemory", 0)
+
+
+def test_a_client_needs_all_its_rights_and_no_more(redis_url: str, namespace: str) -> None:
+    url = url_of(redis_url, Role.CLIENT, namespace)
+    with redis.Redis.from_url(redis_url, single_connection_client=True) as admin:
+        admin.acl_log_reset()
+        with watching(redis_url, admin) as watch, Client(url, namespace=namespace) as client:
+            client.enqueue("q", "C", [1])
+            client.enqueue_in(60, "q", "C", [1])
+            client.enqueue_at(time.time() + 60, "q", "C", [1])
+            client.enqueue_bulk("q", "C", [[1], [2]])
+            wait_for(lambda: watch.commands >= set(commands(Role.CLIENT)), message="all were used")
+        assert refused(admin) == []
+        assert watch.commands - ALWAYS == set(commands(Role.CLIENT))
+
+
+def test_what_is_not_permitted_is_a_named_error(redis_url: str, namespace: str) -> None:
+    url = url_of(redis_url, Role.CLIENT, namespace)
+    with Client(url, namespace="other:") as client, pytest.raises(StoreError, match="NOPERM") as caught:
+        client.enqueue("q", "C")
+    assert caught.value.code == "NOPERM"
+    wrong = url.replace("correct-horse", "battery")
+    with Client(wrong) as client, pytest.raises(RedisUnavailableError, match="refused the login") as refusal:
+        client.enqueue("q", "C")
+    assert refusal.value.code == "WRONGPASS"
+
+
+def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    url = url_of(redis_url, Role.READ_ONLY, namespace)
+    keys = Keys(namespace)
+    with redis.Redis.from_url(redis_url, single_connection_client=True) as admin:
+        admin.acl_log_reset()
+        admin.sadd(keys.queues, "other")
+        admin.lpush(keys.queue("other"), *[job(str(number)) for number in range(5)])
+        for zset in (keys.schedule, keys.retry, keys.dead):
+            admin.zadd(zset, {job(str(number)): time.time() + 3600 + number for number in range(5)})
+        with serving(tmp_path, redis_url, namespace, CODE), watching(redis_url, admin) as watch:
+            options = ["--url", url, "--namespace", namespace]
+            for words in LOOKING:
+                result = CliRunner().invoke(main, [words[0], *options, *words[1:]])
+                assert result.exit_code == (1 if words == ["check"] else 0), (words, result.output)
+            rights = set(commands(Role.READ_ONLY))
+            wait_for(lambda: watch.commands >= rights - PAGING, message="all were used")
+        assert refused(admin) == []

@@ -1,0 +1,89 @@
+"""The rights of each role: complete for the keys that there are, and safe to paste."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from fnmatch import fnmatchcase
+from importlib.resources import files
+
+import pytest
+from click.testing import CliRunner
+
+from pyworkers.acl import GRANTS, Role, commands, line, patterns
+from pyworkers.cli import main
+from pyworkers.keys import Keys
+
+# Named by Sidekiq Enterprise alone.
+FOREIGN = {"leader"}
+EXAMPLES = {
+    "identity": "host:1:0123456789ab",
+    "zset": "retry",
+    "moment": "20261121|7:5",
+    "name": "h|C-21-7:5",
+    "slot": 7,
+}
+
+
+def all_keys(keys: Keys) -> dict[str, str]:
+    """Every key of keys.py with example parts."""
+    found = {}
+    for name, member in inspect.getmembers(Keys):
+        if name.startswith("_") or name == "namespace" or name in FOREIGN:
+            continue
+        if isinstance(member, property):
+            found[name] = getattr(keys, name)
+        elif callable(member):
+            parts = [p for p in inspect.signature(member).parameters if p not in ("self", "day")]
+            values = [EXAMPLES[p] if not (p == "name" and name != "histogram") else "failed" for p in parts]
+            found[name] = member(keys, *values)
+    return found
+
+
+def test_a_worker_may_use_every_key() -> None:
+    globs = [glob.removeprefix("~") for glob in patterns(Role.WORKER, "app:")]
+    missing = {
+        name: key
+        for name, key in all_keys(Keys("app:")).items()
+        if not any(fnmatchcase(key, glob) for glob in globs)
+    }
+    assert missing == {}
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_no_role_may_use_another_namespace(role: Role) -> None:
+    globs = [glob.removeprefix("~") for glob in patterns(role, "app:")]
+    assert globs
+    assert all(glob.startswith("app:") for glob in globs)
+
+
+def test_the_commands_of_the_servers_scripts_are_a_workers() -> None:
+    servers_own = {"prelude", "beat", "exchange", "fire", "give_back", "leave", "promote", "recover"}
+    used = set()
+    for script in files("pyworkers.store.scripts").iterdir():
+        if script.name.removesuffix(".lua") in servers_own:
+            used |= {word.lower() for word in re.findall(r"redis\.p?call\('([A-Z]+)'", script.read_text())}
+    assert used <= set(commands(Role.WORKER))
+
+
+def test_reading_changes_nothing() -> None:
+    writing = {"set", "del", "unlink", "expire", "zadd", "zrem", "lpush", "rpush", "sadd", "srem", "hset"}
+    assert not writing & set(commands(Role.READ_ONLY))
+
+
+def test_every_grant_is_for_somebody() -> None:
+    assert all(any(grant.commands(role) for role in Role) for grant in GRANTS)
+
+
+def test_the_line() -> None:
+    assert line(Role.CLIENT, "a*[b]:", "web") == (
+        "ACL SETUSER web reset on >CHANGE-ME ~a\\*\\[b\\]:queues ~a\\*\\[b\\]:queue:* ~a\\*\\[b\\]:schedule "
+        "+exec +lpush +multi +sadd +zadd"
+    )
+
+
+def test_the_command_prints_the_line() -> None:
+    result = CliRunner().invoke(main, ["acl", "--role", "client", "--namespace", "app:"])
+    assert result.exit_code == 0
+    assert result.stdout == line(Role.CLIENT, "app:", "pyworkers-client") + "\n"
+    assert line(Role.WORKER, "", "me") in CliRunner().invoke(main, ["acl", "--user", "me"]).stdout
