@@ -56,7 +56,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.queues, worker="sadd", client="sadd", read_only="smembers"),
     Grant(
         _PLAIN.queue("*"),  # in-progress lists included
-        worker="brpoplpush rpoplpush lrem rpush lpush lpop lrange ltrim exists type",
+        worker="brpoplpush rpoplpush lrem rpush lpush lpop lrange ltrim llen exists type",
         client="lpush",
         read_only="llen lindex lrange lpos",
     ),
@@ -87,8 +87,9 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
     Grant(
         "pyworkers:*",
-        worker="set get del exists pttl hset hget hdel hexists hkeys hgetall hsetnx incrby expire",
-        read_only="hgetall exists get mget",
+        worker="set get del exists pttl hset hget hdel hexists hkeys hgetall hsetnx incrby expire "
+        "smembers sismember",
+        read_only="hgetall hkeys exists get mget smembers",
     ),
 )
 

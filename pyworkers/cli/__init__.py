@@ -34,7 +34,7 @@ _COMMANDS = {
     "stop": "Tell servers to stop.",
     "cancel": "Let a job not run, or end it if it runs.",
     "check": "Say what is unsafe about the Redis server.",
-    "acl": "Print the ACL SETUSER command with the least rights that a role needs.",
+    "acl": "Print the least rights that a role needs on Redis.",
     "config": "Check the configuration, or show what is in effect.",
     "version": "Show the versions of pyworkers and of what it stands on.",
 }

@@ -19,10 +19,10 @@ from pyworkers.cli.options import Source, config_options
 @click.option("--user", metavar="NAME", help="Its name; pyworkers-ROLE if not given.")
 @config_options
 def acl(source: Source, role: str, user: str | None) -> None:
-    """Print the ACL SETUSER command with the least rights that a role needs.
+    """Print the least rights that a role needs on Redis.
 
-    It is for redis-cli; put a password in the place of CHANGE-ME. The namespace is the configuration's, or
-    that of --namespace.
+    It is an ACL SETUSER command for redis-cli; put a password in the place of CHANGE-ME. The namespace is the
+    configuration's, or that of --namespace.
     """
     namespace = source.load().redis.namespace
     click.echo(line(Role(role), namespace, user or f"pyworkers-{role}"))

@@ -35,6 +35,7 @@ LOOKING = [
     ["dead"],
     ["processes"],
     ["workers"],
+    ["cron", "list"],
     ["check"],
 ]
 # Needed only where a list or a set changes while it is read.
@@ -97,6 +98,9 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             take_while_memory_is_full(admin, server)
             server.push("q", job("wait"))
             server.wait_for_notes(1, "wait")
+            [identity] = [name.decode() for name in admin.hkeys(keys.owners)]
+            admin.lpush(keys.inprogress("q", identity), job("stray"))
+            server.wait_for_notes(1, "stray", timeout=40)
             wait_for(lambda: admin.exists(keys.stat("processed")), 20, "the counters are written")
             wait_for(lambda: admin.keys(keys.executions("*")), 20, "the metrics are written")
             assert server.stop() == 0
@@ -162,7 +166,8 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
         with serving(tmp_path, redis_url, namespace, CODE), watching(redis_url, admin) as watch:
             options = ["--url", url, "--namespace", namespace]
             for words in LOOKING:
-                result = CliRunner().invoke(main, [words[0], *options, *words[1:]])
+                place = 2 if words[0] == "cron" else 1
+                result = CliRunner().invoke(main, [*words[:place], *options, *words[place:]])
                 assert result.exit_code == (1 if words == ["check"] else 0), (words, result.output)
             rights = set(commands(Role.READ_ONLY))
             wait_for(lambda: watch.commands >= rights - PAGING, message="all were used")
