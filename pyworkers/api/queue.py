@@ -6,19 +6,21 @@ import time
 from collections.abc import Iterable, Iterator
 
 from pyworkers.api.origin import Where, admin_of
-from pyworkers.api.record import JobRecord
+from pyworkers.api.record import PLAIN_JID, JobRecord
 from pyworkers.drafts import batches
 from pyworkers.keys import check_queue_name
-from pyworkers.store.admin import Admin
+from pyworkers.store.admin import Admin, Waiting
 from pyworkers.store.paging import PAGE, entries
 
 
 class QueuedJob(JobRecord):
     """A job that waits in a queue."""
 
-    def __init__(self, raw: bytes, queue: Queue) -> None:
+    def __init__(self, raw: bytes, queue: Queue, place: int = 0) -> None:
         super().__init__(raw)
         self._queue = queue
+        self.place = place
+        """Where the job stood when it was read, from the newest on."""
 
     @property
     def queue(self) -> str:
@@ -92,8 +94,8 @@ class Queue:
         return self._admin.resume(self.name)
 
     def __iter__(self) -> Iterator[QueuedJob]:
-        for raw in entries(self._admin.redis, self._key):
-            yield QueuedJob(raw, self)
+        for raw, place in entries(self._admin.redis, self._key):
+            yield QueuedJob(raw, self, place)
 
     def find_job(self, jid: str) -> QueuedJob | None:
         """A waiting job with that id. Looks at all jobs."""
@@ -101,7 +103,11 @@ class Queue:
 
     def find_jobs(self, jid: str) -> Iterator[QueuedJob]:
         """All waiting jobs with that id: a job may have been enqueued twice."""
-        return (job for job in self if job.jid == jid)
+        # Most jobs need not be decoded; other texts may be stored with JSON escapes.
+        part = jid.encode() if PLAIN_JID.fullmatch(jid) else b""
+        for raw, place in entries(self._admin.redis, self._key):
+            if part in raw and (job := QueuedJob(raw, self, place)).jid == jid:
+                yield job
 
     def clear(self) -> int:
         """Remove all waiting jobs; how many there were."""
@@ -116,10 +122,10 @@ class Queue:
         return self._withdraw(jobs, to_dead=True)
 
     def _withdraw(self, jobs: Iterable[JobRecord], *, to_dead: bool) -> int:
-        raws = (job.raw for job in jobs)
+        waiting = (Waiting(job.raw, getattr(job, "place", 0)) for job in jobs)
         return sum(
             self._admin.withdraw(self.name, batch, time.time(), to_dead=to_dead)
-            for batch in batches(raws, PAGE)
+            for batch in batches(waiting, PAGE)
         )
 
 

@@ -7,6 +7,7 @@ is absent.
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from typing import Any
 
@@ -18,6 +19,8 @@ from pyworkers.message import ACTIVE_JOB_WRAPPERS, as_count
 
 _MOST_BACKTRACE_BYTES = 1 << 20
 _ENCRYPTED = "[encrypted data]"
+PLAIN_JID = re.compile("[A-Za-z0-9_.:-]+")
+"""An id that stands in the stored bytes as it is, whoever wrote them."""
 
 
 class JobRecord:

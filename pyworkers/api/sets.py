@@ -11,15 +11,13 @@ from typing import Any
 
 from pyworkers import envelope, timestamps
 from pyworkers.api.origin import Where, admin_of
-from pyworkers.api.record import JobRecord
+from pyworkers.api.record import PLAIN_JID, JobRecord
 from pyworkers.drafts import batches
 from pyworkers.errors import BadMessageError
 from pyworkers.keys import Keys, check_queue_name
 from pyworkers.store.admin import Move
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.paging import PAGE, members
-
-_PLAIN_JID = re.compile("[A-Za-z0-9_.:-]+")
 
 
 class SortedEntry(JobRecord):
@@ -121,7 +119,7 @@ class JobSet(ABC):
     def find_jobs(self, jid: str) -> Iterator[SortedEntry]:
         """All jobs with that id: a job that was enqueued twice may have died twice."""
         # Other texts may be stored with JSON escapes.
-        candidates = self.scan(jid) if _PLAIN_JID.fullmatch(jid) else iter(self)
+        candidates = self.scan(jid) if PLAIN_JID.fullmatch(jid) else iter(self)
         seen: set[bytes] = set()
         for job in candidates:
             if job.jid == jid and job.raw not in seen:

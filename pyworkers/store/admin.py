@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyworkers.config_fields import RedisConfig, mask_url
 from pyworkers.errors import StoreError
@@ -29,6 +29,13 @@ class Move:
     member: bytes
     payload: bytes = b""
     queue: str | None = None
+
+
+class Waiting(NamedTuple):
+    """A waiting job, and where it was seen last, from the left end on."""
+
+    raw: bytes
+    place: int
 
 
 class Admin:
@@ -104,15 +111,22 @@ class Admin:
         commands = [("ZADD", zset, "XX", repr(score), member), ("ZSCORE", zset, member)]
         return self.run_all(commands, at_once=True)[1] is not None
 
-    def withdraw(self, queue: str, raws: Sequence[bytes], now: float, *, to_dead: bool) -> int:
+    def withdraw(self, queue: str, jobs: Sequence[Waiting], now: float, *, to_dead: bool) -> int:
         """Take waiting jobs out of a queue, for good or ``to_dead``. How many this call took."""
-        args = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(to_dead), *raws]
-        with errors_translated():
-            names = _wire([self.keys.queue(queue), self.keys.dead])
-            taken = scripts.load("withdraw").call(self.redis, names, args)
-        if taken < 0:
-            raise StoreError(f"{self.keys.dead} is a key of another type; the jobs stay in their queue")
-        return int(taken)
+        names = _wire([self.keys.queue(queue), self.keys.dead])
+        taken = 0
+        while jobs:
+            args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(to_dead)]
+            for raw, place in jobs:
+                args += (raw, place)
+            with errors_translated():
+                number, *again = scripts.load("withdraw").call(self.redis, names, args)
+            if number < 0:
+                raise StoreError(f"{self.keys.dead} is a key of another type; the jobs stay in their queue")
+            taken += number
+            # What was looked for far away is known by now, so every round gets on.
+            jobs = [jobs[place - 1] for place in again[0]]
+        return taken
 
     def clear(self, zset: str) -> int:
         """Remove all members of a sorted set. How many there were."""

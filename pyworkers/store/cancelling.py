@@ -67,7 +67,7 @@ def _waiting(admin: Admin, jid: str) -> Iterator[tuple[str, str, bytes]]:
     names = {name.decode(errors="surrogateescape") for name in admin.run("SMEMBERS", admin.keys.queues)}
     for queue in sorted(names.union(*owners(admin).values())):
         key = admin.keys.queue(queue)
-        for raw in entries(admin.redis, key):
+        for raw, _ in entries(admin.redis, key):
             if _is(raw, jid):
                 yield "list", key, raw
 

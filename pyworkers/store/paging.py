@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from pyworkers.store import scripts
 from pyworkers.store.connection import Connection, errors_translated
@@ -37,8 +38,8 @@ def members(
         last = [flat[-1], flat[-2]]
 
 
-def entries(connection: Connection, key: str, *, page: int = PAGE) -> Iterator[bytes]:
-    """The entries of a list from the left, where producers push: the newest first.
+def entries(connection: Connection, key: str, *, page: int = PAGE) -> Iterator[tuple[bytes, int]]:
+    """The entries of a list from the left, where producers push, with their indexes: the newest first.
 
     Raises RedisUnavailableError and StoreError. Takes eight bytes of memory for each entry seen.
     """
@@ -46,13 +47,13 @@ def entries(connection: Connection, key: str, *, page: int = PAGE) -> Iterator[b
     for _ in range(_MOST_RESTARTS):
         walk = _Walk(connection, key, page)
         known = Counter(seen)
-        for raw in walk:
+        for raw, index in walk:
             digest = hash(raw)
             if known[digest]:
                 known[digest] -= 1
             else:
                 seen.append(digest)
-                yield raw
+                yield raw, index
         if not walk.lost:
             return
 
@@ -93,7 +94,7 @@ class _Walk:
         self._ahead: list[bytes] = []
         self.lost = False
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
         ended = False
         while not ended:
             start = max(0, self._place - self._page)
@@ -110,9 +111,9 @@ class _Walk:
                 continue
             fresh = window[place : place + self._page]
             self._behind, self._ahead = fresh or self._behind, window[place + self._page :]
-            self._place = start + place + len(fresh)
+            first, self._place = start + place, start + place + len(fresh)
             ended = len(window) < stop - start and not self._ahead
-            yield from fresh
+            yield from zip(fresh, count(first))
 
     def _found_again(self) -> bool:
         """Move to where to go on, after more than a page has come or gone; False if that cannot be found."""

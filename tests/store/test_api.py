@@ -104,6 +104,44 @@ def test_a_dead_key_of_another_type_stops_the_kill_and_no_job_is_lost(where, key
     assert db.lrange(keys.queue("q"), 0, -1) == [job("j")]
 
 
+def test_jobs_are_deleted_wherever_they_stand_by_then(where, keys, db) -> None:
+    key = keys.queue("q")
+    db.rpush(key, *(job(f"{n:04}") for n in range(3000)), *[b"twin"] * 4)
+    queue = Queue("q", where)
+    chosen = [waiting for n, waiting in enumerate(queue) if n % 3 == 0]
+    db.lpush(key, *(job(f"new{n}") for n in range(1000)))
+    for n in range(0, 3000, 6):
+        db.lrem(key, 1, job(f"{n:04}"))
+    db.rpop(key, 2)
+    # Twins stood at 3000 and 3003; two of four are left, and each is taken once.
+    assert queue.delete_jobs(chosen) == 500 + 2
+    left = [job(f"new{n}") for n in reversed(range(1000))]
+    left += [job(f"{n:04}") for n in range(3000) if n % 3]
+    assert db.lrange(key, 0, -1) == left
+
+
+def test_a_job_that_was_read_elsewhere_is_deleted_as_well(where, keys, db) -> None:
+    db.rpush(keys.queue("q"), *(job(f"{n:04}") for n in range(3000)))
+    records = [JobRecord(job(jid)) for jid in ("0000", "1500", "none", "2999", "gone")]
+    assert Queue("q", where).delete_jobs(records) == 3
+    assert Queue("q", where).size == 2997
+
+
+def test_deleting_many_jobs_does_not_look_through_the_queue_for_each(where, keys, db) -> None:
+    db.rpush(keys.queue("q"), *(job(f"{n:05}") for n in range(20_000)))
+    before = _calls(db)
+    queue = Queue("q", where)
+    assert queue.delete_jobs(waiting for n, waiting in enumerate(queue) if n % 2) == 10_000
+    after = _calls(db)
+    assert after["lrem"] - before["lrem"] == 50
+    assert after["lpos"] - before["lpos"] == 0
+
+
+def _calls(db: redis.Redis) -> dict[str, int]:
+    stats = db.info("commandstats")
+    return {name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("lrem", "lpos")}
+
+
 def test_a_queue_is_cleared_and_forgotten(where, keys, db) -> None:
     db.sadd(keys.queues, "q", "other")
     db.lpush(keys.queue("q"), "a", "b")

@@ -1,24 +1,66 @@
 -- Take waiting jobs out of their queue, for good or to dead. The removal is the receipt: a job that a server
--- or somebody else has taken meanwhile is left to them.
+-- or somebody else has taken meanwhile is left to them. Each job comes with the index at which it was seen, for
+-- to look through a million jobs for each of them would stop Redis for minutes.
 --
 -- KEYS 1 queue  2 dead
--- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead  4 '1' to bury the jobs  then the jobs
--- Returns the number taken, or -1 if dead is no sorted set: then nothing was done.
+-- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead  4 '1' to bury the jobs
+--      then for each job: job, index
+-- Returns {number taken, places of jobs to ask for again, from 1}, or {-1} if dead is no sorted set: then nothing
+-- was done.
 
-local to_bury = ARGV[4] == '1'
-if to_bury then
+local REACH = 300
+local MOST_SCANS = 2
+local GONE = '\0pyworkers: withdrawn'
+
+if ARGV[4] == '1' then
   local kind = redis.call('TYPE', KEYS[2]).ok
   if kind ~= 'zset' and kind ~= 'none' then
-    return -1
+    return { -1 }
   end
 end
-local taken = 0
-for i = 5, #ARGV do
-  if redis.call('LREM', KEYS[1], 1, ARGV[i]) == 1 then
-    taken = taken + 1
-    if to_bury then
-      bury(KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[i])
+
+local scans = 0
+
+-- The index of a job that is expected at another one; nil if it is not there, false if that is not known.
+local function find(raw, expected)
+  if redis.call('LINDEX', KEYS[1], expected) == raw then
+    return expected
+  end
+  local first = math.max(0, expected - REACH)
+  for offset, found in ipairs(redis.call('LRANGE', KEYS[1], first, expected + REACH)) do
+    if found == raw then
+      return first + offset - 1
     end
   end
+  if scans == MOST_SCANS then
+    return false
+  end
+  scans = scans + 1
+  return redis.call('LPOS', KEYS[1], raw) or nil
 end
-return taken
+
+local length = redis.call('LLEN', KEYS[1])
+local taken, again = {}, {}
+local shift, lowest, highest = 0, length, 0
+for i = 5, #ARGV, 2 do
+  local seen_at = tonumber(ARGV[i + 1])
+  local index = find(ARGV[i], math.max(0, seen_at + shift))
+  if index then
+    shift = index - seen_at
+    lowest, highest = math.min(lowest, index), math.max(highest, index)
+    redis.call('LSET', KEYS[1], index, GONE)
+    taken[#taken + 1] = ARGV[i]
+  elseif index == false then
+    again[#again + 1] = (i - 3) / 2
+  end
+end
+if #taken > 0 then
+  local from_right = length - lowest < highest
+  redis.call('LREM', KEYS[1], from_right and -#taken or #taken, GONE)
+end
+if ARGV[4] == '1' then
+  for _, raw in ipairs(taken) do
+    bury(KEYS[2], ARGV[1], ARGV[2], ARGV[3], raw)
+  end
+end
+return { #taken, again }
