@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers import PyworkersError
+from pyworkers import Client, PyworkersError
 from pyworkers.errors import StoreError
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import clock
 from tests.faults.proxy import Proxy, Trap, proxied, script
-from tests.faults.redises import OwnRedis
+from tests.faults.redises import OwnRedis, Sentinel
 from tests.support import wait_for
 
 FIRE = '[[cron]]\nname = "tick"\nschedule = "* * * * * *"\nqueue = "other"\nclass = "elsewhere"\n'
@@ -169,6 +169,57 @@ def test_r2_a_redis_killed_under_load_comes_back_with_everything(private: Fleet,
     private.rest()
     private.stop()
     private.check()
+
+
+@pytest.mark.fault("R5")
+@pytest.mark.timeout(150)
+def test_r5_after_a_failover_the_new_primary_is_found(tmp_path: Path, valkey_binary: str) -> None:
+    primary = OwnRedis(valkey_binary, tmp_path / "primary").start()
+    replica = OwnRedis(
+        valkey_binary, tmp_path / "replica", "--replicaof", f"127.0.0.1 {primary.port}", "--save", ""
+    ).start()
+    sentinel = Sentinel(valkey_binary, tmp_path / "sentinel", primary).start()
+    try:
+        wait_for(lambda: _replicas(sentinel) == 1, message="the sentinel knows the replica")
+        url = f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster/0"
+        with Fleet(tmp_path, replica.url, "") as fleet:
+            fleet.client = Client(url, namespace="")
+            # A lease that outlasts the failover: this is not about recovery.
+            fleet.server(url=url, lease=30)
+            before = [fleet.enqueue() for _ in range(20)]
+            fleet.wait_for_notes(20, "end")
+            running = fleet.enqueue("meet", "go")
+            fleet.wait_for_notes(1, "start", running)
+            # Replication is asynchronous: the promise counts from the moment the replica has it.
+            with primary.client() as client:
+                client.wait(1, 5000)
+            primary.kill()
+            fleet.go()
+            wait_for(lambda: sentinel.primary() == replica.port, 30, "a failover")
+            wait_for(lambda: _is_primary(replica), message="the replica is the primary")
+            began = clock()
+            last = _enqueue_at_last(fleet)
+            fleet.wait_for_notes(1, "end", last)
+            # Two seconds by contract; the rest is for a machine that does other things.
+            assert clock() - began < 2 + 3
+            fleet.wait_for_notes(1, "end", running)
+            fleet.rest()
+            fleet.stop()
+            # Outcomes that the replica had not got before the primary died are settled again, or run again.
+            fleet.check(extra_runs=dict.fromkeys([*before, running], 1))
+    finally:
+        for server in (sentinel, replica, primary):
+            server.kill()
+
+
+def _replicas(sentinel: OwnRedis) -> int:
+    with sentinel.client() as client:
+        return len(client.sentinel_slaves("mymaster"))
+
+
+def _is_primary(server: OwnRedis) -> bool:
+    with server.client() as client:
+        return client.role()[0] == b"master"
 
 
 def _enqueue_at_last(fleet: Fleet) -> str:
