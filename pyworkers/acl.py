@@ -88,7 +88,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hkeys hgetall hsetnx incrby expire "
-        "smembers sismember",
+        "smembers sismember zcard zrange zrem",
         read_only="hgetall hkeys exists get mget smembers",
     ),
 )

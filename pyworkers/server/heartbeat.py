@@ -6,6 +6,8 @@ Runs in the master's event loop.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -86,6 +88,12 @@ class Heartbeat:
         self._on_crew = on_crew
         self._nudge = asyncio.Event()
         self.counters = Counters()
+        self._beaten_at = -math.inf
+
+    @property
+    def lease_held(self) -> bool:
+        """True if peers still count this server as alive."""
+        return time.monotonic() - self._beaten_at < self._lease_s
 
     async def run(self) -> None:
         """Beat until cancelled."""
@@ -107,10 +115,13 @@ class Heartbeat:
     async def beat(self) -> None:
         """One beat. Raises PyworkersError."""
         identity = self._store.identity
+        began = time.monotonic()
         lease = await self._store.beat(self._lease_s, self._queues())
         if lease is Lease.LOST:
+            self._beaten_at = -math.inf
             self._on_lost(identity)
             return
+        self._beaten_at = began
         if lease is Lease.RESTORED:
             log.debug("lease.restored")
         await self.flush()

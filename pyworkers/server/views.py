@@ -1,0 +1,123 @@
+"""Views: what the HTTP endpoint says about this server.
+
+Runs in the master's event loop. Nothing here changes anything, and Redis is asked at most once a second,
+however many ask us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import simplejson
+
+from pyworkers.errors import PyworkersError, RedisUnavailableError
+from pyworkers.executions import Tally
+from pyworkers.server.heartbeat import Heartbeat
+from pyworkers.server.manager import Manager, State
+from pyworkers.server.memory import resident_kb
+from pyworkers.server.presence import Facts
+from pyworkers.server.running import Payloads
+from pyworkers.server.weather import Weathers
+from pyworkers.store.counts import Counts, read_counts
+from pyworkers.store.store import Store
+
+_FRESH_S = 1.0
+_PATIENCE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the views look."""
+
+    store: Store
+    heartbeat: Heartbeat
+    weathers: Weathers
+    managers: Callable[[], Mapping[str, Manager]]
+    facts: Callable[[], Facts]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All numbers at one moment. ``counts`` is None while Redis does not answer."""
+
+    ready: Mapping[str, bool]
+    tallies: Mapping[str, Tally]
+    workers: Mapping[str, Mapping[str, int]]
+    """Number of workers by queue and state."""
+    paused: Mapping[str, bool]
+    counts: Counts | None
+    resident_bytes: int
+
+
+class Views:
+    """The contents of each page."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._from = sources
+        self._payloads = Payloads()
+        self._asking = asyncio.Lock()
+        self._counts: Counts | None = None
+        self._counted_at = -_FRESH_S
+
+    def ready(self) -> dict[str, bool]:
+        """What must hold for jobs to be taken; a paused queue is no fault."""
+        states = [manager.state for manager in self._from.managers().values()]
+        taking = bool(states) and all(state in (State.RUNNING, State.PAUSED) for state in states)
+        return {
+            "fetching": taking and not self._from.facts().quiet,
+            "lease": self._from.heartbeat.lease_held,
+            "redis": not self._from.weathers.is_down,
+        }
+
+    async def stats(self) -> str:
+        """go-workers' JSON (its stats.go): counters of all servers, running jobs of this one.
+
+        Raises PyworkersError.
+        """
+        counts = await self._read_counts()
+        jobs: dict[str, list[object]] = {queue: [] for queue in counts.enqueued}
+        for job, payload in self._payloads.of(self._from.facts().running):
+            message: Any = simplejson.RawJSON(payload)
+            jobs.setdefault(job.queue, []).append({"message": message, "started_at": int(job.started_at)})
+        page = {
+            "processed": counts.processed,
+            "failed": counts.failed,
+            "jobs": jobs,
+            "enqueued": {queue: str(size) for queue, size in counts.enqueued.items()},
+            "retries": counts.retries,
+        }
+        return str(simplejson.dumps(page))
+
+    async def snapshot(self) -> Snapshot:
+        """The numbers for monitoring."""
+        managers = self._from.managers()
+        try:
+            counts = await self._read_counts()
+        except PyworkersError:
+            counts = None
+        return Snapshot(
+            self.ready(),
+            self._from.heartbeat.counters.executions.totals(),
+            {name: Counter(manager.pool.pids().values()) for name, manager in managers.items()},
+            {name: manager.state is State.PAUSED for name, manager in managers.items()},
+            counts,
+            resident_kb(self._from.facts().pids) * 1024,
+        )
+
+    async def _read_counts(self) -> Counts:
+        async with self._asking:
+            if self._counts is None or time.monotonic() - self._counted_at > _FRESH_S:
+                self._counts = None
+                store = self._from.store
+                try:
+                    async with asyncio.timeout(_PATIENCE_S):
+                        self._counts = await read_counts(store.redis, store.keys, list(self._from.managers()))
+                except TimeoutError as error:
+                    raise RedisUnavailableError("Redis did not answer in time") from error
+                self._counted_at = time.monotonic()
+            return self._counts

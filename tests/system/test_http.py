@@ -1,0 +1,217 @@
+"""The HTTP endpoint: what its pages say, and that nobody who asks can slow the server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server_process import ServerProcess, serving
+from tests.support import ROOT, free_port, running_server, wait_for
+
+if os.environ.get("CI", "").lower() not in ("true", "1"):
+    for package in ("uvicorn", "starlette", "prometheus_client"):
+        pytest.importorskip(package)
+
+CODE = """
+@worker.process("q", concurrency=2)
+def handle(message):
+    note("start", message.jid)
+    while message.args == ["wait"] and not Path(__file__).with_name("finish").exists():
+        time.sleep(0.01)
+
+@worker.job(queue="mail", concurrency=1)
+def send_mail(to):
+    raise ValueError("no")
+"""
+
+
+class Site:
+    """The pages of one server."""
+
+    def __init__(self) -> None:
+        self.bind = f"127.0.0.1:{free_port()}"
+        self.environment = {"PYWORKERS_HTTP__BIND": self.bind}
+
+    def get(self, page: str, timeout: float = 20) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://{self.bind}{page}", timeout=timeout) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def json(self, page: str) -> Any:
+        return json.loads(self.get(page)[1])
+
+    def number(self, name: str) -> float:
+        """One number of /metrics, by its name with its labels."""
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
+        return float(found[1]) if found else -1.0
+
+
+def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    site = Site()
+    with serving(tmp_path, redis_url, namespace, CODE, **site.environment) as server:
+        assert site.get("/livez") == (200, "ok\n")
+        ready = {"fetching": True, "lease": True, "redis": True}
+        assert site.get("/readyz")[0] == 200 and site.json("/readyz") == ready
+        assert site.get("/nothing")[0] == 404
+        before = int(time.time())
+        server.push(
+            "q", {"class": "Any", "args": ["wait"], "jid": "a"}, {"class": "A", "args": [], "jid": "b"}
+        )
+        server.push("mail", {"class": "send_mail", "args": ["x"], "jid": "c", "retry": True})
+        server.push("mail", {"class": "Nobody's name", "args": ["x"], "jid": "d", "retry": True})
+        server.wait_for_notes(2, "start")
+        server.redis.sadd(server.keys.paused, "q")
+        server.wait_for_event("manager.state", queue="q", state="paused", timeout=30)
+        server.push("q", {"class": "Any", "args": [], "jid": "e"})
+        wait_for(lambda: site.json("/stats")["failed"] == 2, 30)
+        wait_for(lambda: site.json("/stats")["processed"] == 3, 30)
+        stats = wait_for(lambda: (s := site.json("/stats"))["enqueued"]["q"] == "1" and s, 30)
+        (job,) = stats["jobs"].pop("q")
+        assert job["message"] == {"class": "Any", "args": ["wait"], "jid": "a"}
+        assert before <= job["started_at"] <= time.time()
+        assert stats == {
+            "processed": 3, "failed": 2, "retries": 2,
+            "jobs": {"mail": []}, "enqueued": {"q": "1", "mail": "0"},
+        }  # fmt: skip
+        assert site.json("/readyz") == ready
+        assert site.number('pyworkers_jobs_processed_total{job_class="handle"}') == 1
+        assert site.number('pyworkers_jobs_failed_total{job_class="send_mail"}') == 1
+        assert site.number('pyworkers_job_duration_seconds_count{job_class="handle"}') == 1
+        assert site.number('pyworkers_workers{queue="q",state="busy"}') == 1
+        assert site.number('pyworkers_workers{queue="q",state="idle"}') == 1
+        assert site.number('pyworkers_queue_paused{queue="q"}') == 1
+        assert site.number('pyworkers_queue_size{queue="q"}') == 1
+        assert site.number("pyworkers_retries") == 2
+        assert site.number("pyworkers_ready_fetching") == 1
+        assert site.number("pyworkers_resident_memory_bytes") > 10_000_000
+        assert "Nobody" not in site.get("/metrics")[1]
+        server.signal(signal.SIGTSTP)
+        server.wait_for_event("manager.state", queue="q", state="quiet")
+        assert site.get("/readyz")[0] == 503 and site.json("/readyz") == ready | {"fetching": False}
+        server.signal(signal.SIGTERM)
+        server.wait_for_event("server.stopping")
+        assert site.get("/livez") == (200, "ok\n")
+        (tmp_path / "finish").touch()
+        assert server.wait() == 0
+        assert server.events("http.exposed") == []
+
+
+def test_redis_goes_away_and_comes_back(tmp_path: Path, valkey_binary: str) -> None:
+    site = Site()
+    port = free_port()
+    folder = tmp_path / "app"
+    folder.mkdir()
+    server = ServerProcess(folder, f"redis://127.0.0.1:{port}/0", "", **site.environment)
+    server.write_app(CODE)
+    try:
+        server.start(ready=False)
+        server.wait_for_event("http.listening")
+        wait_for(lambda: site.get("/readyz")[0] == 503)
+        assert site.get("/livez") == (200, "ok\n")
+        assert site.get("/stats")[0] == 503
+        assert site.get("/metrics")[0] == 200
+        wait_for(lambda: site.number("pyworkers_ready_redis") == 0)
+        with running_server(valkey_binary, tmp_path, port):
+            server.wait_for_event("server.started")
+            wait_for(lambda: site.get("/readyz")[0] == 200, 30)
+        wait_for(lambda: site.json("/readyz")["redis"] is False, 30)
+        assert site.get("/livez") == (200, "ok\n")
+    finally:
+        server.kill()
+
+
+def thrown_out(client: socket.socket) -> None:
+    client.settimeout(60)
+    with contextlib.suppress(ConnectionResetError):
+        while client.recv(65536):
+            pass
+
+
+def test_clients_that_hang_slow_nobody(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    site = Site()
+    host, _, port = site.bind.rpartition(":")
+    with serving(tmp_path, one_redis_url, namespace, CODE, **site.environment) as server:
+        server.push("q", {"class": "Any", "args": [], "jid": "a"})
+        server.wait_for_notes(1, "start", "a")
+        assert site.get("/stats")[0] == 200
+        descriptors = Path(f"/proc/{server.pid}/fd")
+        before = len(list(descriptors.iterdir()))
+        hanging = []
+        try:
+            for place in range(200):
+                hanging.append(socket.create_connection((host, int(port)), timeout=10))
+                hanging[-1].sendall(b"GET /stats HTTP/1.1\r\nHost: x\r\n" + b"\r\n" * (place % 2))
+            server.push("q", {"class": "Any", "args": [], "jid": "b"})
+            server.wait_for_notes(1, "start", "b")
+            assert len(list(descriptors.iterdir())) <= before + 64 + 20
+            # Each of them is thrown out in the end, and then there is room again.
+            for client in hanging:
+                thrown_out(client)
+            wait_for(lambda: len(list(descriptors.iterdir())) <= before + 20, 60)
+            assert site.get("/livez") == (200, "ok\n")
+        finally:
+            for client in hanging:
+                client.close()
+
+
+def test_an_address_in_use_is_said_so(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    site = Site()
+    host, _, port = site.bind.rpartition(":")
+    with socket.create_server((host, int(port))):
+        server = ServerProcess(tmp_path, one_redis_url, namespace, **site.environment)
+        server.write_app(CODE)
+        try:
+            assert server.start(ready=False).wait() == 2
+            assert f"http.bind: cannot listen on {site.bind}: Address already in use" in server.log_text()
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize(("missing", "extra"), [("uvicorn", "http"), ("prometheus_client", "metrics")])
+def test_a_missing_extra_is_named(
+    tmp_path: Path, one_redis_url: str, namespace: str, missing: str, extra: str
+) -> None:
+    # Python looks for this module in front of all others at its start.
+    hide = f"import sys\nsys.modules[{missing!r}] = None\n"
+    (tmp_path / "sitecustomize.py").write_text(hide)
+    site = Site()
+    (tmp_path / "tasks.py").write_text(
+        "from pyworkers import Worker\nworker = Worker()\nworker.process('q')(print)\n"
+    )
+    command = [sys.executable, "-m", "pyworkers", "run", "--app", "tasks:worker", "--url", one_redis_url]
+    environment = os.environ | site.environment | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    output = tmp_path / "output"
+    with output.open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--namespace", namespace], cwd=tmp_path, env=environment, stdout=log, stderr=log
+        )
+    try:
+        if extra == "http":
+            assert process.wait(30) == 2
+            assert f"pip install 'pyworkers-server[{extra}]'" in output.read_text()
+        else:
+            wait_for(
+                lambda: "http.listening" in output.read_text() and "server.started" in output.read_text(), 30
+            )
+            assert site.get("/readyz")[0] == 200
+            status, text = site.get("/metrics")
+            assert status == 501 and f"pip install 'pyworkers-server[{extra}]'" in text
+    finally:
+        process.kill()
+        process.wait()
