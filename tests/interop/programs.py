@@ -2,7 +2,7 @@
 
 Every program dies with the tests. All jobs, in Ruby, Go and Python alike, are named for what happens to them:
 ``Note`` only notes that it ran, ``Fail`` fails, ``FailOnce`` fails unless it has failed before, and ``Wait``
-waits until the file that is its argument exists.
+waits until the file that is its argument exists. In Python, ``Crash`` kills its process.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def serve(queue):
         if message.job_class == "Wait":
             while not Path(message.args[0]).exists():
                 time.sleep(0.01)
+        if message.job_class == "Crash":
+            os.kill(os.getpid(), signal.SIGKILL)
 
 serve("python")
 serve("shared")

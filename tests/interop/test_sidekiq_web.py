@@ -96,6 +96,21 @@ def test_the_dead_page_shows_retries_and_deletes(
     assert only(db, "dead")["jid"] == again
 
 
+def test_the_dead_page_shows_a_job_that_killed_its_workers_and_bytes_that_are_no_job(
+    browser: Browser, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    jid = Client(url).enqueue("python", "Crash", [1])
+    db.lpush("queue:python", b"no <b>job</b> at all", b"\xff\xfe", b'{"class":5}')
+    with pyworkers(tmp_path / "python", url):
+        wait_for(lambda: db.zcard("dead") == 4, PATIENCE_S, "four dead jobs")
+    page = browser.get("morgue")
+    assert "no <b>job</b> at all" in page.text
+    shown = details(browser, page, jid)
+    assert "SIGKILL" in shown.text
+    browser.press(page.form("/morgue"), "delete", tick=jid)
+    assert db.zcard("dead") == 3
+
+
 def test_dashboard_queues_and_statistics_count_pyworkers_jobs(
     browser: Browser, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
