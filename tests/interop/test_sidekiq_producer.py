@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 
 from tests.interop.programs import PATIENCE_S, Ruby, hurry, only, pyworkers
@@ -28,28 +27,27 @@ def test_jobs_of_every_kind_of_push_run(ruby: Ruby, url: str, tmp_path: Path) ->
     assert notes[later][5] >= before + 1.5  # stamped when it entered the queue
 
 
-@pytest.mark.parametrize(
-    ("options", "place"),
-    [
+def test_retry_options_of_sidekiq_are_respected(
+    ruby: Ruby, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    told: list[tuple[dict[str, Any], str | None]] = [
         ({}, "retry"),
         ({"retry": 2, "tags": ["a"], "backtrace": True}, "retry"),
         ({"retry": 0}, "dead"),
         ({"retry": 0, "dead": False}, None),
         ({"retry": False}, None),
-    ],
-)
-def test_retry_options_of_sidekiq_are_respected(
-    ruby: Ruby, url: str, db: redis.Redis, tmp_path: Path, options: dict[str, Any], place: str | None
-) -> None:
-    jid = ruby.call("perform_async", "Fail", options, 7)
+    ]
+    jids = [ruby.call("perform_async", "Fail", options, 7) for options, _ in told]
     with pyworkers(tmp_path / "python", url) as server:
-        server.wait_for_event("job.failed", outcome=place or "discard", jid=jid, timeout=PATIENCE_S)
-        wait_for(lambda: not server.inprogress("python"), message="settled")
-    found = {name: [entry["jid"] for entry in ruby.call("set", name)] for name in ("retry", "dead")}
-    assert found == {name: [jid] if name == place else [] for name in found}
-    if place:
-        job = only(db, place)
-        assert job.items() >= {**options, "class": "Fail", "queue": "python", "retry_count": 0}.items()
+        server.wait_for_notes(len(told), timeout=PATIENCE_S)
+        wait_for(lambda: not server.inprogress("python"), PATIENCE_S, "settled")
+    found = {
+        job["jid"]: job["item"] | {"in": name} for name in ("retry", "dead") for job in ruby.call("set", name)
+    }
+    for jid, (options, place) in zip(jids, told, strict=True):
+        expected = {**options, "in": place, "class": "Fail", "queue": "python", "retry_count": 0}
+        assert (jid in found) == (place is not None)
+        assert place is None or found[jid].items() >= expected.items()
 
 
 def test_a_job_that_failed_here_is_retried_as_often_as_sidekiq_said(

@@ -34,9 +34,8 @@ def test_a_job_that_failed_in_sidekiq_runs_again_in_python(
     sidekiq_installed: None, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
     Client(url).enqueue("shared", "FailOnce", [7], tags=["t"], future_field={"b": [1.5, None]})
-    with sidekiq(tmp_path / "ruby", url, "shared") as ruby:
+    with sidekiq(tmp_path / "ruby", url, "shared"):
         failed = only(db, "retry")
-        ruby.stop()
     assert (failed["error_class"], failed["error_message"]) == ("ArgumentError", "ruby failed")
     hurry(db, "retry")
     with pyworkers(tmp_path / "python", url) as server:
