@@ -187,10 +187,16 @@ def children(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, url: str, namespace: str, code: str, *options: str, **environment: str
+    folder: Path,
+    url: str,
+    namespace: str,
+    code: str,
+    *options: str,
+    direct_url: str | None = None,
+    **environment: str,
 ) -> Iterator[ServerProcess]:
     """A started server with this application; whatever is left of it is killed after the block."""
-    server = ServerProcess(folder, url, namespace, *options, **environment)
+    server = ServerProcess(folder, url, namespace, *options, direct_url=direct_url, **environment)
     server.write_app(code)
     try:
         yield server.start()

@@ -24,6 +24,7 @@ from pyworkers.outcome import Report
 from pyworkers.server.pool import Pool
 from pyworkers.server.waiting import cancel
 from pyworkers.server.weather import Weather
+from pyworkers.store.link import Link
 from pyworkers.store.store import LeaseLostError, QueueStore, Settlement
 from pyworkers.store.waiter import Waiter
 
@@ -111,6 +112,12 @@ class Fetcher:
             found = await self._store.exchange(self._queue, _settlements(batch), 0, time.time())
             del self._reports[: len(batch)]
             self._account(batch, found.stale)
+
+    def leave(self) -> None:
+        """Go on with another server, which has become the primary."""
+        self._waiter.leave()
+        if isinstance(self._store.redis, Link):
+            self._store.redis.leave()
 
     async def close(self) -> None:
         """Close the connections."""

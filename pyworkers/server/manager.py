@@ -119,6 +119,10 @@ class Manager:
         self.pool.abandon()
         self._fetcher.move_to(identity)
 
+    def leave(self) -> None:
+        """Go on with another Redis server, which has become the primary."""
+        self._fetcher.leave()
+
     async def clear_out(self, identity: str) -> None:
         """Give back what still came for an earlier incarnation. Raises PyworkersError."""
         await self._fetcher.clear_out(identity)

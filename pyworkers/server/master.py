@@ -37,11 +37,12 @@ from pyworkers.server.spawner import Spawner
 from pyworkers.server.views import Sources, Views
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.server.weather import Weathers
-from pyworkers.store.connection import connect_async
+from pyworkers.store.connection import connect_async, has_sentinels
 from pyworkers.store.cron import CronStore
 from pyworkers.store.inspection import inspect
 from pyworkers.store.orders import OrdersStore
 from pyworkers.store.presence import PresenceStore
+from pyworkers.store.primary import PrimaryWatch
 from pyworkers.store.schedule import ScheduleStore
 from pyworkers.store.store import Store
 
@@ -221,6 +222,8 @@ class Master:
         self._start(self._cron.run(), "cron")
         self._start(self._adopt_strays(), "strays")
         self._start(self._generations.run(), "reaper")
+        if has_sentinels(self._config.redis):
+            self._start(self._watch_primary(), "primary")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._watch(asyncio.create_task(work, name=name))
@@ -308,6 +311,18 @@ class Master:
 
     def _set_crew(self, crew: tuple[int, int]) -> None:
         self._scheduler.crew = crew
+
+    async def _watch_primary(self) -> None:
+        watch = PrimaryWatch(self._config.redis, self._leave_primary)
+        try:
+            await watch.run()
+        finally:
+            await watch.close()
+
+    def _leave_primary(self) -> None:
+        log.warning("redis.failover")
+        for manager in self._everyone():
+            manager.leave()
 
     async def _adopt_strays(self) -> None:
         weather = self._weathers.of("strays")

@@ -32,6 +32,7 @@ AsyncConnection = redis.asyncio.Redis
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
+SENTINEL_TIMEOUT_S = 1.0
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 
@@ -49,6 +50,11 @@ def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
     """As ``connect``, for asyncio; the client belongs to the loop that uses it first."""
     with _url_checked(config.url):
         return _connect_async(config, socket_url(config.url), options)
+
+
+def has_sentinels(config: RedisConfig) -> bool:
+    """True if the address of the server is to be asked of sentinels."""
+    return config.url.startswith(_SENTINEL_SCHEME)
 
 
 def translate(error: Exception) -> PyworkersError:
@@ -189,7 +195,12 @@ class _Group:
     def for_sentinels(self, options: dict[str, Any]) -> dict[str, Any]:
         """Options of the connections to the sentinels, where Redis' own login is not valid."""
         kept = {key: value for key, value in options.items() if key.startswith("socket_") or key == "retry"}
-        return kept | self.login
+        # One that hangs, perhaps with the primary on its machine, must not hold up the question to the next.
+        return (
+            kept
+            | {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
+            | self.login
+        )
 
 
 def _address(host: str) -> tuple[str, int]:

@@ -31,6 +31,7 @@ class Link:
         self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
         self._wire: _Wire | None = None
+        self._connecting: asyncio.Future[None] | None = None
 
     async def execute_command(self, *command: Any) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
@@ -53,6 +54,13 @@ class Link:
         """The server's number of the open connection, for ``CLIENT UNBLOCK``; None if it does not tell."""
         return None if self._wire is None or self._wire.closed else self._wire.client_id
 
+    def leave(self) -> None:
+        """End what is under way, with an error: another server is the primary now."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._wire is not None:
+            self._wire.close(ConnectionError("another server is the primary"))
+
     async def aclose(self) -> None:
         """Close the connection."""
         if self._wire is not None:
@@ -63,13 +71,24 @@ class Link:
         async with self._opening:
             if self._wire is None or self._wire.closed:
                 connection = self._opener.connection_pool.make_connection()
-                await connection.connect()
+                await self._connect(connection)
                 wire = _Wire(connection)
                 # An ACL may forbid it.
                 with suppress(ResponseError):
                     wire.client_id = await wire.send(("CLIENT", "ID"), self._timeout_s)
                 self._wire = wire
             return self._wire
+
+    async def _connect(self, connection: Any) -> None:
+        connecting = self._connecting = asyncio.ensure_future(connection.connect())
+        try:
+            await asyncio.wait([connecting])
+            if connecting.cancelled():
+                raise ConnectionError("another server is the primary")
+            connecting.result()
+        finally:
+            connecting.cancel()
+            self._connecting = None
 
 
 class _Wire(asyncio.Protocol):

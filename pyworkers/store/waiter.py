@@ -67,6 +67,10 @@ class Waiter:
             with suppress(PyworkersError), errors_translated():
                 await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id)
 
+    def leave(self) -> None:
+        """End a wait with an error: another server is the primary now."""
+        self._link.leave()
+
     async def close(self) -> None:
         """Close the connection."""
         await self._link.aclose()

@@ -123,7 +123,7 @@ def test_a_sentinel_url() -> None:
         nodes = [node.connection_pool.connection_kwargs for node in pool.sentinel_manager.sentinels]
         assert [(node["host"], node["port"]) for node in nodes] == [("a", 1), ("b", 26379), ("::1", 3)]
         assert {(node["username"], node["password"], node["socket_timeout"]) for node in nodes} == {
-            ("su", "s@p", 10.0)
+            ("su", "s@p", 1.0)
         }
         assert (pool.service_name, pool.connection_kwargs["db"], pool.connection_kwargs["username"]) == (
             "main",

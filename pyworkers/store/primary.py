@@ -1,0 +1,45 @@
+"""Primary: which server the sentinels call the primary, asked again and again.
+
+Runs in the master's event loop, where the URL names sentinels. A primary that is killed or demoted closes its
+connections; one that hangs, with its whole machine, does not, and a failover would be noticed only after the
+time-out of a command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from pyworkers.config import RedisConfig
+from pyworkers.errors import PyworkersError
+from pyworkers.store.connection import connect_async, errors_translated
+
+_LOOK_S = 1.0
+
+
+class PrimaryWatch:
+    """Calls ``on_change`` after each failover."""
+
+    def __init__(self, config: RedisConfig, on_change: Callable[[], None]) -> None:
+        self._redis = connect_async(config)
+        self._pool: Any = self._redis.connection_pool
+        self._on_change = on_change
+
+    async def run(self) -> None:
+        """Ask until cancelled. Sentinels that are away are for the others to complain of."""
+        known: object = None
+        while True:
+            try:
+                with errors_translated():
+                    found = await self._pool.get_master_address()
+            except PyworkersError:
+                found = known
+            if known is not None and found != known:
+                self._on_change()
+            known = found
+            await asyncio.sleep(_LOOK_S)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
