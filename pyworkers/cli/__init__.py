@@ -6,7 +6,9 @@ Run by people and scripts. The module of a command is imported when the command 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -63,6 +65,9 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. What is expected to go wrong ends in a sentence on stderr, not in a traceback."""
+        # Names and arguments may hold what the terminal's encoding has no character for.
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except PyworkersError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import click
@@ -68,7 +68,7 @@ class Deed:
 
     def _chosen(self, tally: Tally, label: str) -> Iterator[JobRecord]:
         now = time.time()
-        for job in progressing(self._candidates(), self.jobs.size, label):
+        for job in self._candidates(label):
             if self.selection.matches(job, self.place.age_s(job, now)) and not self._again(job, now):
                 tally.selected += 1
                 if self.selection.jids:
@@ -80,11 +80,11 @@ class Deed:
                 else:
                     yield job
 
-    def _candidates(self) -> Iterable[JobRecord]:
+    def _candidates(self, label: str) -> Iterator[JobRecord]:
         """One named job is looked for by Redis; otherwise all are looked at."""
-        if len(self.selection.jids) != 1:
-            return iter(self.jobs)
-        return self.jobs.find_jobs(*self.selection.jids)
+        if len(self.selection.jids) == 1:
+            return iter(self.jobs.find_jobs(*self.selection.jids))
+        return progressing(self.jobs, self.jobs.size, label)
 
     def _again(self, job: JobRecord, began: float) -> bool:
         """True for a job that we have put into its queue, and that has failed since."""

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from pyworkers.api import JobRecord
 from pyworkers.cli.acting import Deed, Mode, act, count
-from pyworkers.cli.consent import ask, check_that_somebody_can_be_asked
+from pyworkers.cli.consent import ask, check_that_somebody_can_be_asked, progressing
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.places import Action, Jobs, Place, entry, row
 from pyworkers.cli.selection import Selection, selection_options
@@ -118,7 +118,10 @@ def _list(place: Place) -> click.Command:
     def list_jobs(source: Source, selection: Selection, limit: int, as_json: bool) -> None:
         jobs = _opened(place, source)
         now = time.time()
-        found = (job for job in place.walk(jobs) if selection.matches(job, place.age_s(job, now)))
+        walk = place.walk(jobs)
+        if not limit and not sys.stdout.isatty():
+            walk = progressing(walk, jobs.size, "List")
+        found = (job for job in walk if selection.matches(job, place.age_s(job, now)))
         shown = islice(found, limit) if limit else found
         if as_json:
             _print_json(map(entry, shown))

@@ -87,6 +87,18 @@ def test_a_list_in_a_terminal_has_no_line_wider_than_it(where, keys, db) -> None
     assert lines[1].endswith("…")
 
 
+@pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"\\u8a9e \xe4"), ("ascii", "語 ä".encode())])
+def test_what_the_encoding_of_the_output_cannot_carry_is_escaped(encoding, shown, where, keys, db) -> None:
+    """For ASCII, click writes UTF-8: it takes that for a locale that somebody forgot to set."""
+    db.zadd(keys.dead, {json.dumps({"class": "語 ä", "jid": "j"}).encode(): 1.0})
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
+    env |= {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "pyworkers", "dead", *where]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shown in done.stdout
+
+
 # top
 
 

@@ -46,5 +46,6 @@ class Script:
 def load(name: str) -> Script:
     """The script of that name, with the prelude in front."""
     folder = files(__package__)
-    text = (folder / "prelude.lua").read_text() + (folder / f"{name}.lua").read_text()
+    parts = (folder / "prelude.lua", folder / f"{name}.lua")
+    text = "".join(part.read_text(encoding="utf-8") for part in parts)
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
