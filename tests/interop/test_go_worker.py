@@ -187,3 +187,18 @@ def test_what_a_killed_process_leaves_is_run_by_its_own_kind(
         wait_for(lambda: not db.exists("queue:go:1:inprogress"), PATIENCE_S, "acknowledged")
     assert len(peer.payloads()) == 2
     assert [note[1] for note in other.ledger()] == [python_jid]
+
+
+def test_go_retries_once_more_than_its_limit_says(
+    go: Path, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    # What coming-from.md says: it does not count the first failure.
+    limit = {"retry": 2} if go.name == "goworkers" else {"retry": True, "retry_max": 2}
+    jid = Client(url).enqueue("go", "Fail", [7], **limit)
+    with serving(go, tmp_path / "go", url, "go") as peer:
+        for count in range(3):
+            only(db, "goretry", jid=jid, retry_count=count)
+            hurry(db, "goretry")
+        peer.ran(4, jid=jid)
+        wait_for(lambda: not db.exists("queue:go:1:inprogress"), PATIENCE_S, "acknowledged")
+    assert not db.exists("goretry", "dead")
