@@ -103,47 +103,56 @@ def _text(raw: bytes) -> str:
 
 
 class Members:
-    """The top-level members of a stored object, each as its source text; of equal names the last one."""
+    """A stored object whose members can be read, and set or removed without touching the others."""
 
     def __init__(self, raw: bytes) -> None:
         """Raises BadMessageError if ``raw`` is no object."""
-        self._texts: dict[str, str] = {}
-        text = _text(raw)
-        try:
-            position = _skip(text, _expect(text, _skip(text, 0), "{"))
-            while text[position] != "}":
-                name, member, end = _member(text, position)
-                self._texts[name] = member
-                position = _skip(text, end)
-                if text[position] == ",":
-                    position = _skip(text, position + 1)
-            if rest := text[position + 1 :].strip(_WHITESPACE):
-                raise ValueError(f"{rest[:20]!r} behind its end")
-        except (ValueError, IndexError, RecursionError) as error:
-            raise BadMessageError(f"not a JSON object: {error}") from error
+        self._data = decode(raw)
+        self._raw = raw
 
     def get(self, name: str) -> Any:
         """The value of a member; None if there is none."""
-        text = self._texts.get(name)
-        return None if text is None else _DECODER.decode(f"{{{text}}}")[name]
+        return self._data.get(name)
 
     def splice(self, changes: Mapping[str, Any], remove: Iterable[str] = ()) -> bytes:
-        """The object with members set or removed; all other text stays as it was, byte for byte.
+        """The object with members set or removed; all other text stays as it was.
 
         Changed members keep their place, new ones go to the end.
         """
-        texts = self._texts.copy()
+        new = {name: f"{encode(name)}:{encode(value)}" for name, value in changes.items()}
+        if self._data and new and self._data.keys().isdisjoint((*new, *remove)):
+            texts = [_text(self._raw).rstrip(_WHITESPACE)[:-1], *new.values()]
+            return _wire(",".join(texts) + "}")
+        members = _members(_text(self._raw))
         for name in remove:
-            texts.pop(name, None)
-        for name, value in changes.items():
-            texts[name] = f"{encode(name)}:{encode(value)}"
-        # A lone surrogate can only stand in a string, where the backslash form is its JSON escape, too.
-        return ("{" + ",".join(texts.values()) + "}").encode(errors="backslashreplace")
+            members.pop(name, None)
+        return _wire("{" + ",".join((members | new).values()) + "}")
+
+
+def _wire(text: str) -> bytes:
+    # A lone surrogate can only stand in a string, where the backslash form is its JSON escape, too.
+    return text.encode(errors="backslashreplace")
 
 
 def splice(raw: bytes, changes: Mapping[str, Any], remove: Iterable[str] = ()) -> bytes:
     """As ``Members.splice``. Raises BadMessageError if ``raw`` is no object."""
     return Members(raw).splice(changes, remove)
+
+
+def _members(text: str) -> dict[str, str]:
+    """The members of an object, each as its source text; of equal names the last one."""
+    members: dict[str, str] = {}
+    try:
+        position = _skip(text, _expect(text, _skip(text, 0), "{"))
+        while text[position] != "}":
+            name, member, end = _member(text, position)
+            members[name] = member
+            position = _skip(text, end)
+            if text[position] == ",":
+                position = _skip(text, position + 1)
+    except (ValueError, IndexError, RecursionError) as error:
+        raise BadMessageError(f"not a JSON object: {error}") from error
+    return members
 
 
 def _member(text: str, position: int) -> tuple[str, str, int]:
