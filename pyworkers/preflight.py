@@ -6,12 +6,13 @@ eviction, persistence and replication.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 OLDEST = (6, 2)
 # Schedules and leases of several hosts meet in Redis; more than this between clocks is seen by users.
 MOST_OFFSET_S = 1.0
+SLOW_IMPORT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,46 @@ class Finding:
     fix: str
 
 
-def judge(info: Mapping[str, str], save: str | None, offset_s: float) -> list[Finding]:
+def judge(
+    info: Mapping[str, str], save: str | None, offset_s: float, *, scripts: bool = True
+) -> list[Finding]:
     """All findings. ``info`` is Redis' INFO, ``save`` its setting of that name if it may be read.
 
-    ``offset_s`` is by how much the clock of this host is ahead of Redis'.
+    ``offset_s`` is by how much the clock of this host is ahead of Redis'; ``scripts``: they may be run.
     """
     found = [_version(info), _role(info), _eviction(info), _persistence(info, save), _clock(offset_s)]
+    if not scripts:
+        message = "this user may not run scripts, and pyworkers changes nothing without them"
+        found.append(Finding("scripts", message, "pyworkers acl --role worker"))
     return [finding for finding in found if finding is not None]
+
+
+def judge_app(app: str, import_ms: int, threads: Sequence[str]) -> list[Finding]:
+    """What may be wrong with an application that can be imported."""
+    found = []
+    if threads:
+        message = f"the application starts threads when it is imported: {', '.join(threads)}"
+        found.append(Finding("threads", message, "start them in an on_startup hook: workers are forked"))
+    if import_ms > SLOW_IMPORT_MS:
+        message = f"the application takes {import_ms / 1000:.1f} s to import, at each start and reload"
+        found.append(Finding("import", message, f"python -X importtime -c 'import {app.partition(':')[0]}'"))
+    return found
+
+
+def judge_queues(
+    declared: Iterable[str], waiting: Mapping[str, int], served: Collection[str]
+) -> tuple[list[Finding], list[str]]:
+    """Findings, and the queues of handlers for which nobody has ever enqueued: new, or misspelt somewhere.
+
+    ``waiting`` is the number of jobs by queue, ``served`` the queues from which a running server takes jobs.
+    """
+    own = set(declared)
+    found = [
+        Finding("unserved", f"nobody takes the {jobs} jobs of the queue {name!r}", f"pyworkers jobs {name}")
+        for name, jobs in sorted(waiting.items())
+        if jobs and name not in own and name not in served
+    ]
+    return found, sorted(own - waiting.keys())
 
 
 def _version(info: Mapping[str, str]) -> Finding | None:

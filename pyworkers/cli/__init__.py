@@ -35,7 +35,7 @@ _COMMANDS = {
     "quiet": "Tell servers to take no more jobs.",
     "stop": "Tell servers to stop.",
     "cancel": "Let a job not run, or end it if it runs.",
-    "check": "Say what is unsafe about the Redis server.",
+    "check": "Say what is unsafe about Redis and the application.",
     "acl": "Print the least rights that a role needs on Redis.",
     "config": "Check the configuration, or show what is in effect.",
     "version": "Show the versions of pyworkers and of what it stands on.",

@@ -1,32 +1,69 @@
-"""``pyworkers check``: whether this Redis is safe to keep jobs in. Run by people and scripts; only reads."""
+"""``pyworkers check``: whether a server would start here, and whether its Redis is safe to keep jobs in.
+
+Run by people and scripts. It imports the application in a process of its own, and changes nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 
 import click
 
 from pyworkers.cli.options import Source, config_options
-from pyworkers.config import RedisConfig, mask_url
-from pyworkers.preflight import Finding
+from pyworkers.cli.run import make_spawner
+from pyworkers.config import Config, RedisConfig, mask_url
+from pyworkers.embedded import directory_of, server_binary
+from pyworkers.errors import ConfigError
+from pyworkers.preflight import Finding, judge_app, judge_queues
+from pyworkers.server.plan import plan
+from pyworkers.server.rehearsal import rehearse
 
 
 @click.command()
+@click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to check, e.g. tasks:worker.")
 @config_options
-def check(source: Source) -> None:
-    """Say what is unsafe about the Redis server.
+def check(source: Source, app: str | None) -> None:
+    """Say what is unsafe about Redis and the application.
 
-    Looks at its version, role, eviction policy, persistence and clock, and names the command that mends each
-    finding. Exits with 1 if there is one.
+    Looks at the Redis server's version, role, eviction policy, persistence, clock and rights, imports the
+    application, compares its queues with those on Redis, and names the command that mends each finding.
+
+    Exit codes: 0 nothing to mend, 1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
     """
-    config = source.redis()
-    findings = asyncio.run(_inspect(config))
+    config = source.load({"app": app})
+    if config.app is None and source.path is not None:
+        raise ConfigError(
+            "no application", hint='set app = "module:attribute" in the configuration, or use --app'
+        )
+    if directory_of(config.redis.url) is not None:
+        server_binary()
+    findings = [*_of_app(config), *asyncio.run(_inspect(source.redis()))]
     for finding in findings:
         click.echo(f"{finding.code}: {finding.message}\n    {finding.fix}")
     if findings:
         click.get_current_context().exit(1)
-    click.echo(f"{mask_url(config.url)}: nothing to mend")
+    click.echo(f"{mask_url(config.redis.url)}: nothing to mend")
+
+
+def _of_app(config: Config) -> Iterator[Finding]:
+    if config.app is None:
+        click.echo("no application is named: only Redis is checked")
+        return
+    loaded = asyncio.run(rehearse(make_spawner(config, "check", rehearse=True)))
+    work = plan(loaded.manifest, config, {})
+    click.echo(f"{config.app}: imported in {loaded.import_ms} ms, queues: {', '.join(work.queues)}")
+    yield from judge_app(config.app, loaded.import_ms, loaded.threads)
+    from pyworkers.api import Stats
+
+    queues = Stats.fetch(config.redis).queues
+    waiting = {queue.name: queue.size for queue in queues}
+    served = {queue.name for queue in queues if queue.served}
+    findings, unused = judge_queues(work.manifest["queues"], waiting, served)
+    yield from findings
+    for name in unused:
+        click.echo(f"the queue {name} has a handler, and nobody has enqueued to it yet")
 
 
 async def _inspect(config: RedisConfig) -> list[Finding]:

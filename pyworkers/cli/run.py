@@ -100,13 +100,13 @@ def serve(config: Config, queues: Mapping[str, int | None], fail_fast: bool) -> 
     with ExitStack() as stack:
         config = _with_embedded(config, stack)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        spawner = _make_spawner(config, identity)
+        spawner = make_spawner(config, identity)
         spawner.start()
         stack.callback(spawner.kill)
         # Imports redis-py, while the fork server imports the application.
         from pyworkers.server.master import Master
 
-        master = Master(config, identity, spawner, lambda: _make_spawner(config, identity), queues, fail_fast)
+        master = Master(config, identity, spawner, lambda: make_spawner(config, identity), queues, fail_fast)
         _run_loop(master.run)
 
 
@@ -119,8 +119,9 @@ def _with_embedded(config: Config, stack: ExitStack) -> Config:
     return replace(config, redis=replace(config.redis, url=socket_url(config.redis.url)))
 
 
-def _make_spawner(config: Config, identity: str) -> Spawner:
-    load = load_word(config, _import_path(config), identity)
+def make_spawner(config: Config, identity: str, *, rehearse: bool = False) -> Spawner:
+    """A fork server for the application; ``rehearse``: only to see whether it can be imported."""
+    load = replace(load_word(config, _import_path(config), identity), rehearse=rehearse)
     return Spawner(load, os.environ | _redis_environment(config.redis))
 
 

@@ -9,6 +9,7 @@ from redis.exceptions import ResponseError
 
 from pyworkers.preflight import Finding, judge
 from pyworkers.store.connection import errors_translated
+from pyworkers.store.refusals import code_of
 
 
 async def inspect(redis: Redis, clock: Callable[[], float]) -> list[Finding]:
@@ -18,7 +19,15 @@ async def inspect(redis: Redis, clock: Callable[[], float]) -> list[Finding]:
         before = clock()
         seconds, microseconds = await redis.time()
         offset_s = (before + clock()) / 2 - (seconds + microseconds / 1e6)
-        return judge(info, await _save(redis), offset_s)
+        return judge(info, await _save(redis), offset_s, scripts=await _may_run_scripts(redis))
+
+
+async def _may_run_scripts(redis: Redis) -> bool:
+    try:
+        await redis.execute_command("EVAL", "return 1", 0)
+    except ResponseError as error:
+        return code_of(error) not in ("NOPERM", "UNKNOWN")
+    return True
 
 
 async def _save(redis: Redis) -> str | None:

@@ -15,7 +15,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
@@ -39,6 +38,7 @@ from pyworkers.control import (
 from pyworkers.errors import PyworkersError
 from pyworkers.worker import child
 from pyworkers.worker.hygiene import flush_output
+from pyworkers.worker.importing import searched, users_traceback
 from pyworkers.worker.lifeline import die_with
 
 log = logs.get_logger()
@@ -111,11 +111,12 @@ class ForkServer:
         try:
             self._app = import_app(load.app)
             manifest = self._app.manifest()
-            for hook in self._app.hooks("before_start"):
+            for hook in () if load.rehearse else self._app.hooks("before_start"):
                 hook()
         except BaseException as error:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
-            self._say(LoadFailed(kind, f"{type(error).__name__}: {error}", traceback.format_exc()))
+            text = f"{type(error).__name__}: {error}{searched(error, load)}"
+            self._say(LoadFailed(kind, text, users_traceback(error)))
             return
         # The application may have taken the signal for itself.
         self._watch_children()

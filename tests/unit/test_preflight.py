@@ -1,0 +1,47 @@
+"""What is unsafe about a Redis and an application: one finding for each cause, and none without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyworkers.preflight import judge, judge_app, judge_queues
+
+SAFE = {"redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
+
+
+@pytest.mark.parametrize(
+    ("info", "offset_s", "scripts", "codes"),
+    [
+        ({}, 0.0, True, []),
+        ({}, 0.9, True, []),
+        ({"redis_version": "6.2.0"}, 0.0, True, []),
+        ({"redis_version": "6.0.16"}, 0.0, True, ["version"]),
+        ({"role": "slave"}, 0.0, True, ["role"]),
+        ({"maxmemory_policy": "allkeys-lru"}, 0.0, True, ["eviction"]),
+        ({"aof_enabled": "0"}, 0.0, True, ["persistence"]),
+        ({}, -1.5, True, ["clock"]),
+        ({}, 0.0, False, ["scripts"]),
+        ({"role": "slave", "aof_enabled": "0"}, 90.0, False, ["role", "persistence", "clock", "scripts"]),
+    ],
+)
+def test_a_redis(info: dict[str, str], offset_s: float, scripts: bool, codes: list[str]) -> None:
+    found = judge(SAFE | info, None, offset_s, scripts=scripts)
+    assert [finding.code for finding in found] == codes
+    assert all(finding.message and finding.fix for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("import_ms", "threads", "codes"),
+    [(200, [], []), (200, ["metrics"], ["threads"]), (10_001, [], ["import"])],
+)
+def test_an_application(import_ms: int, threads: list[str], codes: list[str]) -> None:
+    found = judge_app("pkg.tasks:worker", import_ms, threads)
+    assert [finding.code for finding in found] == codes
+    assert all("import pkg.tasks" in finding.fix for finding in found if finding.code == "import")
+
+
+def test_queues() -> None:
+    waiting = {"own": 5, "peers": 5, "empty": 0, "nobodys": 2}
+    found, unused = judge_queues(["own", "new"], waiting, {"peers"})
+    assert [finding.message for finding in found] == ["nobody takes the 2 jobs of the queue 'nobodys'"]
+    assert unused == ["new"]
