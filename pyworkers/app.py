@@ -59,6 +59,7 @@ class Worker(Producer):
         self._namespace = namespace
         self._client: Client | None = None
         self._processes: dict[str, Handler] = {}
+        self._declared: list[str] = []
         self._jobs: dict[str, Handler] = {}
         self._hooks: dict[str, list[Callable[..., object]]] = {kind: [] for kind in HOOKS}
         self.links: list[Middleware] = []
@@ -228,18 +229,26 @@ class Worker(Producer):
             raise UnknownJobError(f"no handler for the class {job_class!r} of the queue {queue!r}")
         return handler
 
-    def handler_names(self) -> list[str]:
-        """The names of all handlers: what an outcome says, counted from 1, of the one that ran the job."""
-        return [handler.name for handler in (*self._jobs.values(), *self._processes.values())]
+    def owns(self, queue: str) -> bool:
+        """True if one ``process`` handler runs all jobs of the queue."""
+        return queue in self._processes
+
+    def handler_numbers(self) -> dict[str, int]:
+        """The places, from 1, of all handlers in the manifest: outcomes name them so.
+
+        Those that were declared later have none.
+        """
+        return {name: number for number, name in enumerate(self._declared, 1)}
 
     def manifest(self) -> dict[str, Any]:
         """What the application declares, as JSON values, for the master."""
+        self._declared = [handler.name for handler in (*self._jobs.values(), *self._processes.values())]
         has_hook = bool(self._hooks["on_exhausted"])
         jobs = {name: {"queue": job.queue, **job.manifest(has_hook)} for name, job in self._jobs.items()}
         return {
             "queues": self._queues(has_hook),
             "jobs": jobs,
-            "handlers": self.handler_names(),
+            "handlers": self._declared,
             "cron": [asdict(entry) for entry in self.cron_entries],
             "hooks": {kind: len(functions) for kind, functions in self._hooks.items()},
         }

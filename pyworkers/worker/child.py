@@ -103,10 +103,12 @@ class WorkerProcess:
         self._rng = random.Random()
         self._stats = Stats()
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, self._rng)
-        self._chains: dict[str, CallNext] = {}
+        # What runs a job, and the name of its handler. The handler of a whole queue has one, whatever classes
+        # the payloads name: there is no end of them.
+        self._chains: dict[str, tuple[CallNext, str]] = {}
+        self._one_handler = app.owns(queue)
         self._delivery = 0
-        self._numbers = {name: number for number, name in enumerate(app.handler_names(), 1)}
-        self._handlers: dict[str, int] = {}
+        self._numbers = app.handler_numbers()
         self._cancel_requests = CancelRequests()
         self._state = Snapshot()
 
@@ -126,7 +128,7 @@ class WorkerProcess:
                 retiring = self._recycler.due() or not self._restored()
                 if retiring:
                     report = report._replace(retiring=True)
-                handler = self._handlers.get(report.job_class, 0)
+                handler = self._numbers.get(report.job_class, 0)
                 self._write(pack(Kind.OUTCOME, delivery, report.pack(handler)))
                 if retiring:
                     return
@@ -145,19 +147,18 @@ class WorkerProcess:
             fields = {"queue": self._queue, "error_class": "BadMessageError", "error": error.message}
             log.error("job.failed", outcome="dead", **fields)
             return Report(Outcome(Fate.DEAD))
-        outcome = self._chain(message.job_class)(message)
-        return Report(outcome, self._stats.take(), False, message.job_class)
+        chain, name = self._chain(message.job_class)
+        return Report(chain(message), self._stats.take(), False, name)
 
-    def _chain(self, job_class: str) -> CallNext:
-        chain = self._chains.get(job_class)
+    def _chain(self, job_class: str) -> tuple[CallNext, str]:
+        key = "" if self._one_handler else job_class
+        chain = self._chains.get(key)
         if chain is None:
             try:
                 handler = self._app.lookup(self._queue, job_class)
             except UnknownJobError:
-                # Not kept: the names come from payloads, and there is no end of them.
-                return self._build(None)
-            self._handlers[job_class] = self._numbers[handler.name]
-            chain = self._chains[job_class] = self._build(handler)
+                return self._build(None), ""
+            chain = self._chains[key] = self._build(handler), handler.name
         return chain
 
     def _build(self, handler: Handler | None) -> CallNext:

@@ -11,8 +11,8 @@ from tests.support import wait_for
 CODE = """
 @worker.process("go", concurrency=1)
 def handle(message):
-    if message.args == ["die"]:
-        os._exit(3)
+    if message.args == ["fail"]:
+        raise ValueError("no")
 
 @worker.job(queue="mail", concurrency=1)
 def send_mail(seconds):
@@ -37,17 +37,16 @@ def test_jobs_are_counted_by_the_names_of_their_handlers(
     with serving(tmp_path, redis_url, namespace, CODE) as server:
         for place in range(20):
             server.push("go", {"class": f"Any{place}", "args": [], "jid": str(place)})
-        server.push("go", {"class": "Any", "args": ["die"], "jid": "dies"})
+        server.push("go", {"class": "Any", "args": ["fail"], "jid": "fails", "retry": False})
         server.push("mail", {"class": "send_mail", "args": [0], "jid": "a"})
-        server.push("mail", {"class": "send_mail", "args": [0.05], "jid": "b"})
-        server.push("mail", {"class": "Unknown", "args": [], "jid": "c"})
-        # The worker of one dies three times, and then it is dead.
-        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"26", 60)
+        server.push("mail", {"class": "send_mail", "args": [0.05], "jid": "b", "retry": False})
+        server.push("mail", {"class": "Unknown", "args": [], "jid": "c", "retry": False})
+        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"24", 60)
         assert server.stop() == 0
         for pattern in ("j|20*|*", "j|??????|*:??", "j|??????|*:?"):
             found = minutes(server, pattern)
             assert {name.partition("|")[0] for name in found} == {"handle", "send_mail"}, pattern
-            assert (found["handle|p"], found["handle|f"]) == (23, 3)
+            assert (found["handle|p"], found["handle|f"]) == (21, 1)
             assert (found["send_mail|p"], found["send_mail|f"]) == (2, 1)
         histograms = list(server.redis.scan_iter(f"{namespace}h|*"))
         assert {key.decode().removeprefix(f"{namespace}h|").partition("-")[0] for key in histograms} == {
@@ -60,6 +59,25 @@ def test_jobs_are_counted_by_the_names_of_their_handlers(
                 counted += sum(server.redis.execute_command("BITFIELD", key, *sum(slots, ())))
         assert counted == 20
         assert all(server.redis.ttl(key) > 0 for key in server.redis.scan_iter(f"{namespace}*|*"))
+
+
+def test_a_job_that_is_declared_late_runs_without_a_number(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    late = """
+@worker.on_startup
+def declare():
+    @worker.job(queue="mail", name="late")
+    def late():
+        note("late")
+"""
+    with serving(tmp_path, one_redis_url, namespace, CODE + late) as server:
+        server.push("mail", {"class": "late", "args": [], "jid": "a"})
+        server.push("go", {"class": "Any", "args": [], "jid": "b"})
+        server.wait_for_notes(1, "late")
+        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"2", 30)
+        wait_for(lambda: minutes(server, "j|20*|*") == {"handle|p": 1, "handle|ms": 0}, 30)
+        assert server.events("worker.lost") == []
 
 
 def test_metrics_that_are_refused_cost_neither_counters_nor_jobs(
