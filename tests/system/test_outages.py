@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
+from pyworkers.acl import Role
 from pyworkers.embedded import spawn_bound
+from tests.acl import url_of
 from tests.server_process import ServerProcess, serving
 from tests.support import free_port, wait_for
 
@@ -236,3 +239,47 @@ def test_full_memory_lets_running_jobs_settle(tmp_path: Path, own: OwnRedis) -> 
         server.wait_for_notes(1, "end", "n", 5)
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
+
+
+@pytest.mark.fault("R10")
+def test_a_login_that_is_refused_is_named_asked_for_rarely_and_taken_again(
+    tmp_path: Path, own: OwnRedis
+) -> None:
+    own.start()
+    wait_for(lambda: answers(own), message="Redis answers")
+    url = url_of(own.url, Role.WORKER, "")
+    user = url.partition("//")[2].partition(":")[0]
+    with serving(tmp_path, url, "", CODE, direct_url=own.url) as server:
+        server.push("q", job("wait"))
+        server.wait_for_notes(1, "start")
+        server.redis.execute_command("ACL SETUSER", user, "off")
+        server.redis.config_resetstat()
+        server.redis.execute_command("CLIENT KILL", "USER", user)
+        refused = time.monotonic()
+        event = server.wait_for_event("redis.down", code="WRONGPASS")
+        assert "Redis refused the login: WRONGPASS" in event["error"]
+        (tmp_path / "finish").touch()
+        server.wait_for_notes(1, "end")
+        server.push("q", job("n"))
+        parts = wait_for(lambda: parts_down(server, refused, 6), timeout=20)
+        # 50 ms doubled up to 5 s is at most a dozen attempts of each part in this time.
+        attempts = server.redis.info("commandstats")["cmdstat_auth"]["calls"]
+        assert attempts <= 12 * len(parts)
+        assert len(server.events("redis.down", code="WRONGPASS")) == len(parts)
+        server.redis.execute_command("ACL SETUSER", user, "on")
+        server.wait_for_notes(1, "end", "n", timeout=20)
+        wait_for(lambda: not server.inprogress("q"), message="settled")
+        assert server.events("server.failed") == []
+        assert server.stop() == 0
+
+
+def answers(own: OwnRedis) -> bool:
+    with contextlib.suppress(redis.ConnectionError), redis.Redis.from_url(own.url) as client:
+        return bool(client.ping())
+    return False
+
+
+def parts_down(server: ServerProcess, since: float, seconds: float) -> set[str]:
+    """The parts that have named the trouble, once so much time has passed."""
+    enough = time.monotonic() - since > seconds
+    return {event["part"] for event in server.events("redis.down", code="WRONGPASS")} if enough else set()
