@@ -15,10 +15,11 @@ from pyworkers.keys import Keys
 
 
 class Role(Enum):
-    """What a program does: ``pyworkers run``, enqueue jobs, or only look."""
+    """What a program does: ``pyworkers run``, enqueue jobs, look and change, or only look."""
 
     WORKER = "worker"
     CLIENT = "client"
+    ADMIN = "admin"
     READ_ONLY = "read-only"
 
 
@@ -26,19 +27,25 @@ class Role(Enum):
 class Grant:
     """One kind of key, as the glob of its name without the namespace, and the commands on it by role.
 
-    ``key`` empty is for commands without a key. A worker's jobs may enqueue, so it has a client's rights.
+    ``key`` empty is for commands without a key. A worker's jobs may enqueue, so it has a client's rights; who
+    changes looks, so it has a reader's.
     """
 
     key: str
     worker: str = ""
     client: str = ""
+    admin: str = ""
     read_only: str = ""
 
     def commands(self, role: Role) -> set[str]:
         """The commands of a role, in lower case; one of a container as ``client|id``."""
-        if role is Role.WORKER:
-            return {*self.worker.split(), *self.client.split()}
-        return set((self.client if role is Role.CLIENT else self.read_only).split())
+        words = {
+            Role.WORKER: (self.worker, self.client),
+            Role.CLIENT: (self.client,),
+            Role.ADMIN: (self.admin, self.read_only),
+            Role.READ_ONLY: (self.read_only,),
+        }[role]
+        return set(" ".join(words).split())
 
 
 _PLAIN = Keys()
@@ -51,37 +58,47 @@ GRANTS: tuple[Grant, ...] = (
         "",
         worker="eval evalsha info time client|id client|unblock",
         client="multi exec",
+        admin="multi exec",
         read_only="eval evalsha info time",
     ),
-    Grant(_PLAIN.queues, worker="sadd", client="sadd", read_only="smembers"),
+    Grant(_PLAIN.queues, worker="sadd", client="sadd", admin="sadd srem", read_only="smembers"),
     Grant(
         _PLAIN.queue("*"),  # in-progress lists included
         worker="brpoplpush rpoplpush lrem rpush lpush lpop lrange ltrim llen exists type",
         client="lpush",
+        admin="lpush lrem lset type unlink",
         read_only="llen lindex lrange lpos",
     ),
     Grant(
         _PLAIN.schedule,
         worker="zadd zrem zrange zrangebyscore zmscore",
         client="zadd",
+        admin="zadd zrem unlink",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
     Grant(
         _PLAIN.retry,
         worker="zadd zrem zrange zrangebyscore zmscore",
+        admin="zrem unlink",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
     Grant(_PLAIN.goretry, worker="zrem zrange zrangebyscore zmscore"),
     Grant(
         _PLAIN.dead,
         worker="zadd zremrangebyscore zremrangebyrank",
+        admin="zadd zrem zremrangebyscore zremrangebyrank type unlink",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
-    Grant(_PLAIN.paused, worker="smembers", read_only="smembers"),
-    Grant("stat:*", worker="incrby expire", read_only="get mget"),
+    Grant(_PLAIN.paused, worker="smembers", admin="sadd srem", read_only="smembers"),
+    Grant("stat:*", worker="incrby expire", admin="incr expire", read_only="get mget"),
     Grant(_PLAIN.processes, worker="sadd srem sscan", read_only="scard sscan"),
     Grant(_PLAIN.process_cleanup, worker="set"),
-    Grant(_IDENTITY, worker="hset hget expire rpop unlink", read_only="hmget hgetall"),
+    Grant(
+        _IDENTITY,
+        worker="hset hget expire rpop unlink",
+        admin="lpush expire",
+        read_only="hmget hgetall",
+    ),
     Grant(_PLAIN.executions("*"), worker="hincrby expire"),
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
@@ -89,6 +106,7 @@ GRANTS: tuple[Grant, ...] = (
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hkeys hgetall hsetnx incrby expire "
         "smembers sismember zcard zrange zrem",
+        admin="set hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore",
         read_only="hgetall hkeys exists get mget smembers",
     ),
 )

@@ -14,7 +14,7 @@ from pyworkers.cli.options import Source, config_options
     type=click.Choice([role.value for role in Role]),
     default=Role.WORKER.value,
     show_default=True,
-    help="What the user is for: to run jobs, to enqueue them, or only to look.",
+    help="What the user is for: to run jobs, to enqueue them, to look and change, or only to look.",
 )
 @click.option("--user", metavar="NAME", help="Its name; pyworkers-ROLE if not given.")
 @config_options

@@ -38,6 +38,33 @@ LOOKING = [
     ["cron", "list"],
     ["check"],
 ]
+CHANGING = [
+    ["jobs", "q", "kill", "q1"],
+    ["jobs", "q", "delete", "--all", "--yes"],
+    ["jobs", "other", "clear", "--yes"],
+    ["scheduled", "retry", "schedule1"],
+    ["scheduled", "kill", "schedule2"],
+    ["scheduled", "delete", "schedule3"],
+    ["retries", "retry", "retry1"],
+    ["retries", "kill", "retry2"],
+    ["retries", "delete", "retry3"],
+    ["dead", "retry", "dead1"],
+    ["dead", "delete", "dead2"],
+    ["cancel", "schedule4"],
+    ["scheduled", "clear", "--yes"],
+    ["retries", "clear", "--yes"],
+    ["dead", "clear", "--yes"],
+    ["pause", "q"],
+    ["resume", "q"],
+    ["quiet", "web"],
+    ["stop", "--all", "--yes"],
+    ["cron", "add", "nightly", "0 3 * * *", "Add"],
+    ["cron", "pause", "nightly"],
+    ["cron", "resume", "nightly"],
+    ["cron", "trigger", "nightly"],
+    ["cron", "remove", "nightly"],
+    ["top", "--once"],
+]
 # Needed only where a list or a set changes while it is read.
 PAGING = {"lpos", "zcount", "zrank", "zscore"}
 
@@ -152,6 +179,33 @@ def test_what_is_not_permitted_is_a_named_error(redis_url: str, namespace: str) 
     with Client(wrong) as client, pytest.raises(RedisUnavailableError, match="refused the login") as refusal:
         client.enqueue("q", "C")
     assert refusal.value.code == "WRONGPASS"
+
+
+def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, namespace: str) -> None:
+    url = url_of(redis_url, Role.ADMIN, namespace)
+    keys = Keys(namespace)
+    with redis.Redis.from_url(redis_url, single_connection_client=True) as admin:
+        admin.acl_log_reset()
+        admin.sadd(keys.queues, "q", "other")
+        for queue in ("q", "other"):
+            admin.lpush(keys.queue(queue), *[job(f"{queue}{number}") for number in range(10)])
+        for key in (keys.schedule, keys.retry, keys.dead):
+            jids = [f"{key.removeprefix(namespace)}{number}" for number in range(10)]
+            admin.zadd(key, {job(jid): time.time() + 3600 for jid in jids})
+        admin.sadd(keys.processes, "web:1:abcdef")
+        info = {"queues": ["q"], "started_at": time.time(), "identity": "web:1:abcdef"}
+        admin.hset(keys.process("web:1:abcdef"), mapping={"info": json.dumps(info), "beat": time.time()})
+        with watching(redis_url, admin) as watch:
+            for words in CHANGING:
+                place = 2 if words[0] == "cron" else 1
+                options = ["--url", url, "--namespace", namespace]
+                result = CliRunner().invoke(main, [*words[:place], *options, *words[place:]])
+                assert result.exit_code == 0, (words, result.output)
+            rights = set(commands(Role.ADMIN))
+            looking = set(commands(Role.READ_ONLY))
+            wait_for(lambda: watch.commands >= rights - looking, message="all were used")
+        assert refused(admin) == []
+        assert watch.commands - ALWAYS - rights == set()
 
 
 def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, namespace: str) -> None:
