@@ -55,10 +55,6 @@ module Calls
     end
   end
 
-  def signal(identity, action)
-    Sidekiq::ProcessSet.new.find { |process| process.identity == identity }.public_send(action) && true
-  end
-
   def about(job)
     {
       item: job.item, jid: job.jid, klass: job.display_class, args: job.display_args, queue: job.queue, tags: job.tags,
