@@ -61,10 +61,9 @@ def load(folder: Path) -> Results:
 
 
 def save(folder: Path, results: Results) -> None:
-    """Write ``results.json``, ``tables.md`` and a picture for each measurement."""
+    """Write ``results.json`` and a picture for each measurement."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (folder / "tables.md").write_text(report.tables(results))
     for name, measured in results["measures"].items():
         (folder / f"{name}.svg").write_text(report.picture(MEASURES[name], measured["peers"]))
 
