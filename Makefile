@@ -22,7 +22,7 @@ test: .venv/.development ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(ARGS)
 
 faults: .venv/.development ## Every fault of contrib/docs/reliability.md once, in some minutes.
-	$(BIN)/python $(PYTEST) -m fault $(ARGS)
+	PYWORKERS_TEST_SERVERS=$${PYWORKERS_TEST_SERVERS:-valkey} $(BIN)/python $(PYTEST) -m fault $(ARGS)
 
 SECONDS ?= 60
 soak: .venv/.development ## A random schedule of faults: SECONDS=600 SEED=7 URL=redis://…
