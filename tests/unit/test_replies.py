@@ -17,6 +17,7 @@ from pyworkers.replies import Action
 from pyworkers.server.weather import backoff_s
 from pyworkers.store.connection import translate
 from pyworkers.store.refusals import code_of
+from tests.support import ROOT
 
 AWAY, HERE = RedisUnavailableError, StoreError
 RETRY, RECONNECT, PAUSE, STOP = Action.RETRY, Action.RECONNECT, Action.PAUSE, Action.STOP
@@ -122,3 +123,10 @@ def test_the_pauses_grow_are_capped_and_jittered(action: Action, longest: float)
         drawn = {backoff_s(failures, rng, action) for _ in range(20)}
         assert len(drawn) > 1
         assert all(most / 2 <= delay <= most for delay in drawn)
+
+
+def test_the_documentation_names_every_code() -> None:
+    page = (ROOT / "contrib" / "docs" / "redis.md").read_text()
+    for rule in replies.TABLE.values():
+        logged = "`redis.down`" if rule.away else "`redis.refused`, `queue.broken`"
+        assert f"| `{rule.code}` | {rule.meaning} | {logged} |" in page
