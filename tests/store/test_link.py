@@ -1,0 +1,245 @@
+"""Link: its replies, its losses, and the ways to a server, on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import hiredis
+import pytest
+import redis
+import trustme
+import uvloop
+
+from pyworkers.config_fields import RedisConfig
+from pyworkers.store.link import Link
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def start(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(main)
+
+    return start
+
+
+@contextlib.asynccontextmanager
+async def linked(url: str, timeout_s: float = 10.0, **options: Any) -> AsyncIterator[Link]:
+    link = Link(RedisConfig(url=url, **options), timeout_s)
+    try:
+        yield link
+    finally:
+        await link.aclose()
+
+
+@contextlib.asynccontextmanager
+async def a_server(answer: Answer, **options: Any) -> AsyncIterator[str]:
+    """A server whose connections ``answer`` serves; its address as HOST:PORT."""
+    serving: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
+        try:
+            await answer(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, **options)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.wait(serving)
+
+
+# CLIENT SETINFO and CLIENT ID.
+GREETINGS = {b"SETINFO": b"+OK\r\n", b"ID": b":7\r\n"}
+
+
+class Script:
+    """A server that knows redis-py's greetings, and says the next line of its text to any other command."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self._lines = lines
+        self.connections = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        commands, lines = hiredis.Reader(), iter(self._lines)
+        while data := await reader.read(65536):
+            commands.feed(data)
+            while (command := commands.gets()) is not False:
+                greeting = {b"SETINFO": b"+OK\r\n", b"ID": b":7\r\n"}.get(
+                    command[-1 if len(command) < 3 else 1]
+                )
+                writer.write(greeting or next(lines))
+        writer.close()
+
+
+def test_commands_that_are_sent_together_get_their_own_replies(run: Run, redis_url: str) -> None:
+    async def main() -> None:
+        async with linked(redis_url) as link:
+            texts = [b"%d" % number * number for number in range(200)]
+            assert await asyncio.gather(*(link.execute_command("ECHO", text) for text in texts)) == texts
+
+    run(main())
+
+
+def test_a_reply_of_megabytes_comes_whole(run: Run, redis_url: str) -> None:
+    async def main() -> None:
+        async with linked(redis_url) as link:
+            text = b"x" * 5_000_000
+            assert await link.execute_command("ECHO", text) == text
+
+    run(main())
+
+
+def test_an_error_reply_leaves_the_connection_as_it_is(run: Run, redis_url: str) -> None:
+    async def main() -> None:
+        async with linked(redis_url) as link:
+            with pytest.raises(redis.exceptions.NoScriptError):
+                await link.execute_command("EVALSHA", "0" * 40, 0)
+            before = link.client_id
+            assert before is not None
+            assert await link.execute_command("CLIENT", "ID") == before
+
+    run(main())
+
+
+def test_a_reply_that_tells_of_the_wrong_server_ends_the_connection(run: Run) -> None:
+    async def main() -> None:
+        script = Script(b"-READONLY You can't write against a read only replica.\r\n")
+        async with a_server(script) as address, linked(f"redis://{address}/0") as link:
+            for connections in (1, 2):
+                with pytest.raises(redis.ReadOnlyError):
+                    await link.execute_command("LPUSH", "q", "1")
+                assert script.connections == connections
+                assert link.client_id is None
+
+    run(main())
+
+
+def test_silence_ends_the_connection_and_every_command_on_it(run: Run) -> None:
+    async def main() -> None:
+        script = Script(b"", b"", b"")
+        async with a_server(script) as address, linked(f"redis://{address}/0", timeout_s=0.2) as link:
+            calls = [link.execute_command("PING") for _ in range(3)]
+            found = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(error) for error in found] == [redis.TimeoutError] * 3
+            with pytest.raises(redis.TimeoutError):
+                await link.execute_command("PING")
+            assert script.connections == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("text", [b"hello\r\n", b"+PONG\r\n+PONG\r\n"], ids=["no reply", "one too many"])
+def test_what_nobody_asked_for_ends_the_connection(run: Run, text: bytes) -> None:
+    async def main() -> None:
+        script = Script(text)
+        async with a_server(script) as address, linked(f"redis://{address}/0") as link:
+            with contextlib.suppress(redis.ConnectionError):
+                assert await link.execute_command("PING") == b"PONG"
+            assert link.client_id is None
+
+    run(main())
+
+
+def test_a_cancelled_command_takes_its_connection_along(run: Run, redis_url: str, namespace: str) -> None:
+    async def main() -> None:
+        async with linked(redis_url) as link:
+            waiting = asyncio.create_task(link.execute_command("BLPOP", f"{namespace}none", 0))
+            while link.client_id is None:
+                await asyncio.sleep(0.01)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            # On the old connection this would wait for ever.
+            assert await link.execute_command("PING") == b"PONG"
+
+    run(main())
+
+
+def test_a_closed_connection_fails_what_is_under_way_and_opens_again(run: Run, redis_url: str) -> None:
+    async def main() -> None:
+        async with linked(redis_url) as link, linked(redis_url) as killer:
+            waiting = asyncio.create_task(link.execute_command("BLPOP", "none", 0))
+            while link.client_id is None:
+                await asyncio.sleep(0.01)
+            await killer.execute_command("CLIENT", "KILL", "ID", link.client_id)
+            with pytest.raises(redis.ConnectionError):
+                await waiting
+            assert await link.execute_command("PING") == b"PONG"
+
+    run(main())
+
+
+def test_an_absent_server_is_an_error_of_the_command(run: Run) -> None:
+    async def main() -> None:
+        async with linked("redis://127.0.0.1:1/0") as link:
+            with pytest.raises(redis.ConnectionError):
+                await link.execute_command("PING")
+
+    run(main())
+
+
+def test_the_login_and_the_database_are_those_of_the_url(run: Run, one_redis_url: str) -> None:
+    async def main() -> None:
+        address = urlsplit(one_redis_url).netloc
+        async with linked(one_redis_url) as admin:
+            await admin.execute_command("ACL", "SETUSER", "linker", "on", ">secret", "+@all", "~*")
+            async with linked(f"redis://linker:secret@{address}/3") as link:
+                assert await link.execute_command("ACL", "WHOAMI") == b"linker"
+                assert b" db=3 " in await link.execute_command("CLIENT", "INFO")
+            async with linked(f"redis://linker:wrong@{address}/3") as link:
+                with pytest.raises(redis.AuthenticationError):
+                    await link.execute_command("PING")
+            await admin.execute_command("ACL", "DELUSER", "linker")
+
+    run(main())
+
+
+def test_tls(run: Run, one_redis_url: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    upstream = urlsplit(one_redis_url)
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection(upstream.hostname, upstream.port)
+        try:
+            await asyncio.gather(_copy(reader, ours), _copy(theirs, writer))
+        finally:
+            ours.transport.abort()
+
+    async def main() -> None:
+        async with (
+            a_server(pass_on, ssl=context) as address,
+            linked(f"rediss://{address}/0", ca_file=str(tmp_path / "ca.pem")) as link,
+        ):
+            text = b"x" * 300_000
+            assert await link.execute_command("ECHO", text) == text
+            assert await link.execute_command("PING") == b"PONG"
+
+    run(main())
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
