@@ -242,6 +242,31 @@ def test_twenty_peers_recover_each_job_once_and_in_order(run: Run) -> None:
     run(body)
 
 
+def test_jobs_whose_queue_is_no_list_stay_until_it_is(run: Run) -> None:
+    """An error after the removal would lose them: a script is not undone."""
+
+    async def body(bench: Bench) -> None:
+        store, peer = bench.store(), bench.store("host:2:bbb")
+        await bench.push("q", b"1", b"2")
+        await bench.push("good", b"3")
+        await store.beat(30, ["q", "good"])
+        for queue in ("q", "good"):
+            await store.exchange(queue, [], 2, NOW)
+        await bench.redis.set(bench.keys.queue("q"), "no list")
+        assert await store.give_back("q") == 0
+        await bench.redis.delete(bench.keys.lease(store.identity))
+        assert await peer.recover(store.identity, ["q", "good"], 100) == 1
+        assert await bench.waiting("good") == [b"3"]
+        assert await store.inprogress("q") == [b"2", b"1"]
+        assert list(await peer.silent_owners()) == [store.identity], "somebody will look again"
+        await bench.redis.delete(bench.keys.queue("q"))
+        assert await peer.recover(store.identity, ["q", "good"], 100) == 2
+        assert await bench.waiting("q") == [b"1", b"2"]
+        assert await peer.silent_owners() == {}
+
+    run(body)
+
+
 def test_giving_back_restores_the_order(run: Run) -> None:
     async def body(bench: Bench) -> None:
         store = bench.store()

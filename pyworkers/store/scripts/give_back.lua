@@ -2,8 +2,11 @@
 --
 -- KEYS 1 in-progress list  2 queue  3 queues
 -- ARGV 1 name of the queue  2 most to move
--- Returns the number moved.
+-- Returns the number moved; 0 if the queue's key is no list: then the jobs stay, for a peer to find.
 
+if not holds(KEYS[2], 'list') then
+  return 0
+end
 local moved = 0
 while moved < tonumber(ARGV[2]) do
   local raw = redis.call('LPOP', KEYS[1])

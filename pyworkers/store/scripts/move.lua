@@ -6,12 +6,6 @@
 --      then for each member: member, payload, index of its queue in KEYS (0: bury the member), queue's name
 -- Returns {places of the members moved, from 1,  keys that stopped others, because they hold another type}.
 
--- An error in the middle of a script does not undo what it did: so look before.
-local function holds(key, wanted)
-  local kind = redis.call('TYPE', key).ok
-  return kind == wanted or kind == 'none'
-end
-
 local moved, broken = {}, {}
 for i = 4, #ARGV, 4 do
   local member, payload, index, name = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]

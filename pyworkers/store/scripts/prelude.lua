@@ -8,6 +8,13 @@ local function keep(zset, score, payload)
   end
 end
 
+-- True if a key can take what a type holds. An error in the middle of a script does not undo what it did, so
+-- look before a job is taken from where it is.
+local function holds(key, wanted)
+  local kind = redis.call('TYPE', key).ok
+  return kind == wanted or kind == 'none'
+end
+
 -- Sidekiq trims `dead` by age and by size whenever it adds to it.
 local function bury(dead, now, oldest, most, payload)
   keep(dead, now, payload)

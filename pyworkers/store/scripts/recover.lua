@@ -3,7 +3,8 @@
 --
 -- KEYS 1 lease  2 tombstone  3 owners  4 queues  then for each queue: in-progress list, queue
 -- ARGV 1 identity  2 life of the tombstone in s  3 most to move  then for each queue: its name
--- Returns -1 while the lease lives, else the number moved; the owner is forgotten once that is below ARGV 3.
+-- Returns -1 while the lease lives, else the number moved; the owner is forgotten once that is below ARGV 3. The
+-- jobs of a queue whose key is no list stay where they are, and their owner is remembered.
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return -1
@@ -11,10 +12,13 @@ end
 redis.call('SET', KEYS[2], '1', 'EX', ARGV[2])
 local most = tonumber(ARGV[3])
 local moved = 0
+local stuck = false
 for q = 4, #ARGV do
   local from, to = KEYS[2 * q - 3], KEYS[2 * q - 2]
   local any = false
-  while moved < most do
+  local fits = holds(to, 'list')
+  stuck = stuck or not fits and redis.call('EXISTS', from) == 1
+  while fits and moved < most do
     local raw = redis.call('LPOP', from)
     if not raw then
       break
@@ -27,7 +31,7 @@ for q = 4, #ARGV do
     redis.call('SADD', KEYS[4], ARGV[q])
   end
 end
-if moved < most then
+if moved < most and not stuck then
   redis.call('HDEL', KEYS[3], ARGV[1])
 end
 return moved

@@ -12,11 +12,8 @@ local REACH = 300
 local MOST_SCANS = 2
 local GONE = '\0pyworkers: withdrawn'
 
-if ARGV[4] == '1' then
-  local kind = redis.call('TYPE', KEYS[2]).ok
-  if kind ~= 'zset' and kind ~= 'none' then
-    return { -1 }
-  end
+if ARGV[4] == '1' and not holds(KEYS[2], 'zset') then
+  return { -1 }
 end
 
 local scans = 0
