@@ -202,5 +202,8 @@ def _job(entry: CronEntry, stored: Stored, declared: Mapping[str, CronEntry]) ->
 
 def _declared(text: bytes) -> Iterator[CronEntry]:
     for row in simplejson.loads(text):
-        origin = row.pop("origin")
-        yield load(encode(row).encode(), origin)
+        try:
+            origin = row.pop("origin")
+            yield load(encode(row).encode(), origin)
+        except (ValueError, LookupError):  # of a server of another version
+            continue

@@ -223,6 +223,8 @@ def test_a_triggered_job_is_that_of_the_entry_and_uses_up_no_slot(bench: Bench) 
 
 def test_what_somebody_else_wrote_is_left_alone(bench: Bench) -> None:
     bench.redis.hset(bench.keys.cron_entries, mapping={"bad": "no json", "worse": '{"name":5}'})
+    bench.redis.hset(bench.keys.owners, "host:1:x", "[]")
+    bench.redis.set(bench.keys.cron_declared("host:1:x"), '[{"name":"x"},{"origin":"sky","colour":1}]')
     bench.entries.add("poll", "@daily", "Poll")
     assert [job.name for job in bench.entries] == ["poll"]
 
