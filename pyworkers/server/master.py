@@ -35,7 +35,7 @@ from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.views import Sources, Views
-from pyworkers.server.waiting import cancel, now, until
+from pyworkers.server.waiting import cancel, now, on_callback_failure, until
 from pyworkers.server.weather import Weathers
 from pyworkers.store.connection import connect_async, has_sentinels
 from pyworkers.store.cron import CronStore
@@ -158,6 +158,7 @@ class Master:
             self._set_paused,
             self._cancel_noted,
         )
+        on_callback_failure(loop, self._fail)
         for number, react in (
             (signal.SIGTERM, self.stop),
             (signal.SIGINT, self.stop),
@@ -237,9 +238,12 @@ class Master:
         """A part that fails takes the server down: what supervises it starts a fresh one."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("server.failed", part=task.get_name(), exc_info=error)
-            self._failure = self._failure or error
-            self._stop.set()
+            self._fail(task.get_name(), error)
+
+    def _fail(self, part: str, error: BaseException) -> None:
+        log.error("server.failed", part=part, exc_info=error)
+        self._failure = self._failure or error
+        self._stop.set()
 
     # Work
 

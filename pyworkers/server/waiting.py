@@ -1,4 +1,4 @@
-"""Waiting in the master's event loop: for a condition, and for tasks to end."""
+"""Waiting in the master's event loop: for a condition, for tasks to end, and for what must not happen."""
 
 from __future__ import annotations
 
@@ -34,3 +34,20 @@ async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_AGAIN_S)
+
+
+def on_callback_failure(loop: asyncio.AbstractEventLoop, fail: Callable[[str, BaseException], None]) -> None:
+    """Call ``fail`` with a message and the error when a callback of the loop raises.
+
+    asyncio would only log it, and what the callback had begun would stay undone for ever: a job, say, whose
+    outcome was read and not passed on.
+    """
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception):
+            fail(context["message"], error)
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)

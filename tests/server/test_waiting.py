@@ -1,0 +1,49 @@
+"""What must not happen in the master's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from pyworkers.server.waiting import on_callback_failure
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_callback_that_raises_is_reported_whatever_called_it(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    failures: list[str] = []
+
+    def bad(why: str) -> None:
+        raise ValueError(why)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        on_callback_failure(loop, lambda _, error: failures.append(str(error)))
+        loop.call_soon(bad, "soon")
+        loop.call_later(0.001, bad, "later")
+        done = loop.create_future()
+        done.add_done_callback(lambda _: bad("done"))
+        done.set_result(None)
+        while len(failures) < 3:
+            await asyncio.sleep(0.001)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 10))
+    assert sorted(failures) == ["done", "later", "soon"]
+
+
+def test_a_call_that_nobody_waited_for_is_no_failed_callback(capfd: pytest.CaptureFixture[str]) -> None:
+    failures: list[BaseException] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        on_callback_failure(loop, lambda _, error: failures.append(error))
+        loop.create_future().set_exception(ValueError("nobody asks"))
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert failures == []
