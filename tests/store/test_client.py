@@ -17,10 +17,12 @@ import pytest
 import redis
 
 from pyworkers import AsyncClient, Client, Worker
+from pyworkers.acl import Role
 from pyworkers.config_fields import RedisConfig
 from pyworkers.embedded import spawn_bound
 from pyworkers.errors import BadArgumentError, RedisUnavailableError, StoreError
 from pyworkers.store.connection import connect
+from tests.acl import url_of
 from tests.support import free_port, running_server, wait_for
 
 
@@ -32,7 +34,8 @@ def server(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def client(redis_url: str, namespace: str) -> Iterator[Client]:
-    with Client(redis_url, namespace=namespace) as client:
+    """It does all its work with the rights of a client."""
+    with Client(url_of(redis_url, Role.CLIENT, namespace), namespace=namespace) as client:
         yield client
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 import pytest
 from redis.asyncio import Redis
 
+from pyworkers.acl import Role
 from pyworkers.config import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.keys import Keys
@@ -16,6 +17,7 @@ from pyworkers.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.connection import connect_async
 from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Store
 from pyworkers.store.waiter import Waiter
+from tests.acl import url_of
 
 NOW = 1_795_225_197.5
 T = TypeVar("T")
@@ -25,9 +27,10 @@ class Bench:
     """One Redis with its keys, and stores of several incarnations on it."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self.config = RedisConfig(url=url, namespace=namespace)
+        # The stores do all their work with the rights of a worker.
+        self.config = RedisConfig(url=url_of(url, Role.WORKER, namespace), namespace=namespace)
         self.keys = Keys(namespace)
-        self.redis: Redis = connect_async(self.config)
+        self.redis: Redis = connect_async(RedisConfig(url=url, namespace=namespace))
         self._open: list[Store | Waiter] = []
 
     def store(self, identity: str = "host:1:aaa") -> Store:
