@@ -15,7 +15,9 @@ from typing import Any
 
 import redis
 
+from pyworkers.acl import Role
 from pyworkers.keys import Keys
+from tests.acl import url_of
 from tests.support import ROOT, process_alive, wait_for
 
 HEADER = """
@@ -46,6 +48,9 @@ class ServerProcess:
         self.keys = Keys(namespace)
         # That of the test; a server that reaches Redis in another way says so.
         self.redis = redis.Redis.from_url(direct_url or url)
+        if role := os.environ.get("PYWORKERS_TEST_ROLE"):
+            # With the rights that `pyworkers acl` prints, where Redis keeps its users during the test.
+            url = url_of(url, Role(role), namespace)
         self._command = [sys.executable, "-m", "pyworkers", "run", "--url", url, "--namespace", namespace]
         self._command += ["--log-format", "json", "--log-level", "debug", *options]
         path = os.pathsep.join([environment.get("PYTHONPATH", ""), str(ROOT)]).lstrip(os.pathsep)
