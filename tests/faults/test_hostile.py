@@ -83,6 +83,7 @@ def test_a_master_that_stood_still_beyond_its_lease_without_a_peer_goes_on_as_if
     fleet.check()
 
 
+@pytest.mark.lengthy
 @pytest.mark.fault("M2")
 def test_outcomes_that_fill_the_pipes_of_a_master_that_stands_still_are_settled_afterwards(
     fleet: Fleet,

@@ -78,6 +78,7 @@ def _die_and_be_replaced(fleet: Fleet, place: str) -> None:
     fleet.stop()
 
 
+@pytest.mark.lengthy
 @pytest.mark.fault("M2")
 @pytest.mark.parametrize("place", ["mid_recover", "mid_give_back"])
 def test_m2_killed_while_jobs_are_given_back_each_is_given_back_once(fleet: Fleet, place: str) -> None:

@@ -153,6 +153,7 @@ def test_r3_a_slow_and_cutting_network_loses_nothing(fleet: Fleet, proxy: Proxy)
     fleet.check()
 
 
+@pytest.mark.lengthy
 @pytest.mark.fault("R2")
 def test_r2_a_redis_killed_under_load_comes_back_with_everything(private: Fleet, own: OwnRedis) -> None:
     private.server()
@@ -336,6 +337,7 @@ def test_r10_a_refused_login_is_named_and_not_hammered(private: Fleet) -> None:
     private.check()
 
 
+@pytest.mark.lengthy
 @pytest.mark.fault("R11")
 def test_r11_servers_that_fight_over_one_corpse_give_each_job_back_once(fleet: Fleet) -> None:
     dead = fleet.server()

@@ -31,6 +31,7 @@ def test_t1_a_scheduler_killed_in_the_middle_of_its_move_has_moved_nothing_or_al
     fleet.check(extra_runs=dict.fromkeys(again, 1))
 
 
+@pytest.mark.lengthy
 @pytest.mark.fault("T1")
 def test_t1_a_slot_of_cron_is_fired_once_though_the_one_that_fired_it_dies(fleet: Fleet) -> None:
     config = '[[cron]]\nname = "tick"\nschedule = "* * * * * *"\nqueue = "other"\nclass = "elsewhere"\n'

@@ -479,7 +479,7 @@ def test_a_reload_under_load_loses_no_job_and_repeats_none(
     @worker.process("q", concurrency=WORKERS)
     def handle(message):
         note("ran", VERSION, message.jid)
-        time.sleep(0.002)
+        time.sleep(0.006)
 
     @worker.process(QUEUE, concurrency=1)
     def other(message):
