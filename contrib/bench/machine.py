@@ -35,6 +35,17 @@ def tree(roots: Iterable[int]) -> set[int]:
     return found
 
 
+def sessions(leaders: Iterable[int]) -> set[int]:
+    """The pids of the processes in the sessions of these leaders, also if those are gone."""
+    wanted = set(leaders)
+    found = set()
+    for path in _PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(_stat(int(path.name))[3]) in wanted:
+                found.add(int(path.name))
+    return found
+
+
 def cpu_s(pids: Iterable[int]) -> float:
     """User and system seconds of these processes and of the children that they have waited for."""
     ticks = 0

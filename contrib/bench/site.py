@@ -116,7 +116,7 @@ class Site:
         return [server.pid for server in self._servers]
 
     def stop(self, patience_s: float = 8) -> None:
-        """TERM to the first processes, and KILL for what is left of their trees."""
+        """TERM to the first processes, and KILL for what is left of their trees and sessions."""
         pids = machine.tree(self.roots)
         for server in self._servers:
             server.terminate()
@@ -124,9 +124,12 @@ class Site:
         for server in self._servers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.wait(max(0.0, deadline - time.monotonic()))
-        for pid in {pid for pid in pids | machine.tree(self.roots) if machine.alive(pid)}:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # More than once: a process may fork while it is looked for, and outlive its parent.
+        while left := {pid for pid in pids | machine.sessions(self.roots) if machine.alive(pid)}:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_S)
         for server in self._servers:
             server.wait()
         self._servers.clear()

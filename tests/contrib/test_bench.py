@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contrib.bench import measures, report
+from contrib.bench import machine, measures, report
 from contrib.bench.broker import running_broker
 from contrib.bench.environments import Environment
 from contrib.bench.measures import MEASURES, Numbers
@@ -18,6 +18,7 @@ from contrib.bench.peer import Peer, Serving
 from contrib.bench.peers.pyworkers import APP, describe
 from contrib.bench.registry import PEERS
 from contrib.bench.site import Failed, Site
+from tests.support import wait_for
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
@@ -74,6 +75,17 @@ def test_a_server_that_ends_is_a_failure_and_not_a_number(site: Site) -> None:
 
     with pytest.raises(Failed, match="no such thing"):
         measures.noop(site, replace(PEER, serve=serve), 1.0)
+
+
+def test_nothing_is_left_of_a_server_not_even_what_outlived_its_parent(site: Site) -> None:
+    def serve(_serving: Serving) -> list[tuple[str, ...]]:
+        return [("sh", "-c", "(trap '' TERM; sleep 60 & sleep 60) & echo ready; exit 0")]
+
+    site.clear()
+    with site.serving(replace(PEER, serve=serve)) as roots:
+        # The two sleeps; their parent has gone.
+        wait_for(lambda: sum(map(machine.alive, machine.sessions(roots))) == 2, message="orphans")
+    assert not [pid for pid in machine.sessions(roots) if machine.alive(pid)]
 
 
 def test_jobs_that_run_twice_are_a_failure(site: Site) -> None:
