@@ -130,6 +130,34 @@ def test_a_requeued_job_is_next_in_line(run: Run) -> None:
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("retry", Outcome(Fate.RETRY, NOW)),
+        ("schedule", Outcome(Fate.SNOOZE, NOW)),
+        ("dead", Outcome(Fate.DEAD)),
+        ("queue", REQUEUE),
+    ],
+)
+def test_an_outcome_that_has_nowhere_to_go_leaves_the_job_where_it_is(
+    run: Run, name: str, outcome: Outcome
+) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await bench.push("q", b"1", b"2")
+        await store.exchange("q", [], 2, NOW)
+        key = bench.keys.queue("q") if name == "queue" else getattr(bench.keys, name)
+        await bench.redis.set(key, "neither list nor set")
+        with pytest.raises(StoreError, match=f"{key} is no"):
+            await store.exchange("q", [(b"1", DONE), (b"2", outcome)], 1, NOW)
+        assert await store.inprogress("q") == [b"2", b"1"]
+        await bench.redis.delete(key)
+        assert (await store.exchange("q", [(b"1", DONE), (b"2", outcome)], 0, NOW)).stale == []
+        assert await store.inprogress("q") == []
+
+    run(body)
+
+
 def test_a_batch_that_is_sent_twice_is_applied_once(run: Run) -> None:
     async def body(bench: Bench) -> None:
         store = bench.store()
