@@ -207,14 +207,15 @@ class Fetcher:
         """Run the jobs that Redis counts as ours and that never reached us: their reply was lost.
 
         Two sightings are needed, because a reply may be on its way: that of the blocking move which was under
-        way at the first one must have come before the second. Raises PyworkersError.
+        way at the first one must have come before the second. Nothing is adopted while nothing is fetched: a
+        stop gives them back. Raises PyworkersError.
         """
         # Their number first: it costs nothing, while jobs may be large.
         if await self._store.held(self._queue) <= self.pool.busy + len(self._reports):
             self._strangers.clear()
             return
         listed = Counter(await self._store.inprogress(self._queue))
-        if self._suspect is not None and self._suspect is self._waiting:
+        if not self.fetching or (self._suspect is not None and self._suspect is self._waiting):
             return
         known = self.pool.known() + Counter(raw for raw, _ in self._reports)
         strangers = listed - known

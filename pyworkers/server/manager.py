@@ -6,12 +6,14 @@ Runs in the master's event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import Enum
 
 from pyworkers import logs
 from pyworkers.config import Config
 from pyworkers.control import AboutWorker
+from pyworkers.errors import RedisUnavailableError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Report
 from pyworkers.server.fetcher import Fetcher
@@ -26,6 +28,8 @@ from pyworkers.store.waiter import Waiter
 
 # What on_shutdown hooks may take, and how long a killed process takes to be reaped.
 _GOODBYE_S, _KILLED_S = 5.0, 2.0
+# What Redis may take to answer when a stop has no other reason to wait.
+_ANSWER_S = 3.0
 
 log = logs.get_logger()
 
@@ -132,7 +136,8 @@ class Manager:
 
         Raises PyworkersError when Redis could not be told: the lease runs out, and a peer takes over.
         """
-        await self.quiet()
+        with suppress(RedisUnavailableError):
+            await _in_time(self.quiet())
         await until(lambda: self.idle, deadline)
         await self._cancel_fetcher()
         try:
@@ -150,10 +155,13 @@ class Manager:
         """Nothing stays in the in-progress list. A killed job is given back only once its process is gone."""
         self.pool.abandon()
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
-        await self._fetcher.flush()
-        self.given_back = await self._store.give_back(self.queue)
+        await _in_time(self._tell())
         if self.given_back:
             log.warning("jobs.given_back", queue=self.queue, jobs=self.given_back)
+
+    async def _tell(self) -> None:
+        await self._fetcher.flush()
+        self.given_back = await self._store.give_back(self.queue)
 
     async def _dismiss_workers(self) -> None:
         self.pool.close()
@@ -177,3 +185,12 @@ class Manager:
     def _enter(self, state: State, **about: object) -> None:
         self.state = state
         log.info("manager.state", queue=self.queue, state=state.value, **about)
+
+
+async def _in_time(work: Awaitable[None]) -> None:
+    """Do this part of a stop soon, or raise RedisUnavailableError: a supervisor kills what waits for long."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            await work
+    except TimeoutError as error:
+        raise RedisUnavailableError("Redis did not answer in the time that a stop has") from error

@@ -49,7 +49,7 @@ from pyworkers.store.store import Store
 # How often in-progress lists are compared with what the workers have: cheap, and a stray waits for two looks.
 _ADOPT_S, _ADOPTIONS_PER_LEASE = 5.0, 6
 _PARTING_S = 0.1
-_GOODBYE_S = 2.0
+_GOODBYE_S = 3.0
 _STACKS_APART_S = 0.02
 
 log = logs.get_logger()
@@ -436,16 +436,17 @@ class Master:
     async def _take_leave(self) -> None:
         """What Redis is told last; without it, all of this runs out by itself."""
         self._presence.end()
-        await asyncio.wait([self._presence_task], timeout=_GOODBYE_S)
         interrupted = sum(manager.given_back for manager in self._managers.values())
         self._heartbeat.counters.interrupted(interrupted)
-        with suppress(PyworkersError):
-            await self._heartbeat.flush()
-            await self._heartbeat.flush_executions()
-            if not await self._store.leave(self._served):
-                log.error("jobs.left", hint="a peer takes over at once")
-            await self._presence.leave()
-            await self._orders.forget()
+        with suppress(PyworkersError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await asyncio.wait([self._presence_task])
+                await self._heartbeat.flush()
+                await self._heartbeat.flush_executions()
+                if not await self._store.leave(self._served):
+                    log.error("jobs.left", hint="a peer takes over at once")
+                await self._presence.leave()
+                await self._orders.forget()
 
     async def _run_drain_hooks(self, deadline: float) -> None:
         if self._manifest["hooks"]["during_drain"]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from pyworkers.acl import Role
-from pyworkers.embedded import spawn_bound
 from tests.acl import url_of
+from tests.faults.redises import OwnRedis
 from tests.server_process import ServerProcess, serving
 from tests.support import free_port, wait_for
 
@@ -28,36 +28,13 @@ def handle(message):
 """
 
 
-class OwnRedis:
-    """A server that one test may stop and start, with an append-only file."""
-
-    def __init__(self, binary: str, folder: Path) -> None:
-        self.folder = folder
-        self.folder.mkdir()
-        self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)]
-        self._command += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self.folder / "log").open("ab") as log:
-            self._process = spawn_bound(self._command, output=log)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
 @pytest.fixture
 def own(tmp_path: Path, valkey_binary: str) -> Iterator[OwnRedis]:
     server = OwnRedis(valkey_binary, tmp_path / "redis")
     try:
         yield server
     finally:
-        server.stop()
+        server.kill()
 
 
 def job(*args: object) -> dict[str, object]:
@@ -70,7 +47,7 @@ def test_a_restart_of_redis_loses_nothing_and_repeats_nothing(tmp_path: Path, ow
     with serving(tmp_path, own.url, "", CODE) as server:
         server.push("q", job("wait", 1), job("wait", 2))
         server.wait_for_notes(2, "start")
-        own.stop()
+        own.kill()
         (tmp_path / "finish").touch()
         server.wait_for_notes(2, "end")
         server.wait_for_event("redis.down")
@@ -283,3 +260,20 @@ def parts_down(server: ServerProcess, since: float, seconds: float) -> set[str]:
     """The parts that have named the trouble, once so much time has passed."""
     enough = time.monotonic() - since > seconds
     return {event["part"] for event in server.events("redis.down", code="WRONGPASS")} if enough else set()
+
+
+def test_a_stop_does_not_wait_for_a_redis_that_hangs(tmp_path: Path, own: OwnRedis) -> None:
+    own.start()
+    environment = {"PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "1"}
+    with serving(tmp_path, own.url, "", CODE, **environment) as server:
+        server.push("q", job("wait", 1))
+        server.wait_for_notes(1, "start")
+        with own.stopped():
+            server.signal(signal.SIGTERM)
+            # 1 s for the job, then twice 3 s for Redis; one of its time-outs alone is 10 s.
+            assert server.wait(timeout=15) == 0
+            assert server.tree() == set()
+            assert server.events("stop.failed", level="error")
+        server.redis.ping()
+        # A peer finds the job by the lease that has run out.
+        assert [json.loads(raw)["jid"] for raw in server.inprogress("q")] == ["wait-1"]
