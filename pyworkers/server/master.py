@@ -91,7 +91,9 @@ class Master:
 
     async def run(self) -> None:
         """Work until stopped. Raises PyworkersError for what ends the server with an exit code of its own."""
+        on_callback_failure(asyncio.get_running_loop(), self._fail)
         self._set_up()
+        self._listen_to_signals()
         try:
             self._open_endpoint()
             loaded = await self._generations.first_load(self._stop)
@@ -117,7 +119,6 @@ class Master:
     # Start
 
     def _set_up(self) -> None:
-        loop = asyncio.get_running_loop()
         redis = self._config.redis
         self._store = Store(connect_async(redis), Keys(redis.namespace), self._identity)
         scheduler, retry = self._config.scheduler, self._config.retry
@@ -158,7 +159,9 @@ class Master:
             self._set_paused,
             self._cancel_noted,
         )
-        on_callback_failure(loop, self._fail)
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
         for number, react in (
             (signal.SIGTERM, self.stop),
             (signal.SIGINT, self.stop),
