@@ -20,15 +20,13 @@ from pyworkers.retry import Failure
 from pyworkers.server import losses, oom
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.losses import Losses
+from pyworkers.server.respawn import Respawn
 from pyworkers.server.running import Running
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.worker import Delivery, State, Worker
 
 # Between the JobTimeout that the job sees and the kill: time to clean up.
 KILL_GRACE_S = 2.0
-# A worker that dies before its first job is replaced after 0.1 s, 0.2 s, … 30 s: a broken start-up hook
-# must not make the machine busy with forking.
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
 # What hooks at the start and at the end of a worker may take before somebody should look.
 _PATIENCE_S = 30.0
 # From the end of a worker's pipe until it is known how it ended: a fork server says it within milliseconds,
@@ -67,8 +65,7 @@ class Pool:
         self._spawner: Spawner | None = None
         self._losses: Losses | None = None
         self._abandoned: set[int] = set()
-        self._failed_starts = 0
-        self._respawn: asyncio.TimerHandle | None = None
+        self._respawn = Respawn(self._reconcile, callbacks.failing)
         self.cancellations = Cancellations()
 
     # What the fetcher asks
@@ -118,7 +115,7 @@ class Pool:
     def use(self, spawner: Spawner, decider: Losses, concurrency: int) -> None:
         """Replace all workers by so many of this generation, one by one, each when its successor is ready."""
         self._spawner, self._losses, self._concurrency = spawner, decider, concurrency
-        self._cancel_respawn()
+        self._respawn.cancel()
         for worker in self._workers.values():
             if worker.state is State.BOOTING and worker.spawner is not spawner:
                 self._dismiss(worker)
@@ -179,7 +176,7 @@ class Pool:
     def close(self) -> None:
         """Let every worker go after the job that it runs."""
         self._concurrency = 0
-        self._cancel_respawn()
+        self._respawn.cancel()
         for worker in self._workers.values():
             self._dismiss(worker)
 
@@ -239,7 +236,7 @@ class Pool:
             self._finish(worker, worker.delivery, Report.unpack(payload, worker.spawner.handlers))
 
     def _ready(self, worker: Worker) -> None:
-        self._reset_backoff()
+        self._respawn.succeeded()
         if worker.state is State.BOOTING:
             self._be_patient(worker, None, 0)
             self._release(worker)
@@ -333,7 +330,7 @@ class Pool:
             reason = losses.describe(status, worker.fault, oom.may_have_killed)
             log.warning("worker.lost", queue=self._queue, pid=worker.pid, reason=reason, rss_kb=rss_kb)
             if delivery is None and worker.jobs_done == 0:
-                self._back_off()
+                self._respawn.failed()
         if delivery is not None:
             untouched = worker.untouched and not delivery.timed_out_s and not delivery.cancelled
             if untouched and delivery.tries < _MAX_TRIES:
@@ -372,7 +369,7 @@ class Pool:
 
     def _reconcile(self) -> None:
         """Start what is missing, and let go what is too much: first what runs old code."""
-        if self._spawner is None or self._respawn is not None:
+        if self._spawner is None or self._respawn.pending:
             return
         staying = [w for w in self._workers.values() if w.state is not State.LEAVING]
         current = [w for w in staying if w.spawner is self._spawner]
@@ -392,7 +389,7 @@ class Pool:
             worker = Worker(number, self._queue, self._spawner, self._loop, self._hear_frame, self._ended)
         except OSError as error:
             log.error("worker.lost", queue=self._queue, reason=f"no pipe for it: {error}")
-            self._back_off()
+            self._respawn.failed()
             return
         self._workers[number] = worker
         self._be_patient(worker, self._overdue, _PATIENCE_S)
@@ -431,27 +428,3 @@ class Pool:
             if worker.delivery is not None and worker.deaf_for_s() > _DEAF_S:
                 worker.fault = "did not take its job"
                 worker.kill()
-
-    def _back_off(self) -> None:
-        if self._respawn is not None:
-            return
-        self._failed_starts += 1
-        delay = min(_FIRST_DELAY_S * 2 ** (self._failed_starts - 1), _LONGEST_DELAY_S)
-        self._respawn = self._loop.call_later(delay, self._try_again)
-        if self._failed_starts == 2:
-            self._tell.failing(True)
-
-    def _try_again(self) -> None:
-        self._respawn = None
-        self._reconcile()
-
-    def _reset_backoff(self) -> None:
-        if self._failed_starts >= 2:
-            self._tell.failing(False)
-        self._failed_starts = 0
-        self._cancel_respawn()
-
-    def _cancel_respawn(self) -> None:
-        if self._respawn is not None:
-            self._respawn.cancel()
-            self._respawn = None
