@@ -49,11 +49,11 @@ class Python:
 
     def install(self) -> None:
         stamp = self.folder / ".installed"
-        wanted = "\n".join(self.requirements)
+        requirements = [name.replace("THIS", str(ROOT)) for name in self.requirements]
+        wanted = "\n".join(requirements)
         if stamp.exists() and stamp.read_text() == wanted:
             return
         _run([sys.executable, "-m", "venv", "--clear", str(self.folder)])
-        requirements = [name.replace("THIS", str(ROOT)) for name in self.requirements]
         _run([self.command("python"), "-m", "pip", "install", "--quiet", *requirements])
         stamp.write_text(wanted)
 
