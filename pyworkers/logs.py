@@ -1,8 +1,8 @@
 """Logging: the only place where structlog is configured, and the bridge from the standard library to it.
 
-Every process calls ``configure`` once it knows how to log, a forked one again. A line goes out in one write,
-for many processes share one stderr; a destination that is closed, full or stuck costs lines, never an
-exception and never more than a moment. Nothing here chooses what is logged or hides a field.
+A process calls ``configure`` once it knows how to log; its forks log like it, each with its own pid. A line
+goes out in one write, for many processes share one stderr; a destination that is closed, full or stuck costs
+lines, never an exception and never more than a moment. Nothing here chooses what is logged or hides a field.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def configure(level: str, format: str = "auto", stream: TextIO | None = None, **
     """Send events of ``level`` and above, structlog's and the standard library's, to ``stream`` (stderr).
 
     ``format`` is one of ``FORMATS``; ``auto`` is ``console`` on a terminal and ``json`` elsewhere. The
-    ``constant`` fields, e.g. ``identity`` and ``pid``, go into every JSON line. May be called again.
+    ``constant`` fields, e.g. ``identity``, go into every JSON line, beside the pid. May be called again.
     """
     if format not in FORMATS:
         raise ValueError(f"format {format!r} is none of {', '.join(FORMATS)}")
@@ -158,7 +158,8 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         first = {"timestamp": now, "level": method, "event": fields.get("event")}
         # On a console one server talks to one person, who knows which it is.
-        return {**first, **({} if console else constant), **_job.get(), **fields, **first}
+        whence = {} if console else {**constant, "pid": os.getpid()}
+        return {**first, **whence, **_job.get(), **fields, **first}
 
     if not console:
         return [structlog.contextvars.merge_contextvars, head, structlog.processors.format_exc_info, _json]

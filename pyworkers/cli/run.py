@@ -1,6 +1,6 @@
 """``pyworkers run``: the server.
 
-Starts the fork server first, so that the application is imported while the master imports Redis, and then
+Starts the fork server first, so that the application is imported while the master imports its parts, and then
 becomes the master.
 """
 
@@ -23,6 +23,7 @@ from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.keys import check_queue_name
 from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
+from pyworkers.server.launch import Launch, execute, fork
 from pyworkers.server.load import load_word
 from pyworkers.server.spawner import Spawner
 
@@ -100,10 +101,10 @@ def serve(config: Config, queues: Mapping[str, int | None], fail_fast: bool) -> 
     with ExitStack() as stack:
         config = _with_embedded(config, stack)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        spawner = make_spawner(config, identity)
+        spawner = make_spawner(config, identity, launch=fork)
         spawner.start()
         stack.callback(spawner.kill)
-        # Imports redis-py, while the fork server imports the application.
+        # The parts of the master, while the fork server imports the application.
         from pyworkers.server.master import Master
 
         master = Master(config, identity, spawner, lambda: make_spawner(config, identity), queues, fail_fast)
@@ -119,10 +120,12 @@ def _with_embedded(config: Config, stack: ExitStack) -> Config:
     return replace(config, redis=replace(config.redis, url=socket_url(config.redis.url)))
 
 
-def make_spawner(config: Config, identity: str, *, rehearse: bool = False) -> Spawner:
+def make_spawner(
+    config: Config, identity: str, *, rehearse: bool = False, launch: Launch = execute
+) -> Spawner:
     """A fork server for the application; ``rehearse``: only to see whether it can be imported."""
     load = replace(load_word(config, _import_path(config), identity), rehearse=rehearse)
-    return Spawner(load, os.environ | _redis_environment(config.redis))
+    return Spawner(load, os.environ | _redis_environment(config.redis), launch)
 
 
 def _import_path(config: Config) -> list[str]:

@@ -20,5 +20,5 @@ def make_identity() -> str:
 
 
 def set_up_logs(config: LogConfig, identity: str) -> None:
-    """Log as configured, with identity and pid in every line."""
-    logs.configure(config.level, config.format, identity=identity, pid=os.getpid())
+    """Log as configured, with the identity in every line."""
+    logs.configure(config.level, config.format, identity=identity)

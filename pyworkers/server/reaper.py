@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 from collections.abc import Callable
+
+from pyworkers.server.launch import Process
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -20,15 +21,15 @@ class Reaper:
 
     def __init__(self, on_orphan: Callable[[int, int], None]) -> None:
         self._on_orphan = on_orphan
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, Process] = {}
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def adopt(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for a process on behalf of its Popen object."""
+    def adopt(self, process: Process) -> None:
+        """Wait for a process on behalf of its object."""
         self._processes[process.pid] = process
 
-    def reaped(self, process: subprocess.Popen[bytes]) -> bool:
+    def reaped(self, process: Process) -> bool:
         """Collect all that have ended; whether this process is among those."""
         self.reap()
         return process.returncode is not None

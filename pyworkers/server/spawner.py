@@ -11,14 +11,13 @@ import errno
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pyworkers import control
 from pyworkers.control import AboutWorker, HooksRan, Load, Loaded, LoadFailed, RunHooks, Spawn, Word
+from pyworkers.server.launch import Launch, execute
 
 Fds = tuple[int, int, int]
 # Until the fork server has taken some of the descriptors that are under way.
@@ -28,9 +27,10 @@ _CROWDED_S = 0.05
 class Spawner:
     """Starts one fork server. ``start`` needs no event loop, so that it can import while the master does."""
 
-    def __init__(self, load: Load, env: Mapping[str, str]) -> None:
+    def __init__(self, load: Load, env: Mapping[str, str], launch: Launch = execute) -> None:
         self._load = load
-        self._env = dict(env)
+        self._env = env
+        self._launch = launch
         self._reader = control.LineReader()
         self._outbox: deque[tuple[bytes, Fds | None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -48,7 +48,7 @@ class Spawner:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         lifeline_end, self._lifeline = os.pipe()
         try:
-            self.process = self._execute(theirs.fileno(), lifeline_end)
+            self.process = self._launch(theirs.fileno(), lifeline_end, self._env)
         except OSError:
             ours.close()
             self._close_lifeline()
@@ -60,15 +60,6 @@ class Spawner:
         self.alive = True
         ours.sendall(control.dump(self._load))
         ours.setblocking(False)
-
-    def _execute(self, *descriptors: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "pyworkers.worker.forkserver", *map(str, descriptors)],
-            pass_fds=descriptors,
-            env=self._env,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """From now on listen in this loop."""

@@ -1,7 +1,7 @@
 """The fork server: imports the application once and forks workers when the master asks.
 
-A process of its own, started by the master with ``python -m``. One thread; it opens no Redis connection and
-runs no job. It reaps its workers, and ends with the master.
+A process of its own, started by the master (launch.py). One thread; it opens no Redis connection and runs no
+job. It reaps its workers, and ends with the master.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ class ForkServer:
         self._channel.sendall(control.dump(word))
 
     def _load(self, load: Load) -> None:
-        self._log = load
         set_up_logs(load)
         sys.path[:0] = [entry for entry in load.path if entry not in sys.path]
         self._settings = Settings(**load.settings)
@@ -118,8 +117,9 @@ class ForkServer:
             text = f"{type(error).__name__}: {error}{searched(error, load)}"
             self._say(LoadFailed(kind, text, users_traceback(error)))
             return
-        # The application may have taken the signal for itself.
+        # The application may have taken the signal for itself, and set up logs of its own.
         self._watch_children()
+        set_up_logs(load)
         # What it printed would be printed by every worker again.
         flush_output()
         threads = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
@@ -181,7 +181,6 @@ class ForkServer:
         self._channel.close()
         for fd in (self._wakeup, self._waker, *self._descriptors):
             os.close(fd)
-        set_up_logs(self._log)
 
     def _reap(self) -> None:
         while True:
@@ -199,8 +198,8 @@ class ForkServer:
 
 
 def set_up_logs(load: Load) -> None:
-    """Log as the master does, with the pid of this process in every line."""
-    logs.configure(load.log_level, load.log_format, identity=load.identity, pid=os.getpid())
+    """Log as the master does."""
+    logs.configure(load.log_level, load.log_format, identity=load.identity)
 
 
 def import_app(spec: str) -> Worker:
@@ -224,9 +223,8 @@ def _peak_kb(usage: resource.struct_rusage) -> int:
     return usage.ru_maxrss // 1024 if sys.platform == "darwin" else usage.ru_maxrss
 
 
-def main() -> None:
-    """``python -m pyworkers.worker.forkserver CHANNEL LIFELINE``: two inherited descriptors."""
-    channel, lifeline = int(sys.argv[1]), int(sys.argv[2])
+def main(channel: int, lifeline: int) -> None:
+    """Be a fork server, in a session of its own, with two inherited descriptors."""
     for fd in (channel, lifeline):
         os.set_inheritable(fd, False)
     die_with(lifeline)
@@ -239,4 +237,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -285,6 +285,44 @@ def test_threads_that_the_application_starts_are_named(
         assert server.stop() == 0
 
 
+def test_workers_log_as_the_server_does_whatever_the_application_configures(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    import logging.config, structlog
+    structlog.configure(processors=[lambda *_: "not ours"])
+    logging.config.dictConfig({"version": 1, "root": {"handlers": [], "level": "ERROR"}})
+
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        logging.getLogger("app").warning("by the library")
+        note("ran")
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        server.push("q", job("a"))
+        [[pid, _]] = server.wait_for_notes(1, "ran")
+        assert server.wait_for_event("by the library", jid="a")["pid"] == pid
+        assert server.wait_for_event("job.done", jid="a")["pid"] == pid
+
+
+def test_the_first_fork_server_has_nothing_of_the_master_but_its_memory(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        pass
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        pid = fork_server(server)
+        assert os.getsid(pid) == pid
+        status = Path(f"/proc/{pid}/status").read_text()
+        assert int(status.partition("SigBlk:")[2].split()[0], 16) == 0
+        # A file for stdout and stderr; the channel; the lifeline, and a pipe to wake itself.
+        kinds = Counter(str(p.readlink()).partition(":")[0] for p in Path(f"/proc/{pid}/fd").iterdir())
+        assert kinds == {"/dev/null": 1, str(tmp_path / "log"): 2, "socket": 1, "pipe": 3}
+
+
 @pytest.mark.fault("W9")
 def test_workers_outlive_their_fork_server(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     code = """

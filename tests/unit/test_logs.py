@@ -75,6 +75,7 @@ def test_a_json_line_holds_event_level_utc_timestamp_and_fields(stream: io.Strin
         "level": "info",
         "logger": "fetcher",
         "identity": "host:1:abc",
+        "pid": os.getpid(),
         "jid": "j1",
         "duration_ms": 1.5,
     }
@@ -292,14 +293,13 @@ def test_every_line_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_processes_that_share_a_file_never_mix_their_lines(tmp_path: Path) -> None:
     with (tmp_path / "log").open("a") as stream:
         logs.configure("info", "json", stream)
-        children = [fork(lambda: log_many(stream)) for _ in range(4)]
+        children = [fork(log_many) for _ in range(4)]
         assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
     pids = [json.loads(line)["pid"] for line in (tmp_path / "log").read_text().splitlines()]
     assert sorted(pids) == sorted(children * 200)
 
 
-def log_many(stream: TextIO) -> None:
-    logs.configure("info", "json", stream, pid=os.getpid())
+def log_many() -> None:
     for _ in range(200):
         logs.get_logger().info("job.done", text="x" * 300)
 
