@@ -14,9 +14,12 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from importlib import import_module
 from typing import NoReturn, Protocol
 
-from pyworkers.worker.hygiene import flush_output
+# By its name, because nothing of a worker's side is imported on the master's.
+_FORK_SERVER = "pyworkers.worker.forkserver"
 
 
 class Process(Protocol):
@@ -49,10 +52,9 @@ class Forked:
 
 def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
     """A fork server in a new interpreter."""
-    descriptors = channel, lifeline
     return subprocess.Popen(
-        [sys.executable, "-m", "pyworkers.worker.forkserver", *map(str, descriptors)],
-        pass_fds=descriptors,
+        [sys.executable, "-m", _FORK_SERVER, str(channel), str(lifeline)],
+        pass_fds=(channel, lifeline),
         env=env,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
@@ -62,28 +64,31 @@ def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
 def fork(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
     """A fork server that is a copy of this process, which must have one thread and no event loop."""
     # Before the fork: whatever is imported now is shared.
-    from pyworkers.worker import forkserver
-
-    # What was printed so far must not be printed by both.
-    flush_output()
+    main = import_module(_FORK_SERVER).main
+    for stream in (sys.stdout, sys.stderr):
+        # What was printed so far must not be printed by both.
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
     # A collection writes into every object, and so would copy them all: let it pass over what lives for ever.
     gc.collect()
     gc.freeze()
     pid = os.fork()
     if pid == 0:
-        _become(lambda: forkserver.main(channel, lifeline), (channel, lifeline), env)
+        _become(main, channel, lifeline, env)
     return Forked(pid)
 
 
-def _become(main: Callable[[], None], descriptors: Iterable[int], env: Mapping[str, str]) -> NoReturn:
+def _become(
+    main: Callable[[int, int], None], channel: int, lifeline: int, env: Mapping[str, str]
+) -> NoReturn:
     """Be what ``execute`` starts. Nothing may return from here: there would be two servers."""
     status = 1
     try:
         os.setsid()
         os.environ.update(env)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        _close_others({0, 1, 2, *descriptors})
-        main()
+        _close_others({0, 1, 2, channel, lifeline})
+        main(channel, lifeline)
         status = 0
     except BaseException:
         traceback.print_exc()
