@@ -80,7 +80,7 @@ class Failpoints:
         if self._is_due(place):
             self._points[place].act()
 
-    def hit_amid(self, place: Place, fd: int, data: memoryview) -> memoryview:
+    def hit_amid(self, place: Place, fd: int, data: bytes) -> bytes:
         """Fire with half of the data written to ``fd``; returns what is left to write."""
         if not self._is_due(place):
             return data
@@ -128,12 +128,12 @@ def _never(place: Place) -> None:
     pass
 
 
-def _never_amid(place: Place, fd: int, data: memoryview) -> memoryview:
+def _never_amid(place: Place, fd: int, data: bytes) -> bytes:
     return data
 
 
 hit: Callable[[Place], None] = _never
-hit_amid: Callable[[Place, int, memoryview], memoryview] = _never_amid
+hit_amid: Callable[[Place, int, bytes], bytes] = _never_amid
 if text := os.environ.get(VARIABLE):
     _armed = Failpoints(parse(text), os.environ.get(LOG_VARIABLE))
     hit, hit_amid = _armed.hit, _armed.hit_amid

@@ -14,12 +14,13 @@ import select
 import stat
 import sys
 from collections.abc import Mapping, MutableMapping
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor
+
+from pyworkers.message import job_fields
 
 FORMATS = ("auto", "console", "json")
 
@@ -54,9 +55,6 @@ class Logger:
             bound = self.bind()
             vars(self).update({method: getattr(bound, method) for method in _METHODS})
 
-
-# One variable for all fields, for they are set for every job; structlog's own are one variable each.
-_job: ContextVar[Mapping[str, object]] = ContextVar("pyworkers_job", default={})  # noqa: B039 - never changed
 
 # Global, as structlog's configuration and the root logger are.
 _loggers: dict[str | None, Logger] = {}
@@ -94,17 +92,6 @@ def reset() -> None:
     """Undo ``configure``, so that the next test begins as if there had been none."""
     structlog.reset_defaults()
     _bridge("WARNING")
-
-
-def bind_job(**fields: object) -> None:
-    """Put ``fields`` (jid, job_class, queue, attempt) into every line until ``unbind_job``."""
-    _job.set(fields)
-
-
-def unbind_job() -> None:
-    """Forget what ``bind_job``, or the job itself, has bound."""
-    _job.set({})
-    structlog.contextvars.clear_contextvars()
 
 
 class _Bridge(logging.Handler):
@@ -159,7 +146,7 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
         first = {"timestamp": now, "level": method, "event": fields.get("event")}
         # On a console one server talks to one person, who knows which it is.
         whence = {} if console else {**constant, "pid": os.getpid()}
-        return {**first, **whence, **_job.get(), **fields, **first}
+        return {**first, **whence, **job_fields(), **fields, **first}
 
     if not console:
         return [structlog.contextvars.merge_contextvars, head, structlog.processors.format_exc_info, _json]

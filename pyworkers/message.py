@@ -85,8 +85,21 @@ def current_message() -> Message:
 
 
 def set_current(message: Message) -> None:
-    """Make ``message`` what ``current_message`` returns in this context."""
+    """Make ``message`` what ``current_message`` returns in this context, and log lines name."""
     _current.set(message)
+
+
+def job_fields() -> dict[str, object]:
+    """By what a log line names the job that is running here; nothing outside a job."""
+    message = _current.get(None)
+    if message is None:
+        return {}
+    return {
+        "jid": message.jid,
+        "job_class": message.job_class,
+        "queue": message.queue,
+        "attempt": message.attempt,
+    }
 
 
 def as_count(value: object) -> int | None:

@@ -73,6 +73,8 @@ class Report(NamedTuple):
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""
         outcome = self.outcome
+        if outcome is DONE and not self.retiring:
+            return _REPORT.pack(Fate.DONE, 0, 0.0, min(self.elapsed_ms, _MAX_ELAPSED_MS), handler)
         flags = outcome.failed * _FAILED | outcome.crashed * _CRASHED | self.retiring * _RETIRING
         elapsed_ms = min(self.elapsed_ms, _MAX_ELAPSED_MS)
         return _REPORT.pack(outcome.fate, flags, outcome.at, elapsed_ms, handler) + outcome.payload

@@ -179,12 +179,15 @@ def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
 
 
 def _chain(worker: Worker, job: EnqueuedJob, raised: list[BaseException]) -> CallNext:
-    def catch(message: Message, call_next: CallNext) -> Outcome:
-        try:
-            return call_next(message)
-        except BaseException as error:
-            raised.append(error)
-            raise
+    def catching(call_next: CallNext) -> CallNext:
+        def catch(message: Message) -> Outcome:
+            try:
+                return call_next(message)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        return catch
 
     try:
         handler = worker.lookup(job.queue, job.job_class)
@@ -192,7 +195,7 @@ def _chain(worker: Worker, job: EnqueuedJob, raised: list[BaseException]) -> Cal
         handler = None
     rng = random.Random(os.urandom(8))
     return chain_for(
-        worker, handler, Stats(), max_retries=MAX_RETRIES, clock=time.time, rng=rng, inner=(catch,)
+        worker, handler, Stats(), max_retries=MAX_RETRIES, clock=time.time, rng=rng, inner=(catching,)
     )
 
 

@@ -1,8 +1,9 @@
 """The middleware chain: how the links around a handler are put together.
 
-Runs in the worker process (and in tests, through pyworkers.testing). A link is a callable
+Runs in the worker process (and in tests, through pyworkers.testing). An application's link is a callable
 ``(message, call_next)``; it may return what ``call_next(message)`` returned, an Outcome of its own, or None,
-which means that it has dealt with the job. One style only: what a link needs, it closes over.
+which means that it has dealt with the job. The built-in ones are bound to what they call, for every job pays
+for each call; they always return an Outcome.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pyworkers.outcome import DONE, Outcome
 
 CallNext = Callable[[Message], Outcome]
 Middleware = Callable[[Message, CallNext], Outcome | None]
+Layer = Callable[[CallNext], CallNext]
+"""Puts a built-in link around what it calls."""
 
 
 def build(links: Sequence[Middleware], handler: Callable[[Message], object]) -> CallNext:
@@ -29,23 +32,18 @@ def build(links: Sequence[Middleware], handler: Callable[[Message], object]) -> 
     return call
 
 
-def describe(links: Sequence[Middleware], handler: str) -> str:
-    """The chain as a line to read: ``logging → retry → stats → handler``."""
-    return " → ".join([*map(link_name, links), handler])
-
-
-def link_name(link: Middleware) -> str:
-    """The name of a link for people: a function's, or the class of a callable object."""
-    return getattr(link, "__qualname__", None) or type(link).__name__
-
-
 def _bind(link: Middleware, call_next: CallNext) -> CallNext:
     def call(message: Message) -> Outcome:
         outcome = link(message, call_next)
         if outcome is None:
             return DONE
         if not isinstance(outcome, Outcome):
-            raise TypeError(f"middleware {link_name(link)} returned {outcome!r}, not an Outcome or None")
+            raise TypeError(f"middleware {_name(link)} returned {outcome!r}, not an Outcome or None")
         return outcome
 
     return call
+
+
+def _name(link: Middleware) -> str:
+    """For people: a function's, or the class of a callable object."""
+    return getattr(link, "__qualname__", None) or type(link).__name__

@@ -15,9 +15,9 @@ from pyworkers.envelope import Rng
 from pyworkers.errors import BadMessageError, UnknownJobError
 from pyworkers.handler import Handler
 from pyworkers.message import Message, set_current
-from pyworkers.middleware import CallNext, Middleware, build
-from pyworkers.middleware.logging import LastError, logging_link
-from pyworkers.middleware.retry import Retrying, exhausted_hooks, retry_link
+from pyworkers.middleware import CallNext, Layer, build
+from pyworkers.middleware.logging import LastError, logged
+from pyworkers.middleware.retry import Retrying, exhausted_hooks, retried
 from pyworkers.middleware.stats import Stats
 from pyworkers.outcome import Outcome
 from pyworkers.retry import Policy
@@ -31,12 +31,12 @@ def chain_for(
     max_retries: int,
     clock: Callable[[], float],
     rng: Rng,
-    inner: Sequence[Middleware] = (),
+    inner: Sequence[Layer] = (),
 ) -> CallNext:
     """A callable that runs one message and returns its outcome; it raises nothing that a job raises.
 
     ``handler`` None is for a class that nobody handles. ``clock`` gives epoch seconds. ``inner`` are the
-    caller's own links between the built-in ones and the application's.
+    caller's own, between the built-in ones and the application's.
     """
     policy = handler.policy if handler else Policy()
     about = Retrying(
@@ -46,10 +46,13 @@ def chain_for(
         handler.retry_in if handler else None,
         exhausted_hooks(worker, handler),
     )
+    call = build(
+        [*worker.links, *(handler.middleware if handler else ())], handler.run if handler else _refuse
+    )
+    for layer in reversed(inner):
+        call = layer(call)
     last_error = LastError()
-    links: list[Middleware] = [logging_link(last_error), retry_link(about, last_error), stats]
-    links += [*inner, *worker.links, *(handler.middleware if handler else ())]
-    call = build(links, handler.run if handler else _refuse)
+    call = logged(retried(stats.around(call), about, last_error), last_error, stats)
 
     def run(message: Message) -> Outcome:
         # What a job puts into context variables must not reach the next job.

@@ -6,14 +6,13 @@ error of a failed job in ``LastError``. Arguments are never logged.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from types import TracebackType
 
 from pyworkers import logs
 from pyworkers.errors import Discard, FateChosen, JobTimeout
 from pyworkers.message import Message
-from pyworkers.middleware import CallNext, Middleware
+from pyworkers.middleware import CallNext
+from pyworkers.middleware.stats import Stats
 from pyworkers.outcome import Fate, Outcome
 from pyworkers.retry import MAX_ERROR_MESSAGE
 
@@ -39,21 +38,20 @@ class LastError:
         return error
 
 
-def logging_link(last_error: LastError, clock: Callable[[], float] = time.perf_counter) -> Middleware:
-    """The link; ``clock`` counts seconds."""
+def logged(call_next: CallNext, last_error: LastError, stats: Stats) -> CallNext:
+    """The link; ``stats`` knows how long the job took."""
 
-    def logging(message: Message, call_next: CallNext) -> Outcome:
-        # The fields end with the job, which runs in a context of its own (builtin.py).
-        logs.bind_job(
-            jid=message.jid, job_class=message.job_class, queue=message.queue, attempt=message.attempt
-        )
+    def logging(message: Message) -> Outcome:
         log.debug("job.start")
-        started = clock()
         outcome = call_next(message)
-        _log(outcome, last_error.take(), round((clock() - started) * 1000, 3))
+        # In whole microseconds; round(…, 3) would take one itself.
+        duration_ms = int(stats.elapsed_s * 1e6) / 1000
+        if outcome.fate is Fate.DONE:
+            log.info("job.done", duration_ms=duration_ms)
+        else:
+            _log(outcome, last_error.take(), duration_ms)
         return outcome
 
-    logging.__qualname__ = "logging"
     return logging
 
 
@@ -67,8 +65,6 @@ def _log(outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:
         log.info("job.snoozed", until=outcome.at, duration_ms=duration_ms)
     elif outcome.fate is Fate.CANCELLED:
         log.info("job.cancelled", duration_ms=duration_ms)
-    elif outcome.fate is Fate.DONE:
-        log.info("job.done", duration_ms=duration_ms)
     else:
         # A link has chosen: the job did not fail, and yet goes elsewhere.
         log.info("job.done", outcome=fate, duration_ms=duration_ms)

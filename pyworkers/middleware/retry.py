@@ -29,7 +29,7 @@ from pyworkers.errors import (
 )
 from pyworkers.handler import Handler, OnExhausted, RetryIn
 from pyworkers.message import Message
-from pyworkers.middleware import CallNext, Middleware
+from pyworkers.middleware import CallNext
 from pyworkers.middleware.logging import LastError
 from pyworkers.outcome import CANCELLED, Fate, Outcome
 from pyworkers.retry import Failure, Policy
@@ -50,10 +50,10 @@ class Retrying:
     on_exhausted: Sequence[OnExhausted] = ()
 
 
-def retry_link(about: Retrying, last_error: LastError) -> Middleware:
+def retried(call_next: CallNext, about: Retrying, last_error: LastError) -> CallNext:
     """The link; it leaves the error of a failed job in ``last_error``."""
 
-    def retry(message: Message, call_next: CallNext) -> Outcome:
+    def retry(message: Message) -> Outcome:
         try:
             outcome = call_next(message)
         except BaseException as error:
@@ -62,11 +62,10 @@ def retry_link(about: Retrying, last_error: LastError) -> Middleware:
             if outcome.final:
                 run_exhausted(about.on_exhausted, message, error)
             return outcome
-        if outcome.final:
+        if outcome.failed and outcome.final:
             run_exhausted(about.on_exhausted, message, None)
         return outcome
 
-    retry.__qualname__ = "retry"
     return retry
 
 

@@ -1,6 +1,6 @@
 """The stats link: how long the job took.
 
-Runs in the worker process, as the innermost built-in link; the worker reads the time after each job and
+Runs in the worker process, as the innermost built-in link; the log line of the job shows it, and the worker
 sends it along with the outcome. It keeps nothing longer, and never talks to Redis.
 """
 
@@ -15,20 +15,27 @@ from pyworkers.outcome import Outcome
 
 
 class Stats:
-    """A link that measures; ``clock`` counts seconds."""
+    """Measures; ``clock`` counts seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._elapsed_ms = 0
+        self.elapsed_s = 0.0
+        """What the last job took."""
 
-    def __call__(self, message: Message, call_next: CallNext) -> Outcome:
-        started = self._clock()
-        try:
-            return call_next(message)
-        finally:
-            self._elapsed_ms = round((self._clock() - started) * 1000)
+    def around(self, call_next: CallNext) -> CallNext:
+        """The link."""
+        clock = self._clock
+
+        def stats(message: Message) -> Outcome:
+            started = clock()
+            try:
+                return call_next(message)
+            finally:
+                self.elapsed_s = clock() - started
+
+        return stats
 
     def take(self) -> int:
         """The milliseconds that the last job took; a second call finds none."""
-        elapsed_ms, self._elapsed_ms = self._elapsed_ms, 0
+        elapsed_ms, self.elapsed_s = round(self.elapsed_s * 1000), 0.0
         return elapsed_ms

@@ -17,7 +17,7 @@ from pyworkers.outcome import Outcome
 
 
 class CancelRequests:
-    """A link. The master asks only while its table says that this worker has a job, and that one job."""
+    """The master asks only while its table says that this worker has a job, and that one job."""
 
     def __init__(self) -> None:
         self._armed = False
@@ -28,14 +28,19 @@ class CancelRequests:
         """A job has arrived: what was asked before was meant for an earlier one."""
         self._asked = False
 
-    def __call__(self, message: Message, call_next: CallNext) -> Outcome:
-        self._armed = True
-        try:
-            if self._asked:
-                raise JobCancelled("the job was cancelled before it began")
-            return call_next(message)
-        finally:
-            self._armed = False
+    def around(self, call_next: CallNext) -> CallNext:
+        """The link."""
+
+        def cancel(message: Message) -> Outcome:
+            self._armed = True
+            try:
+                if self._asked:
+                    raise JobCancelled("the job was cancelled before it began")
+                return call_next(message)
+            finally:
+                self._armed = False
+
+        return cancel
 
     def _hear(self, _number: int, _frame: FrameType | None) -> None:
         self._asked = True

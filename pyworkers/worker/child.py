@@ -30,7 +30,7 @@ from pyworkers.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.cancel import CancelRequests
 from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
 from pyworkers.worker.lifeline import die_with
-from pyworkers.worker.limits import time_limit
+from pyworkers.worker.limits import limited
 from pyworkers.worker.recycle import Recycler
 
 BOOT_FAILED = 70
@@ -172,7 +172,10 @@ class WorkerProcess:
             max_retries=self._settings.max_retries,
             clock=time.time,
             rng=self._rng,
-            inner=(self._cancel_requests, time_limit(default_s, self._announce_limit)),
+            inner=(
+                self._cancel_requests.around,
+                lambda call: limited(call, default_s, self._announce_limit),
+            ),
         )
 
     def _announce_limit(self, seconds: float) -> None:
@@ -195,9 +198,12 @@ class WorkerProcess:
         return envelope.new_jid(self._rng)
 
     def _write(self, data: bytes) -> None:
-        view = hit_amid("mid_frame", self._pipes.outcomes, memoryview(data))
-        while view:
-            view = view[os.write(self._pipes.outcomes, view) :]
+        data = hit_amid("mid_frame", self._pipes.outcomes, data)
+        sent = os.write(self._pipes.outcomes, data)
+        if sent < len(data):
+            rest = memoryview(data)[sent:]
+            while rest:
+                rest = rest[os.write(self._pipes.outcomes, rest) :]
 
 
 def _set_signals() -> None:

@@ -13,17 +13,17 @@ from types import FrameType
 
 from pyworkers.errors import JobTimeout
 from pyworkers.message import Message
-from pyworkers.middleware import CallNext, Middleware
+from pyworkers.middleware import CallNext
 from pyworkers.outcome import Outcome
 
 
-def time_limit(default_s: float, announce: Callable[[float], None]) -> Middleware:
-    """A link that limits the job to its message's ``timeout``, or else to ``default_s``; 0 is no limit.
+def limited(call_next: CallNext, default_s: float, announce: Callable[[float], None]) -> CallNext:
+    """The link: it limits the job to its message's ``timeout``, or else to ``default_s``; 0 is no limit.
 
     ``announce`` is called with the limit in seconds before the job starts.
     """
 
-    def limit(message: Message, call_next: CallNext) -> Outcome:
+    def limit(message: Message) -> Outcome:
         seconds = _own_limit(message) or default_s
         if not seconds:
             return call_next(message)
@@ -36,8 +36,10 @@ def time_limit(default_s: float, announce: Callable[[float], None]) -> Middlewar
 
 def _own_limit(message: Message) -> float:
     own = message.data.get("timeout")
+    if own is None:
+        return 0.0
     valid = isinstance(own, int | float) and not isinstance(own, bool) and 0 < own < 1e9
-    return float(own) if valid and own is not None else 0.0
+    return float(own) if valid else 0.0
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import socket
 import time
 import timeit
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,6 +20,7 @@ import pytest
 import structlog
 
 from pyworkers import logs
+from pyworkers.message import Message, set_current
 from tests.support import wait_for
 
 
@@ -33,9 +35,9 @@ def stream() -> io.StringIO:
 
 
 @pytest.fixture(autouse=True)
-def no_job_is_bound() -> Iterator[None]:
+def nothing_is_bound() -> Iterator[None]:
     yield
-    logs.unbind_job()
+    structlog.contextvars.clear_contextvars()
 
 
 @pytest.fixture
@@ -130,12 +132,15 @@ def test_fields_named_like_our_own_do_not_replace_them(stream: io.StringIO) -> N
     assert (second["event"], second["level"]) == ("hello", "warning")
 
 
-def test_both_worlds_carry_the_bound_job_until_it_is_unbound(stream: io.StringIO) -> None:
+def test_both_worlds_carry_the_job_in_whose_context_they_are(stream: io.StringIO) -> None:
     logs.configure("info", "json", stream)
-    logs.bind_job(jid="j1", job_class="Add", queue="q", attempt=0)
-    logs.get_logger().info("ours")
-    logging.getLogger("app.mail").info("theirs %d", 7, extra={"user_id": 9})
-    logs.unbind_job()
+
+    def run() -> None:
+        set_current(Message("j1", "q", "Add", [], {}, b""))
+        logs.get_logger().info("ours")
+        logging.getLogger("app.mail").info("theirs %d", 7, extra={"user_id": 9})
+
+    copy_context().run(run)
     logging.getLogger("app.mail").info("after")
     ours, theirs, after = lines(stream)
     job = {"jid": "j1", "job_class": "Add", "queue": "q", "attempt": 0}
