@@ -175,11 +175,15 @@ class Fetcher:
 
     async def _wait(self) -> None:
         identity = self._waiter.identity
-        raw = None
+
+        def taken(raw: bytes) -> None:
+            hit("after_fetch")
+            # What came for an earlier incarnation stays in its list, which is cleared out.
+            if self._waiter.identity == identity:
+                self.pool.deliver(raw)
+
         try:
-            raw = await self._waiter.wait()
-            if raw is not None:
-                hit("after_fetch")
+            await self._waiter.wait(taken)
             self._wait_failed = False
             self._weather.up()
         except PyworkersError as error:
@@ -188,9 +192,6 @@ class Fetcher:
         finally:
             self._waiting = None
             self._wake.set()
-        # What came for an earlier incarnation stays in its list, which is cleared out.
-        if raw is not None and self._waiter.identity == identity:
-            self.pool.deliver(raw)
 
     def _waited(self, task: asyncio.Task[None]) -> None:
         """What the wait could not deal with ends ``run``, and with it the server, not this queue alone."""

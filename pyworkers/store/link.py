@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -33,9 +34,10 @@ class Link:
         self._wire: _Wire | None = None
         self._connecting: asyncio.Future[None] | None = None
 
-    async def execute_command(self, *command: Any) -> Any:
+    async def execute_command(self, *command: Any, heard: Callable[[Any], None] | None = None) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
+        ``heard`` is called with it as soon as it has come; whoever waits for it goes on a little later.
         After anything but an error reply the connection is closed, for what was under way on it is unknown;
         and after one that tells of the wrong server, so that the next command looks for the address again.
         """
@@ -43,7 +45,7 @@ class Link:
         if wire is None or wire.closed:
             wire = await self._open()
         try:
-            return await wire.send(command, self._timeout_s)
+            return await wire.send(command, self._timeout_s, heard)
         except ResponseError as error:
             if replies.rule(code_of(error)).action is Action.RECONNECT:
                 wire.close(ConnectionError("the wrong server"))
@@ -101,17 +103,19 @@ class _Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
         self._parser = hiredis.Reader(replyError=BaseParser.parse_error)
-        self._replies: deque[asyncio.Future[Any]] = deque()
+        self._replies: deque[tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = deque()
         self.client_id: int | None = None
         self.closed = False
 
-    async def send(self, command: tuple[Any, ...], timeout_s: float) -> Any:
+    async def send(
+        self, command: tuple[Any, ...], timeout_s: float, heard: Callable[[Any], None] | None = None
+    ) -> Any:
         if self.closed:
             raise ConnectionError("the server closed the connection")
         reply: asyncio.Future[Any] = self._loop.create_future()
         packed = hiredis.pack_command(command)
-        self._replies.append(reply)
-        timer = self._loop.call_later(timeout_s, self.close, TimeoutError("no reply"))
+        self._replies.append((reply, heard))
+        timer = self._loop.call_later(timeout_s, self._overdue)
         try:
             self._transport.write(packed)
             return await reply
@@ -132,10 +136,17 @@ class _Wire(asyncio.Protocol):
     def _answer(self, answer: Any) -> None:
         if not self._replies:
             self.close(ConnectionError("the server answers what was not asked"))
-        elif isinstance(answer, Exception):
-            self._replies.popleft().set_exception(answer)
+            return
+        reply, heard = self._replies.popleft()
+        if isinstance(answer, Exception):
+            reply.set_exception(answer)
         else:
-            self._replies.popleft().set_result(answer)
+            reply.set_result(answer)
+            if heard is not None:
+                heard(answer)
+
+    def _overdue(self) -> None:
+        self.close(TimeoutError("no reply"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(ConnectionError(str(exc or "the server closed the connection")))
@@ -145,6 +156,6 @@ class _Wire(asyncio.Protocol):
         self.closed = True
         self._transport.abort()
         while self._replies:
-            reply = self._replies.popleft()
+            reply, _ = self._replies.popleft()
             if not reply.done():
                 reply.set_exception(error)

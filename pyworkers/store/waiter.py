@@ -7,6 +7,7 @@ Nothing is ever sent twice: a repeated BRPOPLPUSH after a lost reply would take 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from pyworkers.config import RedisConfig
@@ -40,25 +41,28 @@ class Waiter:
         self._longest_s = CONNECT_TIMEOUT_S + self._block_s + 2 * PATIENCE_S
         self.blocked = False
 
-    async def wait(self) -> bytes | None:
-        """The next job, or None after a few seconds or ``unblock``.
+    async def wait(self, taken: Callable[[bytes], None]) -> None:
+        """Return when ``taken`` was called with the next job; without one after a few seconds or ``unblock``.
 
         A move that neither returns nor fails in its time is ended, and its connection replaced: a
         link closes when what waits for a reply is cancelled.
         """
         with errors_translated():
             async with asyncio.timeout(self._longest_s):
-                return await self._move()
+                await self._move(taken)
 
-    async def _move(self) -> bytes | None:
+    async def _move(self, taken: Callable[[bytes], None]) -> None:
+        def heard(raw: bytes | None) -> None:
+            if raw is not None:
+                taken(raw)
+
         source = self._keys.queue(self._queue)
         target = self._keys.inprogress(self._queue, self.identity)
         self.blocked = True
         try:
-            raw: bytes | None = await self._link.execute_command("BRPOPLPUSH", source, target, self._block_s)
+            await self._link.execute_command("BRPOPLPUSH", source, target, self._block_s, heard=heard)
         finally:
             self.blocked = False
-        return raw
 
     async def unblock(self, control: Commands) -> None:
         """Make a running ``wait`` return at once, through another connection."""

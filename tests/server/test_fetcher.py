@@ -89,7 +89,7 @@ def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection_repla
         await async_wait_for(lambda: bench.waiter.blocked)
         await bench.redis.lpush(bench.keys.queue("q"), b"job")
         await async_wait_for(lambda: bench.pool.jobs == [b"job"])
-        assert bench.weathers.troubles == {}
+        await async_wait_for(lambda: bench.weathers.troubles == {})
         task.cancel()
 
     run(body)
@@ -104,7 +104,7 @@ def test_the_limit_of_a_move_leaves_it_time_enough(run: Run) -> None:
 
 def test_what_the_wait_cannot_deal_with_ends_the_fetcher(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(bench: Bench) -> None:
-        async def fail() -> bytes | None:
+        async def fail(_taken: object) -> None:
             raise RuntimeError("nobody has foreseen this")
 
         monkeypatch.setattr(bench.waiter, "wait", fail)

@@ -333,7 +333,7 @@ def test_a_wrong_type_is_a_named_error_and_what_was_settled_stays_settled(run: R
         assert exchange.stale == [1]
         assert await store.inprogress("q") == []
         with pytest.raises(StoreError, match="WRONGTYPE"):
-            await bench.waiter("q").wait()
+            await bench.waiter("q").wait(never)
 
     run(body)
 
@@ -350,12 +350,18 @@ def test_counters_are_sidekiqs(run: Run) -> None:
     run(body)
 
 
+def never(raw: bytes) -> None:
+    pytest.fail(f"{raw!r} was taken")
+
+
 def test_the_waiter_gets_a_job_as_soon_as_it_is_pushed(run: Run) -> None:
     async def body(bench: Bench) -> None:
         waiter = bench.waiter("q")
-        waiting = asyncio.create_task(waiter.wait())
+        taken = list[bytes]()
+        waiting = asyncio.create_task(waiter.wait(taken.append))
         await bench.push("q", b"1")
-        assert await asyncio.wait_for(waiting, 2) == b"1"
+        await asyncio.wait_for(waiting, 2)
+        assert taken == [b"1"]
         assert await bench.store().inprogress("q") == [b"1"]
 
     run(body)
@@ -364,11 +370,11 @@ def test_the_waiter_gets_a_job_as_soon_as_it_is_pushed(run: Run) -> None:
 def test_unblocking_the_waiter_takes_no_job(run: Run) -> None:
     async def body(bench: Bench) -> None:
         waiter = bench.waiter("q")
-        waiting = asyncio.create_task(waiter.wait())
+        waiting = asyncio.create_task(waiter.wait(never))
         while not waiting.done():
             await waiter.unblock(bench.redis)
             await asyncio.sleep(0.01)
-        assert waiting.result() is None
+        await waiting
         await bench.push("q", b"1")
         assert await bench.waiting("q") == [b"1"]
 
@@ -378,14 +384,16 @@ def test_unblocking_the_waiter_takes_no_job(run: Run) -> None:
 def test_a_killed_connection_is_an_outage_and_the_next_wait_works(run: Run) -> None:
     async def body(bench: Bench) -> None:
         waiter = bench.waiter("q")
-        waiting = asyncio.create_task(waiter.wait())
+        waiting = asyncio.create_task(waiter.wait(never))
         while not (waiter.blocked and waiter._link.client_id):
             await asyncio.sleep(0.01)
         await bench.redis.client_kill_filter(_id=str(waiter._link.client_id), skipme=True)
         with pytest.raises(RedisUnavailableError):
             await waiting
         await bench.push("q", b"1")
-        assert await waiter.wait() == b"1"
+        taken = list[bytes]()
+        await waiter.wait(taken.append)
+        assert taken == [b"1"]
 
     run(body)
 
