@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import hiredis
 from redis._parsers import BaseParser
@@ -22,6 +22,14 @@ from pyworkers.config import RedisConfig
 from pyworkers.replies import Action
 from pyworkers.store.connection import SOCKET_TIMEOUT_S, connect_async
 from pyworkers.store.refusals import code_of
+
+
+class _Awaited(NamedTuple):
+    """A command under way. ``due``: until when the reply must have come, in the loop's time."""
+
+    reply: asyncio.Future[Any]
+    heard: Callable[[Any], None] | None
+    due: float
 
 
 class Link:
@@ -45,7 +53,7 @@ class Link:
         if wire is None or wire.closed:
             wire = await self._open()
         try:
-            return await wire.send(command, self._timeout_s, heard)
+            return await wire.send(command, heard)
         except ResponseError as error:
             if replies.rule(code_of(error)).action is Action.RECONNECT:
                 wire.close(ConnectionError("the wrong server"))
@@ -74,10 +82,10 @@ class Link:
             if self._wire is None or self._wire.closed:
                 connection = self._opener.connection_pool.make_connection()
                 await self._connect(connection)
-                wire = _Wire(connection)
+                wire = _Wire(connection, self._timeout_s)
                 # An ACL may forbid it.
                 with suppress(ResponseError):
-                    wire.client_id = await wire.send(("CLIENT", "ID"), self._timeout_s)
+                    wire.client_id = await wire.send(("CLIENT", "ID"))
                 self._wire = wire
             return self._wire
 
@@ -96,34 +104,34 @@ class Link:
 class _Wire(asyncio.Protocol):
     """The socket of one of redis-py's connections, after the login."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, timeout_s: float) -> None:
         # redis-py must not close what it no longer owns; a writer closes its socket when nobody holds it.
         self._writer, connection._reader, connection._writer = connection._writer, None, None
         self._transport = self._writer.transport
         self._transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
         self._parser = hiredis.Reader(replyError=BaseParser.parse_error)
-        self._replies: deque[tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = deque()
+        self._timeout_s = timeout_s
+        self._awaited: deque[_Awaited] = deque()
+        self._watch: asyncio.TimerHandle | None = None
         self.client_id: int | None = None
         self.closed = False
 
-    async def send(
-        self, command: tuple[Any, ...], timeout_s: float, heard: Callable[[Any], None] | None = None
-    ) -> Any:
+    async def send(self, command: tuple[Any, ...], heard: Callable[[Any], None] | None = None) -> Any:
         if self.closed:
             raise ConnectionError("the server closed the connection")
         reply: asyncio.Future[Any] = self._loop.create_future()
         packed = hiredis.pack_command(command)
-        self._replies.append((reply, heard))
-        timer = self._loop.call_later(timeout_s, self._overdue)
+        due = self._loop.time() + self._timeout_s
+        self._awaited.append(_Awaited(reply, heard, due))
+        if self._watch is None:
+            self._watch = self._loop.call_at(due, self._look)
         try:
             self._transport.write(packed)
             return await reply
         except asyncio.CancelledError:
             self.close(ConnectionError("a command was cancelled"))
             raise
-        finally:
-            timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -134,10 +142,10 @@ class _Wire(asyncio.Protocol):
             self.close(ConnectionError(f"the server sent what is no reply: {error}"))
 
     def _answer(self, answer: Any) -> None:
-        if not self._replies:
+        if not self._awaited:
             self.close(ConnectionError("the server answers what was not asked"))
             return
-        reply, heard = self._replies.popleft()
+        reply, heard, _ = self._awaited.popleft()
         if isinstance(answer, Exception):
             reply.set_exception(answer)
         else:
@@ -145,8 +153,15 @@ class _Wire(asyncio.Protocol):
             if heard is not None:
                 heard(answer)
 
-    def _overdue(self) -> None:
-        self.close(TimeoutError("no reply"))
+    def _look(self) -> None:
+        """Close if the oldest command has waited too long: one timer for all, for most are answered soon."""
+        self._watch = None
+        if self._awaited:
+            due = self._awaited[0].due
+            if due <= self._loop.time():
+                self.close(TimeoutError("no reply"))
+            else:
+                self._watch = self._loop.call_at(due, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(ConnectionError(str(exc or "the server closed the connection")))
@@ -155,7 +170,9 @@ class _Wire(asyncio.Protocol):
         """Close the socket; every command under way fails with ``error``."""
         self.closed = True
         self._transport.abort()
-        while self._replies:
-            reply, _ = self._replies.popleft()
+        if self._watch is not None:
+            self._watch.cancel()
+        while self._awaited:
+            reply = self._awaited.popleft().reply
             if not reply.done():
                 reply.set_exception(error)
