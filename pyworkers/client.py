@@ -21,14 +21,9 @@ from pyworkers.drafts import PushedJob, batches, draft, moment, seconds
 from pyworkers.keys import Keys
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancelling import Cancelled, cancel
-from pyworkers.store.connection import (
-    Connection,
-    config_for,
-    connect,
-    connect_async,
-    errors_translated,
-)
+from pyworkers.store.connection import config_for, connect, connect_async, errors_translated
 from pyworkers.store.producer import push, push_async
+from pyworkers.store.wire import Wires
 
 __all__ = ["AsyncClient", "Client", "Producer", "PushedJob", "Transport", "intercept"]
 
@@ -174,14 +169,14 @@ class Client(_Base, Producer):
 
     def _set_config(self, config: RedisConfig) -> None:
         super()._set_config(config)
-        self._open: Connection | None = None
+        self._open: Wires | None = None
 
     def push(self, jobs: list[PushedJob]) -> None:
         """Send the jobs to Redis, or to whatever intercepts them."""
         if _interceptor is not None:
             _interceptor.push(jobs, self.owner)
         else:
-            push(self._connection(), self._keys, jobs)
+            push(self._wires(), self._keys, jobs)
 
     def cancel(self, jid: str) -> Cancelled:
         """Let a job not run, or end it if it runs: ask it, and kill it two seconds later. What became of it.
@@ -192,17 +187,16 @@ class Client(_Base, Producer):
 
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""
-        connection, self._open = self._open, None
-        if connection is not None:
-            connection.close()
+        wires, self._open = self._open, None
+        if wires is not None:
+            wires.close()
 
-    def _connection(self) -> Connection:
-        # No lock, for a fork would copy it locked. Of two threads that come first, one connects in vain. The
-        # pool of redis-py notices a fork, and leaves the sockets to the process that opened them.
-        connection = self._open
-        if connection is None:
-            connection = self._open = connect(self.config)
-        return connection
+    def _wires(self) -> Wires:
+        # No lock, for a fork would copy it locked. Of two threads that come first, one connects in vain.
+        wires = self._open
+        if wires is None:
+            wires = self._open = Wires(connect(self.config))
+        return wires
 
     def __enter__(self) -> Self:
         return self

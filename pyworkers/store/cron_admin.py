@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from pyworkers.drafts import PushedJob
@@ -15,6 +16,7 @@ from pyworkers.store import scripts
 from pyworkers.store.admin import Admin
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.producer import push
+from pyworkers.store.wire import Wires
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class CronAdmin:
 
     def push(self, queue: str, payload: bytes, jid: str) -> None:
         """Enqueue the job of an entry."""
-        push(self._admin.redis, self._keys, [PushedJob(queue, payload, jid, None)])
+        with closing(Wires(self._admin.redis)) as wires:
+            push(wires, self._keys, [PushedJob(queue, payload, jid, None)])
 
     def _run(self, script: str, names: list[str], *args: str | bytes | int) -> bool:
         with errors_translated():

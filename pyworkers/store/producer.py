@@ -7,7 +7,7 @@ lost, and the job would run twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import hiredis
@@ -15,8 +15,9 @@ import redis
 
 from pyworkers.drafts import PushedJob
 from pyworkers.keys import Keys
-from pyworkers.store.connection import AsyncConnection, Connection, errors_translated
+from pyworkers.store.connection import AsyncConnection, errors_translated, translate
 from pyworkers.store.refusals import code_of
+from pyworkers.store.wire import Wires
 
 # Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
 _REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
@@ -42,20 +43,22 @@ def push_commands(keys: Keys, jobs: Sequence[PushedJob]) -> list[Command]:
     return commands
 
 
-def push(connection: Connection, keys: Keys, jobs: Sequence[PushedJob]) -> None:
+def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
     """Push ``jobs``, all or none.
 
     Raises RedisUnavailableError (after which the jobs may have been pushed or not) and StoreError (not).
     """
     commands = push_commands(keys, jobs)
-    with errors_translated():
+    try:
         try:
-            _send(connection, commands)
-        except redis.RedisError as error:
+            _send(wires, commands)
+        except redis.ResponseError as error:
             if not _is_refusal(error):
                 raise
-            connection.connection_pool.disconnect(inuse_connections=False)
-            _send(connection, commands)
+            wires.close()
+            _send(wires, commands)
+    except (redis.RedisError, OSError) as error:
+        raise translate(error) from error
 
 
 async def push_async(connection: AsyncConnection, keys: Keys, jobs: Sequence[PushedJob]) -> None:
@@ -71,44 +74,14 @@ async def push_async(connection: AsyncConnection, keys: Keys, jobs: Sequence[Pus
             await _send_async(connection, commands)
 
 
-# A connection that Redis has closed since its last use does not get as far as the commands: the pools of
-# redis-py look at the socket before they hand it out, and connect anew (ConnectionPool.get_connection).
-
-
-def _send(connection: Connection, commands: list[Command]) -> None:
-    """All in one write, past redis-py's pipeline, which takes as long as the rest of the push."""
+def _send(wires: Wires, commands: list[Command]) -> None:
     if len(commands) > 1:
         commands = [("MULTI",), *commands, ("EXEC",)]
-    pool = connection.connection_pool
-    wire = pool.get_connection()
-    try:
-        wire.send_packed_command([b"".join(map(hiredis.pack_command, commands))])
-        answers = [_answer(wire) for _ in commands]
-    except BaseException:
-        # What is still to come would be taken for the answer to something else.
-        wire.disconnect()
-        raise
-    finally:
-        pool.release(wire)
-    for error in _errors(answers):
-        raise error
-
-
-def _answer(wire: Any) -> Any:
-    try:
-        return wire.read_response()
-    except redis.ResponseError as error:
-        return error
-
-
-def _errors(answers: Iterable[Any]) -> Iterator[redis.ResponseError]:
-    """The refusals, those of the members of a transaction first: EXEC only says that there was one."""
-    for answer in answers:
-        yield from filter(_is_error, answer if isinstance(answer, list) else [answer])
-
-
-def _is_error(answer: Any) -> bool:
-    return isinstance(answer, redis.ResponseError)
+    packed = b"".join(map(hiredis.pack_command, commands))
+    for reply in wires.exchange(packed, len(commands)):
+        for answer in reply if type(reply) is list else (reply,):
+            if isinstance(answer, redis.RedisError):
+                raise answer
 
 
 async def _send_async(connection: AsyncConnection, commands: list[Command]) -> None:

@@ -19,7 +19,6 @@ import redis
 from pyworkers import AsyncClient, Client, Worker
 from pyworkers.acl import Role
 from pyworkers.config_fields import RedisConfig
-from pyworkers.embedded import spawn_bound
 from pyworkers.errors import BadArgumentError, RedisUnavailableError, StoreError
 from pyworkers.store.connection import connect
 from tests.acl import url_of
@@ -278,12 +277,9 @@ def test_nobody_listens(namespace: str) -> None:
 
 def test_a_server_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = RedisConfig(url=f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
-        client = Client.from_config(config)
-        client._open = connect(config, socket_timeout=0.1)
-        with pytest.raises(RedisUnavailableError, match="did not answer in time"):
+        url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0?socket_timeout=0.1"
+        with Client(url) as client, pytest.raises(RedisUnavailableError, match="did not answer in time"):
             client.enqueue("q", "Add")
-        client.close()
 
 
 def test_a_refused_login(redis_url: str, server: redis.Redis, namespace: str) -> None:
@@ -394,6 +390,17 @@ def test_a_lost_reply_is_reported_and_nothing_is_sent_twice() -> None:
     assert [data.count(b"once") for data in received] == [1, 1]
 
 
+def test_a_lost_reply_is_no_refusal_though_one_is_being_handled() -> None:
+    """An exception knows which other one was being handled, perhaps one of the application's own."""
+    with a_server_that_hangs_up() as (url, received), Client(url) as client:
+        try:
+            raise redis.ReadOnlyError("READONLY of another server")
+        except redis.ReadOnlyError:
+            with pytest.raises(RedisUnavailableError):
+                client.enqueue("q", "Add", ["once"])
+    assert [data.count(b"once") for data in received] == [1]
+
+
 def test_a_server_that_was_restarted(tmp_path: Path, valkey_binary: str) -> None:
     port = free_port()
     with running_server(valkey_binary, tmp_path, port) as url:
@@ -440,28 +447,11 @@ def test_a_socket_and_an_embedded_server(tmp_path: Path, valkey_binary: str) -> 
         assert len(waiting(server, "")) == 4
 
 
-@pytest.fixture
-def sentinel_url(tmp_path: Path, valkey_binary: str) -> Iterator[str]:
-    """A server named "main", and the sentinel that knows it, behind one that does not answer."""
-    port = free_port()
-    with running_server(valkey_binary, tmp_path, free_port()) as url:
-        config = tmp_path / "sentinel.conf"
-        master = url.removeprefix("redis://").partition("/")[0].replace(":", " ")
-        config.write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor main {master} 1\n")
-        with (tmp_path / "sentinel.log").open("wb") as log:
-            sentinel = spawn_bound([valkey_binary, str(config), "--sentinel"], output=log)
-        try:
-            wait_for(lambda: b"+monitor master main" in (tmp_path / "sentinel.log").read_bytes())
-            yield f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/main/0"
-        finally:
-            sentinel.kill()
-            sentinel.wait()
-
-
 def test_a_server_that_a_sentinel_knows(sentinel_url: str) -> None:
     with Client(sentinel_url) as client:
         client.enqueue("q", "Add", [1])
         asyncio.run(AsyncClient(sentinel_url).enqueue("q", "Add", [2]))
-        assert [job["args"] for job in waiting(client._connection(), "")] == [[1], [2]]
+        with connect(client.config) as server:
+            assert [job["args"] for job in waiting(server, "")] == [[1], [2]]
     with pytest.raises(RedisUnavailableError, match="No master found"):
         Client(sentinel_url.replace("main", "other")).enqueue("q", "Add")

@@ -1,0 +1,111 @@
+"""Wires: the connections of a producer, for the commands of one push and their replies.
+
+Used in any program and thread. redis-py opens them (address, login, TLS, Sentinel) and hiredis speaks; what
+lies between them in redis-py takes as long as the exchange itself. Nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+import os
+from select import POLLIN, poll
+from typing import Any
+
+import hiredis
+from redis._parsers import BaseParser
+from redis.exceptions import ConnectionError, InvalidResponse
+
+from pyworkers.store.connection import Connection
+
+# The longest record of TLS. So a read leaves nothing of one behind, which a look at the socket would not see.
+_READ_BYTES = 16_384
+# What a server says unasked, in the protocol that a URL may choose (``?protocol=3``); since hiredis 3.2.
+_PUSH: type | None = getattr(hiredis, "PushNotification", None)
+
+
+class Wires:
+    """Connections, each used by one exchange at a time, in the process that opened it.
+
+    Threads share them without a lock, for a fork would copy it locked: to take the last of a list, and to put
+    one there, cannot be interrupted.
+    """
+
+    def __init__(self, opener: Connection) -> None:
+        self._opener = opener
+        self._idle: list[_Wire] = []
+
+    def exchange(self, packed: bytes, count: int) -> list[Any]:
+        """Send commands in one write; their ``count`` replies, refusals among them as exceptions.
+
+        Raises redis-py's errors and OSError, after which nobody knows what the commands have done.
+        """
+        wire = self._usable() or _Wire(self._opener.connection_pool)
+        try:
+            replies = wire.exchange(packed, count)
+        except BaseException:
+            # What is still to come would be taken for the reply to something else.
+            wire.close()
+            raise
+        self._idle.append(wire)
+        return replies
+
+    def close(self) -> None:
+        """Close what is not in use. A later exchange opens new ones."""
+        while (wire := self._last()) is not None:
+            wire.close()
+
+    def _usable(self) -> _Wire | None:
+        while (wire := self._last()) is not None:
+            if wire.is_usable():
+                return wire
+            wire.close()
+        return None
+
+    def _last(self) -> _Wire | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+
+class _Wire:
+    """The socket of one of redis-py's connections, after the login."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pid = os.getpid()
+        self._pool = pool
+        self._connection = pool.get_connection()
+        self._socket = self._connection._sock
+        self._poll = poll()
+        self._poll.register(self._socket, POLLIN)
+        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=BaseParser.parse_error)
+
+    def is_usable(self) -> bool:
+        """False if another process opened it, if it leads to what is no longer the primary, or if there is
+        something to read: its end.
+        """
+        return (
+            self._pid == os.getpid()
+            and self._pool.owns_connection(self._connection)
+            and not self._poll.poll(0)
+        )
+
+    def exchange(self, packed: bytes, count: int) -> list[Any]:
+        self._socket.sendall(packed)
+        replies: list[Any] = []
+        while len(replies) < count:
+            received = self._socket.recv(_READ_BYTES)
+            if not received:
+                raise ConnectionError("the server closed the connection")
+            self._reader.feed(received)
+            while (reply := self._reader.gets()) is not False:
+                if type(reply) is not _PUSH:
+                    replies.append(reply)
+        if len(replies) > count or self._reader.has_data():
+            raise ConnectionError("the server answers what was not asked")
+        return replies
+
+    def close(self) -> None:
+        # In a forked process, redis-py closes its descriptor alone; the connection lives on.
+        self._connection.disconnect()
+        # Makes room for another: a URL may limit their number (``?max_connections=…``).
+        self._pool.release(self._connection)

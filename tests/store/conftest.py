@@ -1,0 +1,29 @@
+"""Fixtures of the tests of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers.embedded import spawn_bound
+from tests.support import free_port, running_server, wait_for
+
+
+@pytest.fixture
+def sentinel_url(tmp_path: Path, valkey_binary: str) -> Iterator[str]:
+    """A server named "main", and the sentinel that knows it, behind one that does not answer."""
+    port = free_port()
+    with running_server(valkey_binary, tmp_path, free_port()) as url:
+        config = tmp_path / "sentinel.conf"
+        master = url.removeprefix("redis://").partition("/")[0].replace(":", " ")
+        config.write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor main {master} 1\n")
+        with (tmp_path / "sentinel.log").open("wb") as log:
+            sentinel = spawn_bound([valkey_binary, str(config), "--sentinel"], output=log)
+        try:
+            wait_for(lambda: b"+monitor master main" in (tmp_path / "sentinel.log").read_bytes())
+            yield f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/main/0"
+        finally:
+            sentinel.kill()
+            sentinel.wait()
