@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from pyworkers import timestamps
-from pyworkers.envelope import MAX_BYTES, check_value, encode
+from pyworkers.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
 from pyworkers.errors import BadArgumentError
 from pyworkers.keys import check_queue_name
 
@@ -28,7 +28,6 @@ _OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "cras
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
 _RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR))
 _RETRY_TYPES = (bool, int, type(None))
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class PushedJob(NamedTuple):
@@ -67,16 +66,15 @@ class Draft:
         ]
 
     def _times(self, now: float) -> str:
-        created = f',"created_at":{now!r}'
-        return f'{created},"enqueued_at":{now!r}}}' if self.at is None else f"{created}}}"
+        time = repr(now)
+        enqueued = f',"enqueued_at":{time}' if self.at is None else ""
+        return f',"created_at":{time}{enqueued}}}'
 
     def _job(self, args: Sequence[Any], jid: str, times: str, path: str) -> PushedJob:
         if not isinstance(args, list | tuple):
             raise BadArgumentError(f"{path} is a {type(args).__name__}, not a list or tuple of arguments")
         try:
-            if not _PLAIN.issuperset(map(type, args)):
-                check_value(args, path)
-            payload = f"{self.head}{encode(args)}{self.tail}{encode(jid)}{times}".encode()
+            payload = f"{self.head}{encode_args(args, path)}{self.tail}{encode_text(jid)}{times}".encode()
         except (TypeError, ValueError, RecursionError) as error:
             _explain(args, path, error)
         if len(payload) > MAX_BYTES:

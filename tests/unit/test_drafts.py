@@ -68,6 +68,21 @@ def test_arguments_arrive_as_they_were_given(args: list[Any]) -> None:
     assert json.loads(payload(args))["args"] == args
 
 
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.sampled_from([0, 1, 1.0, -0.0, 1e300, 10**400, '\u2028\x7f\x00"\\/é𝄞'])
+)
+
+
+@given(st.lists(scalars, max_size=4))
+def test_scalars_are_written_as_the_encoder_writes_them(args: list[Any]) -> None:
+    assert f'"args":{envelope.encode(args)},' in payload(args)
+
+
 def test_tuples_are_written_as_lists() -> None:
     assert '"args":[1,[2,[3]]],' in payload((1, (2, (3,))))
 
