@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -35,6 +36,8 @@ SOCKET_TIMEOUT_S = 10.0
 SENTINEL_TIMEOUT_S = 1.0
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
+# What uvloop raises for a write to a connection that has just been lost.
+_UVLOOP_CLOSED = "the handler is closed"
 
 
 def connect(config: RedisConfig, **options: Any) -> Connection:
@@ -69,13 +72,27 @@ def translate(error: Exception) -> PyworkersError:
     return translated
 
 
-@contextmanager
-def errors_translated() -> Iterator[None]:
+class _Translation:
+    """A context, written as a class because every exchange enters it."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        if isinstance(error, redis.RedisError | OSError):
+            raise translate(error) from error
+        if isinstance(error, RuntimeError) and _UVLOOP_CLOSED in str(error):
+            raise translate(redis.ConnectionError("the connection was lost")) from error
+
+
+_translation = _Translation()
+
+
+def errors_translated() -> _Translation:
     """Raise what redis-py and the system raise in this block as RedisUnavailableError or StoreError."""
-    try:
-        yield
-    except (redis.RedisError, OSError) as error:
-        raise translate(error) from error
+    return _translation
 
 
 def config_for(url: str | None, namespace: str | None, env: Mapping[str, str]) -> RedisConfig:

@@ -17,6 +17,8 @@ import trustme
 import uvloop
 
 from pyworkers.config_fields import RedisConfig
+from pyworkers.errors import RedisUnavailableError
+from pyworkers.store.connection import errors_translated
 from pyworkers.store.link import Link
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -234,6 +236,24 @@ def test_tls(run: Run, one_redis_url: str, tmp_path: Path) -> None:
             text = b"x" * 300_000
             assert await link.execute_command("ECHO", text) == text
             assert await link.execute_command("PING") == b"PONG"
+
+    run(main())
+
+
+def test_a_write_to_a_connection_that_was_just_lost_is_an_outage_on_both_loops(run: Run) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def main() -> None:
+        async with a_server(hang_up) as address:
+            host, _, port = address.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.transport.abort()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            with pytest.raises(RedisUnavailableError), errors_translated():
+                writer.writelines([b"PING"])
+                await writer.drain()
 
     run(main())
 
