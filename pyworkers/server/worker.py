@@ -22,9 +22,6 @@ from pyworkers.frames import Frame, Kind, Reader, header
 from pyworkers.server.family import kill_family
 from pyworkers.server.spawner import Spawner
 
-# Outcomes are small; a large one comes in pieces. Python allocates as much before each read.
-_READ_SIZE = 16384
-
 
 class State(Enum):
     """Where a worker is in its life."""
@@ -131,7 +128,7 @@ class Worker:
     def _read(self) -> bool:
         """Take a piece; False if there was none."""
         try:
-            data = os.read(self._outcomes, _READ_SIZE)
+            data = os.read(self._outcomes, self._reader.wanted)
         except BlockingIOError:
             return False
         if not data:

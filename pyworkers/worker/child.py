@@ -35,8 +35,6 @@ from pyworkers.worker.recycle import Recycler
 
 BOOT_FAILED = 70
 """Exit status of a worker whose start-up hook failed (EX_SOFTWARE of sysexits.h)."""
-# Python allocates as much before each read; a large job comes in pieces.
-_READ_SIZE = 16384
 
 log = logs.get_logger()
 
@@ -116,7 +114,7 @@ class WorkerProcess:
         """Run jobs until the master closes the pipe, or until it is time for a fresh process."""
         self._write(pack(Kind.READY, os.getpid()))
         reader = Reader()
-        while data := os.read(self._pipes.jobs, _READ_SIZE):
+        while data := os.read(self._pipes.jobs, reader.wanted):
             for kind, delivery, payload in reader.feed(data):
                 self._delivery = delivery
                 hit("job_start")

@@ -51,3 +51,15 @@ def test_a_stream_that_went_wrong_stays_wrong() -> None:
     for data in (b"text that is no frame", frames.pack(Kind.OUTCOME, 1, b"payload")):
         with pytest.raises(ValueError, match="not a frame"):
             reader.feed(data)
+
+
+def test_a_reader_asks_for_little_until_it_knows_what_is_to_come() -> None:
+    reader, read, asked = Reader(), list[Frame](), list[int]()
+    stream = frames.pack(Kind.JOB, 7, b"x" * 200_000)
+    while stream:
+        asked.append(reader.wanted)
+        read += reader.feed(stream[: asked[-1]])
+        stream = stream[asked[-1] :]
+    assert read == [(Kind.JOB, 7, b"x" * 200_000)]
+    assert asked == [479, 65_536, 65_536, 65_536, 2_926]
+    assert reader.wanted == 479
