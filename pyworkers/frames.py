@@ -36,8 +36,8 @@ class Kind(IntEnum):
 
 
 Frame = tuple[Kind, int, bytes]
-# Python makes an object of the size that is to be read, and then a smaller one of what was there. One of up to
-# 512 bytes, 33 of them overhead, comes from its own allocator, which is many times faster.
+# Python makes an object of the size that is to be read, and then a smaller one of what was there. One of 512
+# bytes at most, 33 of them overhead, comes from its own allocator, which is many times faster.
 _SMALL_READ = 479
 # What a pipe holds.
 _LARGE_READ = 65_536
