@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pyworkers import logs
 from pyworkers.control import CANCEL_REQUEST, AboutWorker, Exited, Spawned
 from pyworkers.frames import SECONDS, Frame, Kind
-from pyworkers.outcome import CANCELLED, Fate, Loss, Outcome, Report
+from pyworkers.outcome import Report
 from pyworkers.retry import Failure
 from pyworkers.server import losses, oom
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.endings import Endings
 from pyworkers.server.losses import Losses
 from pyworkers.server.respawn import Respawn
 from pyworkers.server.running import Running
@@ -63,7 +64,7 @@ class Pool:
         self._deliveries = itertools.count(1)
         self._concurrency = 0
         self._spawner: Spawner | None = None
-        self._losses: Losses | None = None
+        self._endings = Endings(queue, callbacks.settle)
         self._abandoned: set[int] = set()
         self._respawn = Respawn(self._reconcile, callbacks.failing)
         self.cancellations = Cancellations()
@@ -101,7 +102,7 @@ class Pool:
         delivery = Delivery(next(self._deliveries), raw)
         if self.cancellations.noted and (jid := self.cancellations.jid_of(raw)):
             delivery.cancelled = jid
-            self._cancelled(delivery)
+            self._endings.cancelled(delivery)
         else:
             self._hand_out(delivery)
 
@@ -114,7 +115,7 @@ class Pool:
 
     def use(self, spawner: Spawner, decider: Losses, concurrency: int) -> None:
         """Replace all workers by so many of this generation, one by one, each when its successor is ready."""
-        self._spawner, self._losses, self._concurrency = spawner, decider, concurrency
+        self._spawner, self._endings.losses, self._concurrency = spawner, decider, concurrency
         self._respawn.cancel()
         for worker in self._workers.values():
             if worker.state is State.BOOTING and worker.spawner is not spawner:
@@ -132,7 +133,7 @@ class Pool:
             if jid := self.cancellations.jid_of(delivery.raw):
                 delivery.cancelled = jid
                 self._backlog.remove(delivery)
-                self._cancelled(delivery)
+                self._endings.cancelled(delivery)
         for worker in self._workers.values():
             job = worker.delivery
             if job is None or job.errand or job.cancelled:
@@ -147,11 +148,6 @@ class Pool:
             worker.fault = "was killed: its job was cancelled"
             worker.kill()
 
-    def _cancelled(self, job: Delivery, **about: object) -> None:
-        """Settle a job that shall not run, and that its worker says nothing of."""
-        log.info("job.cancelled", queue=self._queue, jid=job.cancelled, **about)
-        self._tell.settle(job.raw, Report(CANCELLED, cancelled=job.cancelled))
-
     def abandon(self) -> None:
         """Kill every busy worker and forget its job, unless its outcome is in the pipe already.
 
@@ -164,7 +160,7 @@ class Pool:
                 worker.delivery = None
                 worker.state = State.LEAVING
                 if job.cancelled:
-                    self._cancelled(job, killed=True)
+                    self._endings.cancelled(job, killed=True)
                 worker.kill()
                 self._abandoned.add(worker.number)
 
@@ -249,24 +245,12 @@ class Pool:
         worker.delivery = None
         worker.jobs_done += 1
         if not delivery.errand:
-            if delivery.cancelled:
-                report = self._last_word(delivery, report)
-            self._tell.settle(delivery.raw, report)
+            self._endings.ended(delivery, report)
         if report.retiring or worker.state is State.LEAVING:
             self._dismiss(worker)
             self._reconcile()
         else:
             self._release(worker)
-
-    def _last_word(self, job: Delivery, report: Report) -> Report:
-        """A job that was to be cancelled is done, if it says so; and otherwise it is not tried again."""
-        outcome = report.outcome
-        if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
-            log.info(
-                "job.cancelled", queue=self._queue, jid=job.cancelled, instead_of=outcome.fate.name.lower()
-            )
-            outcome = CANCELLED
-        return report._replace(outcome=outcome, cancelled=job.cancelled)
 
     def _release(self, worker: Worker) -> None:
         """The worker is free: for a job that waits for one, or for the fetcher."""
@@ -341,29 +325,10 @@ class Pool:
         self._reconcile()
 
     def _lose(self, delivery: Delivery, failure: Failure) -> None:
-        if delivery.errand:
-            return
-        if delivery.cancelled:
-            self._cancelled(delivery, killed=True)
-            return
-        assert self._losses is not None
-        timed_out = delivery.timed_out_s
-        if timed_out:
-            failure = losses.timed_out(timed_out)
-        outcome, about = self._losses.outcome(delivery.raw, failure)
-        event = "job.timeout" if timed_out else "job.failed"
-        log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
-        name = self._losses.handler_name(str(about.get("job_class", "")))
-        self._tell.settle(delivery.raw, Report(outcome, job_class=name))
-        if outcome.final:
-            self._announce_end(delivery.raw, failure, outcome)
-
-    def _announce_end(self, raw: bytes, failure: Failure, outcome: Outcome) -> None:
-        """The hooks for a job that is not tried again run in a worker."""
-        if outcome.fate is Fate.DEAD and not outcome.payload:
-            return
-        loss = Loss(outcome.payload or raw, failure.error_class, failure.error_message)
-        self._hand_out(Delivery(next(self._deliveries), loss.pack(), errand=True))
+        loss = None if delivery.errand else self._endings.lost(delivery, failure)
+        if loss is not None:
+            # The hooks for a job that is not tried again run in a worker.
+            self._hand_out(Delivery(next(self._deliveries), loss.pack(), errand=True))
 
     # How many workers there are
 

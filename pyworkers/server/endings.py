@@ -1,0 +1,65 @@
+"""Endings: what becomes of the jobs of one queue that did not end by themselves.
+
+Runs in the master's event loop, beside the pool. It settles them, and says in the log what their worker could
+not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyworkers import logs
+from pyworkers.outcome import CANCELLED, Fate, Loss, Report
+from pyworkers.retry import Failure
+from pyworkers.server import losses
+from pyworkers.server.losses import Losses
+from pyworkers.server.worker import Delivery
+
+log = logs.get_logger()
+
+
+class Endings:
+    """``settle`` takes the raw bytes of a job and what shall become of it."""
+
+    def __init__(self, queue: str, settle: Callable[[bytes, Report], None]) -> None:
+        self._queue = queue
+        self._settle = settle
+        self.losses: Losses | None = None
+        """Decides for lost jobs; that of the generation that is current."""
+
+    def cancelled(self, job: Delivery, **about: object) -> None:
+        """Settle a job that shall not run, and that its worker says nothing of."""
+        log.info("job.cancelled", queue=self._queue, jid=job.cancelled, **about)
+        self._settle(job.raw, Report(CANCELLED, cancelled=job.cancelled))
+
+    def ended(self, job: Delivery, report: Report) -> None:
+        """Settle a job that ran to its end.
+
+        One that was to be cancelled is done, if it says so; and otherwise it is not tried again.
+        """
+        if job.cancelled:
+            outcome = report.outcome
+            if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
+                fate = outcome.fate.name.lower()
+                log.info("job.cancelled", queue=self._queue, jid=job.cancelled, instead_of=fate)
+                outcome = CANCELLED
+            report = report._replace(outcome=outcome, cancelled=job.cancelled)
+        self._settle(job.raw, report)
+
+    def lost(self, job: Delivery, failure: Failure) -> Loss | None:
+        """Settle a job that went with its worker. If it is given up: what its exhaustion hooks are told."""
+        if job.cancelled:
+            self.cancelled(job, killed=True)
+            return None
+        assert self.losses is not None
+        if job.timed_out_s:
+            failure = losses.timed_out(job.timed_out_s)
+        outcome, about = self.losses.outcome(job.raw, failure)
+        event = "job.timeout" if job.timed_out_s else "job.failed"
+        log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
+        name = self.losses.handler_name(str(about.get("job_class", "")))
+        self._settle(job.raw, Report(outcome, job_class=name))
+        # Bytes that are no job go to ``dead`` as they are, and have no hooks.
+        if not outcome.final or (outcome.fate is Fate.DEAD and not outcome.payload):
+            return None
+        return Loss(outcome.payload or job.raw, failure.error_class, failure.error_message)
