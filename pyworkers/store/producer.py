@@ -7,7 +7,8 @@ lost, and the job would run twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import hiredis
@@ -17,16 +18,17 @@ from pyworkers.drafts import PushedJob
 from pyworkers.keys import Keys
 from pyworkers.store.connection import AsyncConnection, errors_translated, translate
 from pyworkers.store.refusals import code_of
-from pyworkers.store.wire import Wires
+from pyworkers.store.wire import Wires, exchange_async
 
 # Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
 _REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 
-Command = tuple[Any, ...]
+_pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+_MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 
 
-def push_commands(keys: Keys, jobs: Sequence[PushedJob]) -> list[Command]:
-    """What puts ``jobs`` into their queues or into ``schedule``, to be sent as one transaction."""
+def push_commands(keys: Keys, jobs: Sequence[PushedJob]) -> list[bytes]:
+    """What puts ``jobs`` into their queues or into ``schedule``: a command, or a transaction of several."""
     waiting: dict[str, list[bytes]] = {}
     later: list[bytes | float] = []
     for queue, payload, _, at in jobs:
@@ -34,13 +36,18 @@ def push_commands(keys: Keys, jobs: Sequence[PushedJob]) -> list[Command]:
             waiting.setdefault(queue, []).append(payload)
         else:
             later += (at, payload)
-    commands: list[Command] = []
+    commands = [_pack(("LPUSH", keys.queue(queue), *payloads)) for queue, payloads in waiting.items()]
     if waiting:
-        commands.append(("SADD", keys.queues, *waiting))
-    commands += [("LPUSH", keys.queue(queue), *payloads) for queue, payloads in waiting.items()]
+        commands.insert(0, _sadd(keys.queues, *waiting))
     if later:
-        commands.append(("ZADD", keys.schedule, *later))
-    return commands
+        commands.append(_pack(("ZADD", keys.schedule, *later)))
+    return [_MULTI, *commands, _EXEC] if len(commands) > 1 else commands
+
+
+# The same for each job of a queue.
+@lru_cache(maxsize=256)
+def _sadd(*parts: str) -> bytes:
+    return _pack(("SADD", *parts))
 
 
 def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
@@ -49,14 +56,15 @@ def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
     Raises RedisUnavailableError (after which the jobs may have been pushed or not) and StoreError (not).
     """
     commands = push_commands(keys, jobs)
+    packed, count = b"".join(commands), len(commands)
     try:
         try:
-            _send(wires, commands)
+            _check(wires.exchange(packed, count))
         except redis.ResponseError as error:
-            if not _is_refusal(error):
+            if code_of(error) not in _REFUSALS:
                 raise
             wires.close()
-            _send(wires, commands)
+            _check(wires.exchange(packed, count))
     except (redis.RedisError, OSError) as error:
         raise translate(error) from error
 
@@ -64,39 +72,22 @@ def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
 async def push_async(connection: AsyncConnection, keys: Keys, jobs: Sequence[PushedJob]) -> None:
     """As ``push``."""
     commands = push_commands(keys, jobs)
+    packed, count = b"".join(commands), len(commands)
     with errors_translated():
         try:
-            await _send_async(connection, commands)
-        except redis.RedisError as error:
-            if not _is_refusal(error):
+            _check(await exchange_async(connection, packed, count))
+        except redis.ResponseError as error:
+            if code_of(error) not in _REFUSALS:
                 raise
             await connection.connection_pool.disconnect(inuse_connections=False)
-            await _send_async(connection, commands)
+            _check(await exchange_async(connection, packed, count))
 
 
-def _send(wires: Wires, commands: list[Command]) -> None:
-    if len(commands) > 1:
-        commands = [("MULTI",), *commands, ("EXEC",)]
-    packed = b"".join(map(hiredis.pack_command, commands))
-    for reply in wires.exchange(packed, len(commands)):
+def _check(replies: Iterable[Any]) -> None:
+    """Raise the first refusal. Those of the members of a transaction stand before that of EXEC, which says
+    no more than that there was one, or inside of its reply.
+    """
+    for reply in replies:
         for answer in reply if type(reply) is list else (reply,):
             if isinstance(answer, redis.RedisError):
                 raise answer
-
-
-async def _send_async(connection: AsyncConnection, commands: list[Command]) -> None:
-    if len(commands) == 1:
-        await connection.execute_command(*commands[0])
-        return
-    async with connection.pipeline(transaction=True) as pipeline:
-        _fill(pipeline, commands)
-        await pipeline.execute()
-
-
-def _fill(pipeline: Any, commands: list[Command]) -> None:
-    for command in commands:
-        pipeline.execute_command(*command)
-
-
-def _is_refusal(error: Exception) -> bool:
-    return code_of(error) in _REFUSALS

@@ -1,11 +1,12 @@
 """Wires: the connections of a producer, for the commands of one push and their replies.
 
-Used in any program and thread. redis-py opens them (address, login, TLS, Sentinel) and hiredis speaks; what
-lies between them in redis-py takes as long as the exchange itself. Nothing is sent twice.
+Used in any program, thread and event loop. redis-py opens them (address, login, TLS, Sentinel) and hiredis
+speaks; what lies between them in redis-py takes as long as the exchange itself. Nothing is sent twice.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from select import POLLIN, poll
 from typing import Any
@@ -14,7 +15,7 @@ import hiredis
 from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse
 
-from pyworkers.store.connection import Connection
+from pyworkers.store.connection import AsyncConnection, Connection
 
 # The longest record of TLS. So a read leaves nothing of one behind, which a look at the socket would not see.
 _READ_BYTES = 16_384
@@ -77,7 +78,7 @@ class _Wire:
         self._socket = self._connection._sock
         self._poll = poll()
         self._poll.register(self._socket, POLLIN)
-        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=BaseParser.parse_error)
+        self._reader = _reader()
 
     def is_usable(self) -> bool:
         """False if another process opened it, if it leads to what is no longer the primary, or if there is
@@ -90,18 +91,10 @@ class _Wire:
         )
 
     def exchange(self, packed: bytes, count: int) -> list[Any]:
-        self._socket.sendall(packed)
         replies: list[Any] = []
+        self._socket.sendall(packed)
         while len(replies) < count:
-            received = self._socket.recv(_READ_BYTES)
-            if not received:
-                raise ConnectionError("the server closed the connection")
-            self._reader.feed(received)
-            while (reply := self._reader.gets()) is not False:
-                if type(reply) is not _PUSH:
-                    replies.append(reply)
-        if len(replies) > count or self._reader.has_data():
-            raise ConnectionError("the server answers what was not asked")
+            _add(replies, count, self._reader, self._socket.recv(_READ_BYTES))
         return replies
 
     def close(self) -> None:
@@ -109,3 +102,38 @@ class _Wire:
         self._connection.disconnect()
         # Makes room for another: a URL may limit their number (``?max_connections=…``).
         self._pool.release(self._connection)
+
+
+async def exchange_async(opener: AsyncConnection, packed: bytes, count: int) -> list[Any]:
+    """As ``Wires.exchange``, with a connection of redis-py's pool."""
+    pool: Any = opener.connection_pool
+    connection = await pool.get_connection()
+    try:
+        replies: list[Any] = []
+        reader = _reader()
+        async with asyncio.timeout(connection.socket_timeout):
+            connection._writer.write(packed)
+            while len(replies) < count:
+                _add(replies, count, reader, await connection._reader.read(_READ_BYTES))
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    finally:
+        await pool.release(connection)
+    return replies
+
+
+def _reader() -> hiredis.Reader:
+    return hiredis.Reader(protocolError=InvalidResponse, replyError=BaseParser.parse_error)
+
+
+def _add(replies: list[Any], count: int, reader: hiredis.Reader, received: bytes) -> None:
+    """Add the replies that are whole with what was received; there must not be more than ``count``."""
+    if not received:
+        raise ConnectionError("the server closed the connection")
+    reader.feed(received)
+    while (reply := reader.gets()) is not False:
+        if type(reply) is not _PUSH:
+            replies.append(reply)
+    if len(replies) > count or (len(replies) == count and reader.has_data()):
+        raise ConnectionError("the server answers what was not asked")

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,37 @@ def test_a_bulk_stops_at_the_first_bad_job(client: Client, server: redis.Redis, 
     assert len(waiting(server, namespace)) == 1000
 
 
+def test_a_push_is_one_transaction_and_a_job_for_later_one_command(
+    redis_url: str, client: Client, server: redis.Redis, namespace: str
+) -> None:
+    """The commands on the wire, in their order."""
+
+    async def enqueue() -> None:
+        async with AsyncClient(redis_url, namespace=namespace) as other:
+            await other.enqueue("q", "Add", [1])
+            await other.enqueue_in(60, "q", "Add", [1])
+
+    with server.monitor() as monitor:
+        client.enqueue("q", "Add", [1])
+        client.enqueue_in(60, "q", "Add", [1])
+        asyncio.run(enqueue())
+        server.publish(f"{namespace}end", "")
+        seen = takewhile(lambda entry: "PUBLISH" not in entry["command"], monitor.listen())
+        commands = [entry["command"].split(" ")[:3] for entry in seen]
+    pushed = [words[:2] for words in commands if words[0] in ("MULTI", "EXEC") or namespace in words[1]]
+    once = [
+        ["MULTI"],
+        ["SADD", f"{namespace}queues"],
+        ["LPUSH", f"{namespace}queue:q"],
+        ["EXEC"],
+        ["ZADD", f"{namespace}schedule"],
+    ]
+    assert pushed == once * 2
+
+
 def test_nothing_is_no_push(client: Client, server: redis.Redis, namespace: str) -> None:
     assert client.enqueue_bulk("q", "Add", []) == []
+    client.push([])
     assert not server.exists(f"{namespace}queues")
 
 
@@ -398,7 +428,9 @@ def test_a_lost_reply_is_no_refusal_though_one_is_being_handled() -> None:
         except redis.ReadOnlyError:
             with pytest.raises(RedisUnavailableError):
                 client.enqueue("q", "Add", ["once"])
-    assert [data.count(b"once") for data in received] == [1]
+            with pytest.raises(RedisUnavailableError):
+                asyncio.run(AsyncClient(url).enqueue("q", "Add", ["once"]))
+    assert [data.count(b"once") for data in received] == [1, 1]
 
 
 def test_a_server_that_was_restarted(tmp_path: Path, valkey_binary: str) -> None:
@@ -430,9 +462,14 @@ def test_a_replica_refuses_and_is_asked_once_more(tmp_path: Path, valkey_binary:
         with redis.Redis.from_url(url) as server:
             server.replicaof("127.0.0.1", free_port())
             before = server.info("commandstats")["cmdstat_multi"]["calls"]
+            connections = server.info("stats")["total_connections_received"]
             with pytest.raises(RedisUnavailableError, match="read only replica"):
                 client.enqueue("q", "Add")
-            assert server.info("commandstats")["cmdstat_multi"]["calls"] - before == 2
+            with pytest.raises(RedisUnavailableError, match="read only replica"):
+                asyncio.run(AsyncClient(url).enqueue("q", "Add"))
+            assert server.info("commandstats")["cmdstat_multi"]["calls"] - before == 4
+            # The second time on a new one, which may lead elsewhere; the second client had none before.
+            assert server.info("stats")["total_connections_received"] - connections == 3
             server.replicaof("NO", "ONE")
         client.enqueue("q", "Add")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -18,10 +19,11 @@ import hiredis
 import pytest
 import redis
 import trustme
+import uvloop
 
 from pyworkers.config_fields import RedisConfig
-from pyworkers.store.connection import connect, translate
-from pyworkers.store.wire import Wires
+from pyworkers.store.connection import connect, connect_async, translate
+from pyworkers.store.wire import Wires, exchange_async
 from tests.support import free_port, running_server, wait_for
 
 
@@ -362,12 +364,14 @@ def test_login_database_and_name_are_those_of_the_url(one_redis_url: str) -> Non
             ask(admin, ("ACL", "DELUSER", "wirer"))
 
 
-def test_tls(one_redis_url: str, tmp_path: Path) -> None:
+@contextmanager
+def a_tls_server(url: str, folder: Path) -> Iterator[tuple[RedisConfig, threading.Event]]:
+    """How to reach the server of ``url`` by TLS; the event is set when it has closed such a connection."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    upstream, gone = urlsplit(one_redis_url), threading.Event()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    upstream, gone = urlsplit(url), threading.Event()
 
     def pass_on(connection: socket.socket) -> None:
         with (
@@ -380,9 +384,14 @@ def test_tls(one_redis_url: str, tmp_path: Path) -> None:
             back.join()
         gone.set()
 
+    with a_server(pass_on) as address:
+        yield RedisConfig(url=f"rediss://{address}/0", ca_file=str(folder / "ca.pem")), gone
+
+
+def test_tls(one_redis_url: str, tmp_path: Path) -> None:
     with (
-        a_server(pass_on) as address,
-        opened(f"rediss://{address}/0", ca_file=str(tmp_path / "ca.pem")) as wires,
+        a_tls_server(one_redis_url, tmp_path) as (config, gone),
+        closing(Wires(connect(config))) as wires,
         redis.Redis.from_url(one_redis_url) as killer,
     ):
         text = b"x" * 300_000
@@ -429,3 +438,90 @@ def test_a_connection_to_a_former_primary_is_left(
             server.rpush("list", "end")
             holder.join()
         assert [port_of(wires) for _ in range(3)] == [other] * 3
+
+
+# --- event loops ------------------------------------------------------------------------------------------
+
+Ask = Callable[..., Awaitable[list[Any]]]
+Run = Callable[[RedisConfig, Callable[[Ask], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def start(config: RedisConfig, body: Callable[[Ask], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            async with connect_async(config) as opener:
+
+                async def ask(*commands: tuple[Any, ...]) -> list[Any]:
+                    packed = b"".join(map(hiredis.pack_command, commands))
+                    return await exchange_async(opener, packed, len(commands))
+
+                await body(ask)
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(main())
+
+    return start
+
+
+async def _exchanges(ask: Ask) -> None:
+    text = b"\xff" * 1_000_000
+    one, two, three = await ask(("ECHO", "1"), ("NOSUCH",), ("ECHO", text))
+    assert (one, three) == (b"1", text)
+    assert isinstance(two, redis.ResponseError)
+    [before] = await ask(("CLIENT", "ID"))
+    assert await ask(("CLIENT", "ID")) == [before]
+    texts = [b"%d" % number for number in range(50)]
+    assert await asyncio.gather(*(ask(("ECHO", text)) for text in texts)) == [[text] for text in texts]
+
+
+def test_exchanges_in_a_loop(run: Run, one_redis_url: str) -> None:
+    run(RedisConfig(url=one_redis_url), _exchanges)
+
+
+def test_exchanges_in_a_loop_by_tls(run: Run, one_redis_url: str, tmp_path: Path) -> None:
+    with a_tls_server(one_redis_url, tmp_path) as (config, _):
+        run(config, _exchanges)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"hello\r\n", "PROTOCOL"),
+        (b"+OK\r\n+OK\r\n", "UNREACHABLE"),
+        (b"+OK\r\n$5\r\nhe", "UNREACHABLE"),
+        (b"", "TIMEOUT"),
+    ],
+    ids=["no reply", "one too many", "a part too many", "silence"],
+)
+def test_what_ends_a_connection_in_a_loop(run: Run, text: bytes, code: str) -> None:
+    script = Script(text)
+
+    async def body(ask: Ask) -> None:
+        for connections in (1, 2):
+            with pytest.raises((redis.RedisError, OSError)) as caught:
+                await ask(("PING",))
+            assert translate(caught.value).code == code
+            assert (script.commands, script.connections) == ([b"PING"] * connections, connections)
+
+    with a_server(script) as address:
+        timeout = 10 if text else 0.2
+        run(RedisConfig(url=f"redis://{address}/0?socket_timeout={timeout}"), body)
+
+
+def test_a_cancelled_exchange_takes_its_connection_along(
+    run: Run, one_redis_url: str, namespace: str
+) -> None:
+    async def body(ask: Ask) -> None:
+        [before] = await ask(("CLIENT", "ID"))
+        waiting = asyncio.create_task(ask(("BLPOP", f"{namespace}none", 0)))  # type: ignore[arg-type]
+        with redis.Redis.from_url(one_redis_url) as server:
+            while not any(client["cmd"] == "blpop" for client in server.client_list()):
+                await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        # On the old connection this would wait for ever.
+        [after] = await ask(("CLIENT", "ID"))
+        assert after != before
+
+    run(RedisConfig(url=one_redis_url), body)
