@@ -7,9 +7,8 @@ Errors of redis-py leave as RedisUnavailableError or StoreError.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import simplejson
 from redis.asyncio import Redis
@@ -35,8 +34,7 @@ Settlement = tuple[bytes, Outcome]
 _GONE = {fate: int(fate) for fate in (Fate.DONE, Fate.DISCARD, Fate.CANCELLED)}
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """The jobs taken, and which outcomes came too late (places in the batch, from 0).
 
     ``error`` says why no more jobs could be taken; what was settled is settled.
@@ -66,6 +64,7 @@ class QueueStore:
         self.redis = redis
         self.keys = keys
         self.identity = identity
+        self._exchange_names: dict[tuple[str, str], list[str]] = {}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -78,16 +77,7 @@ class QueueStore:
 
         Raises LeaseLostError when jobs were wanted and a peer has recovered our lists.
         """
-        keys = self.keys
-        names = [
-            keys.queue(queue),
-            keys.inprogress(queue, self.identity),
-            keys.retry,
-            keys.schedule,
-            keys.dead,
-            keys.tombstone(self.identity),
-            keys.owners,
-        ]
+        names = self._exchange_names.get((queue, self.identity)) or self._name_for_exchanges(queue)
         args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity]
         for raw, outcome in settlements:
             if outcome.fate in _GONE:
@@ -100,6 +90,20 @@ class QueueStore:
         stale, jobs, *error = reply
         refusal = translate(ResponseError(error[0].decode())) if error else None
         return Exchange(jobs, [place - 1 for place in stale], refusal)
+
+    def _name_for_exchanges(self, queue: str) -> list[str]:
+        """The keys of the script, once for an incarnation and not for every few jobs."""
+        keys = self.keys
+        names = self._exchange_names[queue, self.identity] = [
+            keys.queue(queue),
+            keys.inprogress(queue, self.identity),
+            keys.retry,
+            keys.schedule,
+            keys.dead,
+            keys.tombstone(self.identity),
+            keys.owners,
+        ]
+        return names
 
     async def held(self, queue: str) -> int:
         """How many jobs Redis counts as ours."""
