@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -101,7 +102,9 @@ def serve(config: Config, queues: Mapping[str, int | None], fail_fast: bool) -> 
     with ExitStack() as stack:
         config = _with_embedded(config, stack)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        spawner = make_spawner(config, identity, launch=fork)
+        # A program that calls this as a function may have threads, which no fork may copy.
+        launch = fork if threading.active_count() == 1 else execute
+        spawner = make_spawner(config, identity, launch=launch)
         spawner.start()
         stack.callback(spawner.kill)
         # The parts of the master, while the fork server imports the application.
