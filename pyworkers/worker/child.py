@@ -32,6 +32,7 @@ from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.limits import limited
 from pyworkers.worker.recycle import Recycler
+from pyworkers.worker.title import set_title
 
 BOOT_FAILED = 70
 """Exit status of a worker whose start-up hook failed (EX_SOFTWARE of sysexits.h)."""
@@ -52,6 +53,7 @@ def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
     """Be a worker until the job pipe is closed, then exit."""
     os.setsid()
     die_with(pipes.lifeline)
+    set_title(f"worker {queue}")
     _set_signals()
     random.seed()
     status = 0

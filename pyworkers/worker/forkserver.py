@@ -40,6 +40,7 @@ from pyworkers.worker import child
 from pyworkers.worker.hygiene import flush_output
 from pyworkers.worker.importing import searched, users_traceback
 from pyworkers.worker.lifeline import die_with
+from pyworkers.worker.title import set_title
 
 log = logs.get_logger()
 
@@ -228,6 +229,7 @@ def main(channel: int, lifeline: int) -> None:
     for fd in (channel, lifeline):
         os.set_inheritable(fd, False)
     die_with(lifeline)
+    set_title("fork server")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
         # Not SIG_IGN, which programs started by the application would inherit.
         signal.signal(number, lambda *_: None)

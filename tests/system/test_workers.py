@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import signal
+import sys
 import textwrap
 import time
 from collections import Counter
@@ -321,6 +322,26 @@ def test_the_first_fork_server_has_nothing_of_the_master_but_its_memory(
         # A file for stdout and stderr; the channel; the lifeline, and a pipe to wake itself.
         kinds = Counter(str(p.readlink()).partition(":")[0] for p in Path(f"/proc/{pid}/fd").iterdir())
         assert kinds == {"/dev/null": 1, str(tmp_path / "log"): 2, "socket": 1, "pipe": 3}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process name itself")
+def test_processes_are_shown_by_what_they_are(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    code = """
+    @worker.process("quarterly-reports", concurrency=1)
+    def handle(message):
+        pass
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        before, [worker] = fork_server(server), wait_for_workers(server, 1)
+        assert [_title(pid) for pid in (before, worker)] == ["fork server", "worker quarterl"]
+        os.kill(server.pid, signal.SIGHUP)
+        server.wait_for_event("reload.done")
+        wait_for(lambda: not process_alive(before))
+        assert _title(fork_server(server)) == "fork server"
+
+
+def _title(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().rstrip()
 
 
 @pytest.mark.fault("W9")
