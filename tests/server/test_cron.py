@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from pyworkers import envelope, logs
 from pyworkers.api import CronSet
 from pyworkers.app import Worker
-from pyworkers.config import Config, CronConfig, RedisConfig
+from pyworkers.config import Config, CronConfig
 from pyworkers.cron import CronEntry
 from pyworkers.errors import ConfigError, RedisUnavailableError, StoreError
-from pyworkers.keys import Keys
 from pyworkers.server import cron as cron_module
 from pyworkers.server.cron import Cron, entries_of
 from pyworkers.server.weather import Weather
-from pyworkers.store.connection import connect_async
 from pyworkers.store.cron import CronStore
+from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for
 
 NOON = 1_793_534_400
@@ -59,16 +55,14 @@ class Sleepy(CronStore):
         return await super().last_slots()
 
 
-class Bench:
-    """One Redis with its keys, and the crons of several masters on it."""
+class Bench(RedisBench):
+    """The crons of several masters on one store."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self.keys, self.url = Keys(namespace), url
+        super().__init__(url, namespace)
         self.crons: list[Cron] = []
-        self.redis: Redis = connect_async(RedisConfig(url=url, namespace=namespace))
         self.store = Sleepy(self.redis, self.keys)
         self.weather = Weather(time.monotonic, random.Random())
-        self._tasks: list[asyncio.Task[None]] = []
 
     def cron(self, *entries: CronEntry) -> Cron:
         cron = Cron(self.store, lambda: "host:1:x", self.weather, random.Random())
@@ -76,9 +70,9 @@ class Bench:
         self.crons.append(cron)
         return cron
 
-    def start(self, *entries: CronEntry) -> Cron:
+    def running(self, *entries: CronEntry) -> Cron:
         cron = self.cron(*entries)
-        self._tasks.append(asyncio.create_task(cron.run()))
+        self.start(cron.run())
         return cron
 
     async def slots(self, queue: str = "mail") -> list[int]:
@@ -86,30 +80,9 @@ class Bench:
         jobs = await self.redis.lrange(self.keys.queue(queue), 0, -1)
         return [envelope.decode(job)["cron"]["slot"] for job in reversed(jobs)]
 
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        await self.redis.aclose()
 
-
-Body = Callable[[Bench], Awaitable[None]]
-Run = Callable[[Body], None]
-
-
-@pytest.fixture
-def run(redis_url: str, namespace: str) -> Run:
-    """Run a coroutine function on a bench of its own."""
-
-    async def main(body: Body) -> None:
-        bench = Bench(redis_url, namespace)
-        try:
-            await body(bench)
-        finally:
-            await bench.close()
-
-    return lambda body: asyncio.run(main(body))
+Run = Runner[Bench]
+run = runner(Bench)
 
 
 # Running
@@ -118,7 +91,7 @@ def run(redis_url: str, namespace: str) -> Run:
 def test_two_masters_fire_every_slot_once_and_on_time(run: Run) -> None:
     async def body(bench: Bench) -> None:
         for _ in range(2):
-            bench.start(entry("every 1s"))
+            bench.running(entry("every 1s"))
 
         async def some() -> bool:
             return len(await bench.slots()) >= 3
@@ -140,7 +113,7 @@ def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(
     monkeypatch.setattr(cron_module, "_LOOK_S", 60.0)
 
     async def body(bench: Bench) -> None:
-        cron = bench.start(entry("every 9000d"))
+        cron = bench.running(entry("every 9000d"))
         await async_wait_for(bench.store.last_slots, message="the first look")
         cron.use([entry("every 9000d"), entry("every 1s", name="second", queue="other")])
         await async_wait_for(lambda: bench.slots("other"), timeout=5)
@@ -155,7 +128,7 @@ def test_a_clock_that_was_set_is_noticed_within_seconds(run: Run, monkeypatch: p
 
     async def body(bench: Bench) -> None:
         nonlocal shift
-        bench.start(entry("every 1d"))
+        bench.running(entry("every 1d"))
         await async_wait_for(bench.store.last_slots, message="the first look")
         tomorrow = (now() // 86_400 + 1) * 86_400
         shift = tomorrow + 100 - now()
@@ -168,7 +141,7 @@ def test_a_clock_that_was_set_is_noticed_within_seconds(run: Run, monkeypatch: p
 def test_a_redis_that_is_away_is_asked_again_until_it_is_back(run: Run) -> None:
     async def body(bench: Bench) -> None:
         bench.store.away = True
-        bench.start(entry("every 1s"))
+        bench.running(entry("every 1s"))
         await async_wait_for(lambda: bench.weather.is_down)
         bench.store.away = False
         await async_wait_for(lambda: not bench.weather.is_down)
@@ -404,14 +377,14 @@ def test_a_fired_slot_is_logged_by_the_master_that_fired_it(run: Run) -> None:
 
 def added(bench: Bench) -> CronSet:
     """What people use; its connection is another one."""
-    return CronSet(bench.url, namespace=bench.keys.namespace)
+    return CronSet(bench.config)
 
 
 def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_more(run: Run) -> None:
     async def body(bench: Bench) -> None:
         people = added(bench)
         for _ in range(2):
-            bench.start(entry("every 9000d"))
+            bench.running(entry("every 9000d"))
         await async_wait_for(bench.store.last_slots, message="the first look")
         people.add("new", "every 1s", "New", queue="new")
 
@@ -579,7 +552,7 @@ def test_people_see_what_a_master_has_declared(run: Run) -> None:
     async def body(bench: Bench) -> None:
         await bench.redis.hset(bench.keys.owners, "host:1:x", "[]")
         one = entry(args=(1,), options={"tags": ["a"]}, retry=False, misfire="all", grace_s=60.0)
-        cron = bench.start(one)
+        cron = bench.running(one)
 
         async def seen() -> list[CronEntry]:
             return [job.entry for job in added(bench)]

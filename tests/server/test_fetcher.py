@@ -6,12 +6,9 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pyworkers.config import RedisConfig
-from pyworkers.keys import Keys
 from pyworkers.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server import fetcher as fetcher_module
 from pyworkers.server.fetcher import Fetcher
@@ -20,16 +17,17 @@ from pyworkers.store import waiter as waiter_module
 from pyworkers.store.connection import connect_async
 from pyworkers.store.store import Settlement, Store
 from pyworkers.store.waiter import Waiter
+from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for
 
 IDENTITY = "host:1:aaa"
 
 
 class FakePool:
-    """Idle workers without processes."""
+    """One idle worker without a process."""
 
-    def __init__(self, free: int) -> None:
-        self.free = free
+    def __init__(self) -> None:
+        self.free = 1
         self.jobs: list[bytes] = []
 
     def deliver(self, raw: bytes) -> None:
@@ -40,57 +38,40 @@ class FakePool:
         return Counter(self.jobs)
 
 
-class Bench:
-    def __init__(self, url: str, namespace: str, free: int) -> None:
-        self.config = RedisConfig(url=url, namespace=namespace)
-        self.keys = Keys(namespace)
-        self.redis = connect_async(self.config)
+class Bench(RedisBench):
+    """A fetcher, and what it brings jobs to."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        super().__init__(url, namespace)
         self.weathers = Weathers(time.monotonic, random.Random())
         self.store = Store(connect_async(self.config, single_connection_client=True), self.keys, IDENTITY)
         self.waiter = Waiter(self.config, self.keys, "q", IDENTITY)
         self.fetcher = Fetcher(
             "q", self.store, self.waiter, self.weathers.of_queue("q"), lambda _: None, lambda _: None
         )
-        self.pool = self.fetcher.pool = FakePool(free)  # type: ignore[assignment]
+        self.pool = self.fetcher.pool = FakePool()  # type: ignore[assignment]
+        self.ends.push_async_callback(self.fetcher.close)
         self.fetcher.fetching = True
-
-    def run(self) -> asyncio.Task[None]:
         self.fetcher.wake()
-        return asyncio.create_task(self.fetcher.run())
 
-    async def close(self) -> None:
-        await self.fetcher.close()
-        await self.redis.aclose()
+    async def prepare(self) -> None:
+        await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
 
 
-Body = Callable[[Bench], Awaitable[None]]
-Run = Callable[..., None]
-
-
-@pytest.fixture
-def run(redis_url: str, namespace: str) -> Run:
-    async def main(body: Body, free: int) -> None:
-        bench = Bench(redis_url, namespace, free)
-        await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
-        try:
-            await body(bench)
-        finally:
-            await bench.close()
-
-    return lambda body, free=1: asyncio.run(main(body, free))
+Run = Runner[Bench]
+run = runner(Bench)
 
 
 def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection_replaced(run: Run) -> None:
     async def body(bench: Bench) -> None:
         bench.waiter._longest_s = 0.3
-        task = bench.run()
+        bench.start(bench.fetcher.run())
         await async_wait_for(lambda: bench.weathers.troubles == {"fetcher q": ["TIMEOUT"]})
         bench.waiter._longest_s = 30
         await async_wait_for(lambda: bench.waiter.blocked)
         await bench.redis.lpush(bench.keys.queue("q"), b"job")
         await async_wait_for(lambda: bench.pool.jobs == [b"job"])
         await async_wait_for(lambda: bench.weathers.troubles == {})
-        task.cancel()
 
     run(body)
 
@@ -109,7 +90,7 @@ def test_what_the_wait_cannot_deal_with_ends_the_fetcher(run: Run, monkeypatch: 
 
         monkeypatch.setattr(bench.waiter, "wait", fail)
         with pytest.raises(RuntimeError, match="foreseen"):
-            await asyncio.wait_for(bench.run(), 10)
+            await asyncio.wait_for(bench.fetcher.run(), 10)
 
     run(body)
 
@@ -135,13 +116,12 @@ def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_th
             bench.fetcher.settle(raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
         await bench.redis.lpush(held, b"small")
         bench.fetcher.settle(b"small", Report(DONE))
-        task = bench.run()
+        bench.start(bench.fetcher.run())
         await async_wait_for(lambda: bench.fetcher.unsettled == 0)
         await async_wait_for(lambda: bench.waiter.blocked)
         assert calls[:3] == [(2, 0), (2, 0), (2, 1)]
         assert await bench.redis.llen(held) == 0
         assert await bench.redis.zcard(bench.keys.retry) == 5
-        task.cancel()
 
     run(body)
 
@@ -165,11 +145,10 @@ def test_while_nothing_can_be_settled_nothing_is_fetched(run: Run) -> None:
     async def body(bench: Bench) -> None:
         await bench.redis.hdel(bench.keys.owners, IDENTITY)
         await bench.redis.lpush(bench.keys.queue("q"), b"job")
-        task = bench.run()
+        bench.start(bench.fetcher.run())
         await async_wait_for(lambda: bench.weathers.troubles == {"fetcher q": ["UNREGISTERED"]})
         assert bench.pool.jobs == []
         await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
         await async_wait_for(lambda: bench.pool.jobs == [b"job"])
-        task.cancel()
 
     run(body)

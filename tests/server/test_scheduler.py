@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
 import pytest
-from redis.asyncio import Redis
 
 from pyworkers import envelope
-from pyworkers.config import RedisConfig
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.keys import Keys
 from pyworkers.server import scheduler as scheduler_module
 from pyworkers.server.scheduler import BATCH, Scheduler
 from pyworkers.server.weather import Weathers
-from pyworkers.store.connection import connect_async
 from pyworkers.store.schedule import Promoted, Promotion, ScheduleStore
+from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for
 
 
@@ -44,33 +40,19 @@ class Observed(ScheduleStore):
         return found
 
 
-class Bench:
-    """One Redis with its keys, and the schedulers of several masters, each with connections of its own."""
+class Bench(RedisBench):
+    """The schedulers of several masters, each with a connection of its own."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self._config = RedisConfig(url=url, namespace=namespace)
-        self.keys = Keys(namespace)
-        self._open: list[Redis] = []
-        self.redis = self._connect()
+        super().__init__(url, namespace)
         self.stores: list[Observed] = []
         self.weathers = Weathers(time.monotonic, random.Random())
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def _connect(self) -> Redis:
-        redis: Redis = connect_async(self._config)
-        self._open.append(redis)
-        return redis
 
     def scheduler(self, poll_interval_s: float = 60.0, drain_goretry: bool = False) -> Scheduler:
-        store = Observed(self._connect(), self.keys)
+        store = Observed(self.connection(), self.keys)
         name = f"host:{len(self.stores)}:x"
         self.stores.append(store)
         return Scheduler(store, lambda: name, self.weathers, poll_interval_s, drain_goretry)
-
-    def start(self, scheduler: Scheduler) -> asyncio.Task[None]:
-        task = asyncio.create_task(scheduler.run())
-        self._tasks.append(task)
-        return task
 
     async def put(self, count: int, at: float, zset: str = "schedule", queue: str = "q") -> None:
         """Jobs that say when they are due."""
@@ -91,31 +73,9 @@ class Bench:
         found = await self.redis.lrange(self.keys.queue(queue), 0, -1)
         return [envelope.decode(raw) for raw in reversed(found)]
 
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        for redis in self._open:
-            await redis.aclose()
 
-
-Body = Callable[[Bench], Awaitable[None]]
-Run = Callable[[Body], None]
-
-
-@pytest.fixture
-def run(redis_url: str, namespace: str) -> Run:
-    """Run a coroutine function on a bench of its own."""
-
-    async def main(body: Body) -> None:
-        bench = Bench(redis_url, namespace)
-        try:
-            await body(bench)
-        finally:
-            await bench.close()
-
-    return lambda body: asyncio.run(main(body))
+Run = Runner[Bench]
+run = runner(Bench)
 
 
 def lateness(jobs: list[dict[str, float]]) -> list[float]:
@@ -128,7 +88,7 @@ def test_a_score_that_was_seen_is_awaited_to_the_millisecond(run: Run) -> None:
         for at in due:
             await bench.put(1, at)
         # The polls are a minute apart: they have no part in this.
-        bench.start(bench.scheduler())
+        bench.start(bench.scheduler().run())
         late = lateness(await bench.arrived(10))
         assert late[0] >= 0
         assert late[5] < 0.05  # usually 2 ms; the others, too, but a busy machine is no fault of ours
@@ -140,7 +100,7 @@ def test_a_score_that_was_seen_is_awaited_to_the_millisecond(run: Run) -> None:
 def test_what_a_producer_puts_in_front_is_seen_at_the_next_poll(run: Run) -> None:
     async def body(bench: Bench) -> None:
         await bench.put(1, time.time() + 1000)
-        bench.start(bench.scheduler(poll_interval_s=0.2))
+        bench.start(bench.scheduler(poll_interval_s=0.2).run())
         await async_wait_for(lambda: bench.stores[0].looks > 2)
         await bench.put(1, time.time() + 0.5, queue="sooner")
         assert lateness(await bench.arrived(1, "sooner"))[0] < 0.1
@@ -151,7 +111,7 @@ def test_what_a_producer_puts_in_front_is_seen_at_the_next_poll(run: Run) -> Non
 def test_a_job_that_this_master_put_away_needs_no_poll(run: Run) -> None:
     async def body(bench: Bench) -> None:
         scheduler = bench.scheduler()
-        bench.start(scheduler)
+        bench.start(scheduler.run())
         await async_wait_for(lambda: bench.stores[0].looks >= 2)
         at = time.time() + 0.3
         await bench.put(1, at, "retry")
@@ -165,7 +125,7 @@ def test_a_master_that_becomes_the_only_one_polls_sooner(run: Run, monkeypatch: 
     async def body(bench: Bench) -> None:
         scheduler = bench.scheduler(poll_interval_s=0.1)
         scheduler.crew = (0, 100_000)
-        bench.start(scheduler)
+        bench.start(scheduler.run())
         await async_wait_for(lambda: bench.stores[0].looks >= 2)
         await bench.put(1, time.time() - 1)
         scheduler.crew = (0, 1)
@@ -200,7 +160,7 @@ def test_eight_masters_move_each_job_once_and_hardly_read_one_twice(run: Run) ->
         for rank in range(8):
             scheduler = bench.scheduler()
             scheduler.crew = (rank, 8)
-            bench.start(scheduler)
+            bench.start(scheduler.run())
         jobs = await bench.arrived(count)
         assert sorted(job["args"][0] for job in jobs) == list(range(count))
         assert sum(store.moved for store in bench.stores) == count
@@ -226,7 +186,7 @@ def test_sidekiqs_pollers_and_ours_share_the_sets(run: Run) -> None:
         count, done = 10 * BATCH, asyncio.Event()
         pollers = [asyncio.create_task(poll_as_sidekiq(bench, done)) for _ in range(2)]
         await bench.put(count, time.time() + 0.5)
-        bench.start(bench.scheduler())
+        bench.start(bench.scheduler().run())
         jobs = await bench.arrived(count)
         done.set()
         taken = sum(await asyncio.gather(*pollers))
@@ -244,7 +204,7 @@ def test_a_master_that_dies_in_its_turn_is_replaced(run: Run) -> None:
         zset = bench.keys.schedule
         dead = await ScheduleStore(bench.redis, bench.keys).promote(zset, [], time.time(), "dead", BATCH)
         assert len(dead.due) == 1
-        bench.start(bench.scheduler())
+        bench.start(bench.scheduler().run())
         await bench.arrived(1, timeout=10)
 
     run(body)
@@ -252,11 +212,11 @@ def test_a_master_that_dies_in_its_turn_is_replaced(run: Run) -> None:
 
 def test_a_redis_that_is_away_is_asked_again_until_it_is_back(run: Run) -> None:
     async def body(bench: Bench) -> None:
-        bench.start(bench.scheduler())
+        bench.start(bench.scheduler().run())
         await async_wait_for(lambda: bench.stores[0].looks >= 2)
         bench.stores[0].away = True
         await bench.put(1, time.time() + 0.2)
-        bench.start(bench.scheduler(poll_interval_s=0.1))
+        bench.start(bench.scheduler(poll_interval_s=0.1).run())
         bench.stores[1].away = True
         await async_wait_for(lambda: bench.weathers.is_down)
         for store in bench.stores:

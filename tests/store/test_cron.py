@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
-from redis.asyncio import Redis
 
 from pyworkers.config import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
-from pyworkers.keys import Keys
-from pyworkers.store.connection import connect_async
 from pyworkers.store.cron import CronStore
+from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for, free_port
 
 SLOT = 1_793_534_400
 
 
-class Bench:
-    """One Redis with its keys, and stores with connections of their own."""
-
-    def __init__(self, url: str, namespace: str) -> None:
-        self.config = RedisConfig(url=url, namespace=namespace)
-        self.keys = Keys(namespace)
-        self._open: list[Redis] = []
-        self.redis = self.connection()
-
-    def connection(self) -> Redis:
-        redis: Redis = connect_async(self.config)
-        self._open.append(redis)
-        return redis
+class Bench(RedisBench):
+    """Stores with connections of their own."""
 
     def store(self) -> CronStore:
         return CronStore(self.connection(), self.keys)
@@ -38,27 +24,9 @@ class Bench:
     async def jobs(self, queue: str = "mail") -> list[bytes]:
         return list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
 
-    async def close(self) -> None:
-        for redis in self._open:
-            await redis.aclose()
 
-
-Body = Callable[[Bench], Awaitable[None]]
-Run = Callable[[Body], None]
-
-
-@pytest.fixture
-def run(redis_url: str, namespace: str) -> Run:
-    """Run a coroutine function on a bench of its own."""
-
-    async def main(body: Body) -> None:
-        bench = Bench(redis_url, namespace)
-        try:
-            await body(bench)
-        finally:
-            await bench.close()
-
-    return lambda body: asyncio.run(main(body))
+Run = Runner[Bench]
+run = runner(Bench)
 
 
 def test_a_slot_is_enqueued_and_remembered(run: Run) -> None:

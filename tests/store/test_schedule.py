@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
-from redis.asyncio import Redis
 
 from pyworkers.config import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
-from pyworkers.keys import Keys
-from pyworkers.store.connection import connect_async
 from pyworkers.store.schedule import PUT_OFF_S, TURN_MS, Promotion, ScheduleStore
+from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for, free_port
 
 NOW = 1_795_225_197.25
 
 
-class Bench:
-    """One Redis with its keys, and a store on it."""
+class Bench(RedisBench):
+    """A store, and a set whose members become due."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self.keys = Keys(namespace)
-        self.redis: Redis = connect_async(RedisConfig(url=url, namespace=namespace))
+        super().__init__(url, namespace)
         self.store = ScheduleStore(self.redis, self.keys)
         self.zset = self.keys.schedule
 
@@ -39,22 +35,8 @@ class Bench:
         return jobs[::-1]
 
 
-Body = Callable[[Bench], Awaitable[None]]
-Run = Callable[[Body], None]
-
-
-@pytest.fixture
-def run(redis_url: str, namespace: str) -> Run:
-    """Run a coroutine function on a bench of its own."""
-
-    async def main(body: Body) -> None:
-        bench = Bench(redis_url, namespace)
-        try:
-            await body(bench)
-        finally:
-            await bench.redis.aclose()
-
-    return lambda body: asyncio.run(main(body))
+Run = Runner[Bench]
+run = runner(Bench)
 
 
 def test_due_jobs_are_handed_out_in_order_and_moved(run: Run) -> None:
@@ -183,11 +165,11 @@ def test_errors_of_redis_leave_as_ours(run: Run) -> None:
         await bench.redis.set(bench.zset, "no set")
         with pytest.raises(StoreError, match="WRONGTYPE"):
             await bench.store.first_score(bench.zset)
-        away = connect_async(RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0"))
+        bench.config = RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0")
+        away = ScheduleStore(bench.connection(), bench.keys)
         with pytest.raises(RedisUnavailableError):
-            await ScheduleStore(away, bench.keys).first_score(bench.zset)
+            await away.first_score(bench.zset)
         with pytest.raises(RedisUnavailableError):
-            await ScheduleStore(away, bench.keys).promote(bench.zset, [], NOW, "a", 1)
-        await away.aclose()
+            await away.promote(bench.zset, [], NOW, "a", 1)
 
     run(body)

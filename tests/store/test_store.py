@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import pytest
-from redis.asyncio import Redis
 
 from pyworkers.acl import Role
 from pyworkers.config import RedisConfig
@@ -18,29 +15,28 @@ from pyworkers.store.connection import connect_async
 from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Store
 from pyworkers.store.waiter import Waiter
 from tests.acl import url_of
+from tests.bench import RedisBench, Runner, runner
 
 NOW = 1_795_225_197.5
-T = TypeVar("T")
 
 
-class Bench:
-    """One Redis with its keys, and stores of several incarnations on it."""
+class Bench(RedisBench):
+    """Stores of several incarnations."""
 
     def __init__(self, url: str, namespace: str) -> None:
+        super().__init__(url, namespace)
         # The stores do all their work with the rights of a worker.
         self.config = RedisConfig(url=url_of(url, Role.WORKER, namespace), namespace=namespace)
-        self.keys = Keys(namespace)
-        self.redis: Redis = connect_async(RedisConfig(url=url, namespace=namespace))
-        self._open: list[Store | Waiter] = []
+
+    async def prepare(self) -> None:
+        await self.redis.hset(self.keys.owners, "host:1:aaa", '["q"]')
 
     def store(self, identity: str = "host:1:aaa") -> Store:
-        store = Store(connect_async(self.config), self.keys, identity)
-        self._open.append(store)
-        return store
+        return Store(self.connection(), self.keys, identity)
 
     def waiter(self, queue: str, identity: str = "host:1:aaa") -> Waiter:
         waiter = Waiter(self.config, self.keys, queue, identity)
-        self._open.append(waiter)
+        self.ends.push_async_callback(waiter.close)
         return waiter
 
     async def push(self, queue: str, *jobs: bytes) -> None:
@@ -53,31 +49,9 @@ class Bench:
     async def members(self, zset: str) -> list[tuple[bytes, float]]:
         return list(await self.redis.zrange(zset, 0, -1, withscores=True))
 
-    async def close(self) -> None:
-        for opened in self._open:
-            await opened.close()
-        await self.redis.aclose()
 
-
-@pytest.fixture
-def run(redis_url: str, namespace: str) -> Callable[[Callable[[Bench], Awaitable[T]]], T]:
-    """Run a coroutine function on a bench of its own."""
-
-    def runner(body: Callable[[Bench], Awaitable[T]]) -> T:
-        async def main() -> T:
-            bench = Bench(redis_url, namespace)
-            await bench.redis.hset(bench.keys.owners, "host:1:aaa", '["q"]')
-            try:
-                return await body(bench)
-            finally:
-                await bench.close()
-
-        return asyncio.run(main())
-
-    return runner
-
-
-Run = Callable[[Callable[[Bench], Awaitable[None]]], None]
+Run = Runner[Bench]
+run = runner(Bench)
 
 
 def test_jobs_are_taken_first_in_first_out_and_never_more_than_wanted(run: Run) -> None:

@@ -1,0 +1,75 @@
+"""What tests of coroutines stand on: one Redis with its keys, whose connections and tasks end with the test.
+
+Read by the tests alone, in the process of the test. It decides nothing about the keys it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from typing import Any, TypeAlias, TypeVar
+
+import pytest
+from redis.asyncio import Redis
+
+from pyworkers.config import RedisConfig
+from pyworkers.keys import Keys
+from pyworkers.store.connection import connect_async
+
+
+class RedisBench:
+    """A namespace of one Redis. What was opened or started here ends in ``close``, the latest first."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.config = RedisConfig(url=url, namespace=namespace)
+        self.keys = Keys(namespace)
+        self.ends = AsyncExitStack()
+        self.redis = self.connection()
+
+    async def prepare(self) -> None:
+        """What Redis must hold before a test begins; nothing, unless a subclass says otherwise."""
+
+    def connection(self) -> Redis:
+        """Another connection by ``config`` as it is now."""
+        redis: Redis = connect_async(self.config)
+        self.ends.push_async_callback(redis.aclose)
+        return redis
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that runs until ``close``; an error that ends it earlier is raised there."""
+        task = asyncio.create_task(work)
+        self.ends.push_async_callback(_cancelled, task)
+        return task
+
+    async def close(self) -> None:
+        """End the tasks and close the connections, whatever fails among them."""
+        await self.ends.aclose()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+B = TypeVar("B", bound=RedisBench)
+Runner: TypeAlias = Callable[[Callable[[B], Awaitable[None]]], None]
+
+
+def runner(kind: type[B]) -> object:
+    """A fixture, to be named ``run``: it runs a coroutine function on a bench of its own."""
+
+    @pytest.fixture
+    def run(redis_url: str, namespace: str) -> Runner[B]:
+        async def main(body: Callable[[B], Awaitable[None]]) -> None:
+            bench = kind(redis_url, namespace)
+            try:
+                await bench.prepare()
+                await body(bench)
+            finally:
+                await bench.close()
+
+        return lambda body: asyncio.run(main(body))
+
+    return run
