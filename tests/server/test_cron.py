@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -367,6 +368,7 @@ def test_a_fired_slot_is_logged_by_the_master_that_fired_it(run: Run) -> None:
             "slot": NOON,
             "queue": "mail",
             "jid": envelope.decode(job)["jid"],
+            "pid": os.getpid(),
         }
 
     run(body)
