@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from select import POLLIN, poll
 from typing import Any
 
@@ -51,21 +52,17 @@ class Wires:
 
     def close(self) -> None:
         """Close what is not in use. A later exchange opens new ones."""
-        while (wire := self._last()) is not None:
-            wire.close()
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def _usable(self) -> _Wire | None:
-        while (wire := self._last()) is not None:
-            if wire.is_usable():
-                return wire
-            wire.close()
-        return None
-
-    def _last(self) -> _Wire | None:
         try:
-            return self._idle.pop()
+            while not (wire := self._idle.pop()).is_usable():
+                wire.close()
         except IndexError:
             return None
+        return wire
 
 
 class _Wire:
