@@ -27,8 +27,11 @@ _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 
 
-def push_commands(keys: Keys, jobs: Sequence[PushedJob]) -> list[bytes]:
-    """What puts ``jobs`` into their queues or into ``schedule``: a command, or a transaction of several."""
+def packed(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[bytes, int]:
+    """What puts ``jobs`` into their queues or into ``schedule``: one command, or one transaction of several.
+
+    Ready to be sent, and how many replies there will be.
+    """
     waiting: dict[str, list[bytes]] = {}
     later: list[bytes | float] = []
     for queue, payload, _, at in jobs:
@@ -36,18 +39,22 @@ def push_commands(keys: Keys, jobs: Sequence[PushedJob]) -> list[bytes]:
             waiting.setdefault(queue, []).append(payload)
         else:
             later += (at, payload)
-    commands = [_pack(("LPUSH", keys.queue(queue), *payloads)) for queue, payloads in waiting.items()]
-    if waiting:
-        commands.insert(0, _sadd(keys.queues, *waiting))
+    commands: list[bytes] = []
+    for queue, payloads in waiting.items():
+        listing, key = _known(keys.namespace, queue)
+        commands += (listing, _pack(("LPUSH", key, *payloads)))
     if later:
         commands.append(_pack(("ZADD", keys.schedule, *later)))
-    return [_MULTI, *commands, _EXEC] if len(commands) > 1 else commands
+    if len(commands) > 1:
+        commands = [_MULTI, *commands, _EXEC]
+    return b"".join(commands), len(commands)
 
 
-# The same for each job of a queue.
 @lru_cache(maxsize=256)
-def _sadd(*parts: str) -> bytes:
-    return _pack(("SADD", *parts))
+def _known(namespace: str, queue: str) -> tuple[bytes, str]:
+    """What is the same for each job of a queue: the command that lists the queue, and its key."""
+    keys = Keys(namespace)
+    return _pack(("SADD", keys.queues, queue)), keys.queue(queue)
 
 
 def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
@@ -55,32 +62,30 @@ def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
 
     Raises RedisUnavailableError (after which the jobs may have been pushed or not) and StoreError (not).
     """
-    commands = push_commands(keys, jobs)
-    packed, count = b"".join(commands), len(commands)
+    commands, count = packed(keys, jobs)
     try:
         try:
-            _check(wires.exchange(packed, count))
+            _check(wires.exchange(commands, count))
         except redis.ResponseError as error:
             if code_of(error) not in _REFUSALS:
                 raise
             wires.close()
-            _check(wires.exchange(packed, count))
+            _check(wires.exchange(commands, count))
     except (redis.RedisError, OSError) as error:
         raise translate(error) from error
 
 
 async def push_async(connection: AsyncConnection, keys: Keys, jobs: Sequence[PushedJob]) -> None:
     """As ``push``."""
-    commands = push_commands(keys, jobs)
-    packed, count = b"".join(commands), len(commands)
+    commands, count = packed(keys, jobs)
     with errors_translated():
         try:
-            _check(await exchange_async(connection, packed, count))
+            _check(await exchange_async(connection, commands, count))
         except redis.ResponseError as error:
             if code_of(error) not in _REFUSALS:
                 raise
             await connection.connection_pool.disconnect(inuse_connections=False)
-            _check(await exchange_async(connection, packed, count))
+            _check(await exchange_async(connection, commands, count))
 
 
 def _check(replies: Iterable[Any]) -> None:
