@@ -19,6 +19,7 @@ import redis
 
 from pyworkers import embedded, logs
 from pyworkers.errors import EmbeddedError
+from pyworkers.keys import Keys
 from tests.support import free_port, running_server
 
 
@@ -102,6 +103,19 @@ def namespace(servers: Servers) -> Iterator[str]:
     yield prefix
     for url in servers.urls.values():
         _delete_keys(url, prefix)
+
+
+@pytest.fixture
+def keys(namespace: str) -> Keys:
+    """The keys under ``namespace``."""
+    return Keys(namespace)
+
+
+@pytest.fixture
+def db(redis_url: str) -> Iterator[redis.Redis]:
+    """A connection to each server in turn, with all rights."""
+    with redis.Redis.from_url(redis_url) as connection:
+        yield connection
 
 
 def _delete_keys(url: str, prefix: str) -> None:

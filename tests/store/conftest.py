@@ -1,14 +1,31 @@
-"""Fixtures of the tests of the store."""
+"""Fixtures of the tests of the store, and of what is built on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from pyworkers.cli import main
 from pyworkers.embedded import spawn_bound
 from tests.support import free_port, running_server, wait_for
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(redis_url: str, namespace: str) -> Cli:
+    """Run a command on this Redis; no terminal, as in a script."""
+
+    def run(*words: str) -> Result:
+        options = ["--url", redis_url, "--namespace", namespace]
+        result = CliRunner().invoke(main, [*words, *options], prog_name="pyworkers")
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return run
 
 
 @pytest.fixture

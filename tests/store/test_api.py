@@ -7,7 +7,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
@@ -27,7 +27,7 @@ from pyworkers.api import (
 )
 from pyworkers.config import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
-from pyworkers.keys import Keys
+from tests.records import job, register
 from tests.support import ROOT
 
 SETS: list[type[JobSet]] = [ScheduledSet, RetrySet, DeadSet]
@@ -36,21 +36,6 @@ SETS: list[type[JobSet]] = [ScheduledSet, RetrySet, DeadSet]
 @pytest.fixture
 def where(redis_url: str, namespace: str) -> RedisConfig:
     return RedisConfig(url=redis_url, namespace=namespace)
-
-
-@pytest.fixture
-def keys(namespace: str) -> Keys:
-    return Keys(namespace)
-
-
-@pytest.fixture
-def db(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as connection:
-        yield connection
-
-
-def job(jid: str, **fields: Any) -> bytes:
-    return json.dumps({"class": "Add", "args": [1], "queue": "q", "jid": jid, **fields}).encode()
 
 
 # Queues
@@ -439,12 +424,6 @@ def test_two_administrators_empty_a_queue_and_each_job_is_deleted_once(where, ke
 
 
 # Processes and what they run
-
-
-def register(db: redis.Redis, keys: Keys, identity: str, info: Any, **fields: Any) -> None:
-    db.sadd(keys.processes, identity)
-    text = info if isinstance(info, str) else json.dumps(info)
-    db.hset(keys.process(identity), mapping={"info": text, **fields})
 
 
 def ruby(identity: str, **changes: Any) -> dict[str, Any]:

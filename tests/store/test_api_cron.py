@@ -8,30 +8,23 @@ from datetime import UTC, datetime
 
 import pytest
 import redis
-from click.testing import CliRunner, Result
 
 from pyworkers import envelope
 from pyworkers.api import CronSet
-from pyworkers.cli import main
 from pyworkers.cron import CronEntry
 from pyworkers.cron_entries import dump
 from pyworkers.envelope import encode
 from pyworkers.errors import BadArgumentError
 from pyworkers.keys import Keys
+from tests.store.conftest import Cli
 
 
 class Bench:
-    """One Redis with its keys, seen through the API and the command line."""
+    """One Redis with its keys, seen through the API."""
 
-    def __init__(self, url: str, namespace: str) -> None:
-        self.url, self.namespace = url, namespace
-        self.keys = Keys(namespace)
-        self.redis = redis.Redis.from_url(url)
-        self.entries = CronSet(url, namespace=namespace)
-
-    def cli(self, *words: str) -> Result:
-        options = ["--url", self.url, "--namespace", self.namespace]
-        return CliRunner().invoke(main, ["cron", *words, *options], prog_name="pyworkers")
+    def __init__(self, url: str, connection: redis.Redis, keys: Keys) -> None:
+        self.keys, self.redis = keys, connection
+        self.entries = CronSet(url, namespace=keys.namespace)
 
     def declare(self, *entries: CronEntry) -> None:
         """As a server does it that lives."""
@@ -48,8 +41,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(redis_url: str, namespace: str) -> Bench:
-    return Bench(redis_url, namespace)
+def bench(redis_url: str, db: redis.Redis, keys: Keys) -> Bench:
+    return Bench(redis_url, db, keys)
 
 
 def in_code(name: str = "coded", **fields: object) -> CronEntry:
@@ -232,58 +225,58 @@ def test_what_somebody_else_wrote_is_left_alone(bench: Bench) -> None:
 # The command line
 
 
-def test_the_commands_in_the_order_of_a_day(bench: Bench) -> None:
-    assert bench.cli("list").output.startswith("No cron entries")
-    added = bench.cli(
-        "add", "nightly", "0 3 * * *", "Sweep", "[7]", "-q", "mail", "--timezone", "Europe/Paris"
+def test_the_commands_in_the_order_of_a_day(bench: Bench, cli: Cli) -> None:
+    assert cli("cron", "list").output.startswith("No cron entries")
+    added = cli(
+        "cron", "add", "nightly", "0 3 * * *", "Sweep", "[7]", "-q", "mail", "--timezone", "Europe/Paris"
     )
     assert added.exit_code == 0, added.output
     assert "nightly fires next" in added.output and "03:00:00+0" in added.output
-    listed = bench.cli("list").output.splitlines()
+    listed = cli("cron", "list").output.splitlines()
     assert " ".join(listed[0].split()) == "name schedule time zone job queue origin state next"
     assert listed[1].split()[:5] == ["nightly", "0", "3", "*", "*"]
     assert "run time" in listed[1] and "active" in listed[1] and "in " in listed[1]
-    assert bench.cli("pause", "nightly").output == "nightly is paused\n"
-    assert bench.cli("pause", "nightly").output == "nightly is paused already\n"
-    assert "paused" in bench.cli("list").output
-    assert bench.cli("resume", "nightly").output == "nightly fires again\n"
-    assert bench.cli("resume", "nightly").output == "nightly was not paused\n"
-    jid = bench.cli("trigger", "nightly").output.strip()
+    assert cli("cron", "pause", "nightly").output == "nightly is paused\n"
+    assert cli("cron", "pause", "nightly").output == "nightly is paused already\n"
+    assert "paused" in cli("cron", "list").output
+    assert cli("cron", "resume", "nightly").output == "nightly fires again\n"
+    assert cli("cron", "resume", "nightly").output == "nightly was not paused\n"
+    jid = cli("cron", "trigger", "nightly").output.strip()
     assert [job["jid"] for job in bench.jobs("mail")] == [jid]
-    assert bench.cli("remove", "nightly").output == "nightly is removed\n"
-    missing = bench.cli("remove", "nightly")
+    assert cli("cron", "remove", "nightly").output == "nightly is removed\n"
+    missing = cli("cron", "remove", "nightly")
     assert missing.exit_code == 1
     assert "there is no run-time entry 'nightly'" in missing.stderr
 
 
-def test_lists_for_programs(bench: Bench) -> None:
+def test_lists_for_programs(bench: Bench, cli: Cli) -> None:
     bench.entries.add("poll", "every 30s", "Poll", queue="mail")
-    (found,) = json.loads(bench.cli("list", "--json").output)
+    (found,) = json.loads(cli("cron", "list", "--json").output)
     wanted = {"name": "poll", "schedule": "every 30s", "class": "Poll", "queue": "mail", "grace": 300.0}
     assert found.items() >= (wanted | {"origin": "run time", "state": "active"}).items()
     assert 0 < found["next"] - time.time() <= 30
     assert found["next"] % 30 == 0
-    added = bench.cli("add", "other", "@daily", "Other", "--grace", "1h30m", "--retry", "false", "--json")
+    added = cli("cron", "add", "other", "@daily", "Other", "--grace", "1h30m", "--retry", "false", "--json")
     assert {key: json.loads(added.output)[key] for key in ("grace", "retry")} == {
         "grace": 5400.0,
         "retry": False,
     }
 
 
-def test_the_next_slots_of_one_entry_and_of_all(bench: Bench) -> None:
+def test_the_next_slots_of_one_entry_and_of_all(bench: Bench, cli: Cli) -> None:
     bench.entries.add("poll", "every 30s", "Poll")
     bench.entries.add("daily", "@daily", "Daily", timezone="Asia/Kolkata")
-    shown = bench.cli("next", "daily", "-n", "2").output.splitlines()
+    shown = cli("cron", "next", "daily", "-n", "2").output.splitlines()
     assert len(shown) == 2
     assert "00:00:00+05:30 (" in shown[0] and "18:30:00 UTC)  daily" in shown[0]
-    rows = json.loads(bench.cli("next", "-n", "4", "--json").output)
+    rows = json.loads(cli("cron", "next", "-n", "4", "--json").output)
     assert [row["name"] for row in rows].count("poll") >= 3
     assert rows == sorted(rows, key=lambda row: row["slot"])
     assert datetime.fromtimestamp(rows[0]["slot"], UTC).second % 30 == 0
     bench.entries.pause("poll")
-    assert {row["name"] for row in json.loads(bench.cli("next", "--json").output)} == {"daily"}
-    assert len(json.loads(bench.cli("next", "poll", "--json").output)) == 5
-    assert bench.cli("next", "none").exit_code == 1
+    assert {row["name"] for row in json.loads(cli("cron", "next", "--json").output)} == {"daily"}
+    assert len(json.loads(cli("cron", "next", "poll", "--json").output)) == 5
+    assert cli("cron", "next", "none").exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -297,9 +290,9 @@ def test_the_next_slots_of_one_entry_and_of_all(bench: Bench) -> None:
         (["add", "taken", "@daily", "Job"], "there is a cron entry 'taken'"),
     ],
 )
-def test_a_bad_entry_is_a_usage_error(bench: Bench, words: list[str], message: str) -> None:
+def test_a_bad_entry_is_a_usage_error(bench: Bench, cli: Cli, words: list[str], message: str) -> None:
     bench.entries.add("taken", "@daily", "Job")
-    refused = bench.cli(*words)
+    refused = cli("cron", *words)
     assert refused.exit_code == 2
     assert message in " ".join(refused.stderr.split())
     assert [job.name for job in bench.entries] == ["taken"]

@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from pyworkers.cli import main
 from pyworkers.keys import Keys
-
-Cli = Callable[..., Result]
-
-
-@pytest.fixture
-def cli(redis_url: str, namespace: str) -> Cli:
-    """Run a command on this Redis; no terminal, as in a script."""
-
-    def run(*words: str) -> Result:
-        result = CliRunner().invoke(main, [*words, "--url", redis_url, "--namespace", namespace])
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result
-
-    return run
-
-
-@pytest.fixture
-def keys(namespace: str) -> Keys:
-    return Keys(namespace)
-
-
-@pytest.fixture
-def db(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as connection:
-        yield connection
-
-
-def job(jid: str, **fields: Any) -> bytes:
-    return json.dumps({"class": "Add", "args": [1], "queue": "q", "jid": jid, **fields}).encode()
+from tests.records import job, register
+from tests.store.conftest import Cli
 
 
 def jids(db: redis.Redis, key: str) -> set[str]:
@@ -228,14 +200,13 @@ def test_a_mistyped_command_is_not_taken_for_a_job(cli: Cli, keys, db) -> None:
 # Servers and queues
 
 
-def register(db: redis.Redis, keys: Keys, identity: str, **info: Any) -> None:
+def register_busy(db: redis.Redis, keys: Keys, identity: str, **info: Any) -> None:
     about = {"started_at": time.time() - 5000, "concurrency": 5, "queues": ["q"], "labels": [], **info}
-    db.sadd(keys.processes, identity)
-    db.hset(keys.process(identity), mapping={"info": json.dumps(about), "busy": 1, "beat": time.time()})
+    register(db, keys, identity, about, busy=1, beat=time.time())
 
 
 def test_servers_and_running_jobs_are_shown(cli: Cli, keys, db) -> None:
-    register(db, keys, "web:1:a")
+    register_busy(db, keys, "web:1:a")
     about = {"queue": "q", "run_at": int(time.time()) - 61, "payload": job("j1").decode()}
     db.hset(keys.work("web:1:a"), "t1", json.dumps(about))
     assert cli("processes").stdout.splitlines()[1].split()[:4] == ["web:1:a", "1h23m", "1", "5"]
@@ -249,7 +220,7 @@ def test_servers_and_running_jobs_are_shown(cli: Cli, keys, db) -> None:
 
 def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys, db) -> None:
     for identity in ("web-1:10:a", "web-1:100:b", "web-10:1:c"):
-        register(db, keys, identity)
+        register_busy(db, keys, identity)
     assert cli("quiet", "web-1:10").stdout == "told web-1:10:a to be quiet; it obeys within 10 seconds\n"
     assert db.lrange(keys.signals("web-1:10:a"), 0, -1) == [b"TSTP"]
     ambiguous = cli("stop", "web-1")
@@ -260,8 +231,8 @@ def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys, db) -> None:
 
 
 def test_all_servers_are_stopped_after_a_yes_but_for_embedded_ones(cli: Cli, keys, db) -> None:
-    register(db, keys, "web:1:a")
-    register(db, keys, "puma:2:b", embedded=True)
+    register_busy(db, keys, "web:1:a")
+    register_busy(db, keys, "puma:2:b", embedded=True)
     assert cli("stop", "--all").exit_code == 2
     assert cli("stop", "--all", "--dry-run").stdout == "would tell web:1:a to stop\n"
     assert not db.exists(keys.signals("web:1:a"))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import redis
 
 from pyworkers.api import DeadSet, Queue
 from pyworkers.config import RedisConfig
-from pyworkers.keys import Keys
+from tests.records import job
 from tests.server_process import serving
 from tests.support import ROOT, free_port, next_line, running_python, running_server, wait_for
 from tests.terminal import terminal
@@ -28,23 +28,14 @@ MANY = 200_000
 
 
 @pytest.fixture
-def keys(namespace: str) -> Keys:
-    return Keys(namespace)
+def redis_url(one_redis_url: str) -> str:
+    """One server is enough for what takes long."""
+    return one_redis_url
 
 
 @pytest.fixture
-def db(one_redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(one_redis_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def where(one_redis_url: str, namespace: str) -> list[str]:
-    return ["--url", one_redis_url, "--namespace", namespace]
-
-
-def job(jid: str) -> bytes:
-    return json.dumps({"class": "Add", "args": [1], "queue": "q", "jid": jid}).encode()
+def where(redis_url: str, namespace: str) -> list[str]:
+    return ["--url", redis_url, "--namespace", namespace]
 
 
 # In a terminal
@@ -269,7 +260,7 @@ def test_no_command_asks_for_the_names_of_keys(tmp_path: Path, valkey_binary: st
 # While jobs come and go
 
 
-def test_a_queue_is_read_whole_while_others_push_and_pop(one_redis_url, namespace, keys, db) -> None:
+def test_a_queue_is_read_whole_while_others_push_and_pop(redis_url, namespace, keys, db) -> None:
     """Two programs push on the left and pop on the right all the time; what they leave alone is seen once."""
     stays = [f"stays{n:04}" for n in range(4000)]
     db.lpush(keys.queue("q"), *(job(f"old{n}") for n in range(20_000)))
@@ -284,15 +275,15 @@ def test_a_queue_is_read_whole_while_others_push_and_pop(one_redis_url, namespac
             db.rpop(key, 9)
         """
     raw = job("JID").decode().replace("JID", "%s")
-    args = (one_redis_url, keys.queue("q"), raw)
+    args = (redis_url, keys.queue("q"), raw)
     with running_python(code, *args, "a") as one, running_python(code, *args, "b") as other:
         assert (next_line(one), next_line(other)) == ("ready", "ready")
-        seen = [waiting.jid for waiting in Queue("q", RedisConfig(url=one_redis_url, namespace=namespace))]
+        seen = [waiting.jid for waiting in Queue("q", RedisConfig(url=redis_url, namespace=namespace))]
     assert [jid for jid in seen if jid.startswith("stays")] == stays[::-1]
     assert len(seen) == len(set(seen))
 
 
-def test_two_commands_retry_the_same_dead_jobs_at_once(where, one_redis_url, namespace, keys, db) -> None:
+def test_two_commands_retry_the_same_dead_jobs_at_once(where, redis_url, namespace, keys, db) -> None:
     db.zadd(keys.dead, {job(f"{n:04}"): n for n in range(3000)})
     command = [sys.executable, "-m", "pyworkers", "dead", "retry", "--all", "--yes", "--json", *where]
     both = [
@@ -304,7 +295,7 @@ def test_two_commands_retry_the_same_dead_jobs_at_once(where, one_redis_url, nam
     assert all(result["done"] + result["gone"] == result["selected"] for result in results)
     moved = sorted(json.loads(raw)["jid"] for raw in db.lrange(keys.queue("q"), 0, -1))
     assert moved == [f"{n:04}" for n in range(3000)]
-    assert DeadSet(one_redis_url, namespace=namespace).size == 0
+    assert DeadSet(redis_url, namespace=namespace).size == 0
 
 
 # Beside a real server
@@ -320,7 +311,7 @@ def handle(message):
 
 
 def test_a_server_is_watched_paused_quieted_and_stopped(
-    one_redis_url: str, namespace: str, where, keys, db, tmp_path: Path
+    redis_url: str, namespace: str, where, keys, db, tmp_path: Path
 ) -> None:
     def cli(*words: str) -> str:
         command = [sys.executable, "-m", "pyworkers", *words, *where]
@@ -335,7 +326,7 @@ def test_a_server_is_watched_paused_quieted_and_stopped(
 
     gate = tmp_path / "gate"
     gate.touch()
-    with serving(tmp_path, one_redis_url, namespace, APP) as server:
+    with serving(tmp_path, redis_url, namespace, APP) as server:
         server.push("q", {"class": "Wait", "args": [str(gate)], "jid": "first", "queue": "q"})
         server.wait_for_notes(1, "begin", "first")
         [work] = wait_for(lambda: shown("workers"), timeout=30, message="the running job is listed")

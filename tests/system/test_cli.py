@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,49 +42,38 @@ def cli(redis_url: str, namespace: str) -> Cli:
     return run
 
 
-@pytest.fixture
-def store(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def keys(namespace: str) -> Keys:
-    return Keys(namespace)
-
-
 # enqueue
 
 
-def test_enqueue_puts_the_job_where_sidekiq_looks_for_it(cli: Cli, store: redis.Redis, keys: Keys) -> None:
+def test_enqueue_puts_the_job_where_sidekiq_looks_for_it(cli: Cli, db: redis.Redis, keys: Keys) -> None:
     jid = cli("enqueue", "mail", "SendMail", '[12345678901234567890123, "grüße"]').stdout.rstrip("\n")
-    assert store.smembers(keys.queues) == {b"mail"}
-    [raw] = store.lrange(keys.queue("mail"), 0, -1)
+    assert db.smembers(keys.queues) == {b"mail"}
+    [raw] = db.lrange(keys.queue("mail"), 0, -1)
     assert '"args":[12345678901234567890123,"grüße"]'.encode() in raw
     envelope = json.loads(raw)
     assert (envelope["jid"], envelope["class"], envelope["queue"]) == (jid, "SendMail", "mail")
     assert abs(envelope["enqueued_at"] - time.time()) < 60
 
 
-def test_enqueue_reads_the_arguments_from_stdin(cli: Cli, store: redis.Redis, keys: Keys) -> None:
+def test_enqueue_reads_the_arguments_from_stdin(cli: Cli, db: redis.Redis, keys: Keys) -> None:
     cli("enqueue", "mail", "SendMail", "-", input='["from a pipe"]\n')
-    assert json.loads(store.lindex(keys.queue("mail"), 0))["args"] == ["from a pipe"]
+    assert json.loads(db.lindex(keys.queue("mail"), 0))["args"] == ["from a pipe"]
 
 
-def test_enqueue_for_later_goes_to_the_schedule(cli: Cli, store: redis.Redis, keys: Keys) -> None:
+def test_enqueue_for_later_goes_to_the_schedule(cli: Cli, db: redis.Redis, keys: Keys) -> None:
     cli("enqueue", "mail", "Later", "--at", "2099-01-31T12:00:00Z")
     before = time.time()
     cli("enqueue", "mail", "Sooner", "--in", "1h30m")
-    (sooner, at), (later, score) = store.zrange(keys.schedule, 0, -1, withscores=True)
+    (sooner, at), (later, score) = db.zrange(keys.schedule, 0, -1, withscores=True)
     assert (json.loads(sooner)["class"], json.loads(later)["class"]) == ("Sooner", "Later")
     assert before + 5400 <= at <= time.time() + 5400
     assert score == 4_073_544_000.0
-    assert store.exists(keys.queue("mail")) == 0
+    assert db.exists(keys.queue("mail")) == 0
 
 
-def test_enqueue_many_prints_their_number(cli: Cli, store: redis.Redis, keys: Keys) -> None:
+def test_enqueue_many_prints_their_number(cli: Cli, db: redis.Redis, keys: Keys) -> None:
     assert cli("enqueue", "mail", "SendMail", "[1]", "--count", "2500", "--retry", "3").stdout == "2500\n"
-    envelopes = [json.loads(raw) for raw in store.lrange(keys.queue("mail"), 0, -1)]
+    envelopes = [json.loads(raw) for raw in db.lrange(keys.queue("mail"), 0, -1)]
     assert len({envelope["jid"] for envelope in envelopes}) == 2500
     assert {(tuple(envelope["args"]), envelope["retry"]) for envelope in envelopes} == {((1,), 3)}
 
@@ -93,21 +82,21 @@ def test_enqueue_many_prints_their_number(cli: Cli, store: redis.Redis, keys: Ke
 
 
 @pytest.fixture
-def two_servers(store: redis.Redis, keys: Keys) -> None:
+def two_servers(db: redis.Redis, keys: Keys) -> None:
     """Jobs in every state: a live server with two queues, a dead one, and a queue that nobody serves."""
     now = time.time()
-    store.mset({keys.stat("processed"): 120, keys.stat("failed"): 7})
-    store.hset(keys.owners, mapping={"live:1:a": '["mail","bare"]', "dead:1:b": '["mail"]', "odd": "no JSON"})
-    store.set(keys.lease("live:1:a"), "live:1:a", px=60_000)
-    store.lpush(keys.inprogress("mail", "live:1:a"), "x", "x")
-    store.lpush(keys.inprogress("bare", "live:1:a"), "x")
-    store.lpush(keys.inprogress("mail", "dead:1:b"), "x")
-    store.sadd(keys.queues, "mail", "idle", b"\xff")
-    store.lpush(keys.queue("mail"), json.dumps({"enqueued_at": now - 100}), json.dumps({"enqueued_at": now}))
-    store.lpush(keys.queue("bare"), "not a job")
-    store.zadd(keys.schedule, {"a": 1, "b": 2})
-    store.zadd(keys.retry, {"a": 1, "b": 2, "c": 3})
-    store.zadd(keys.dead, {"a": 1})
+    db.mset({keys.stat("processed"): 120, keys.stat("failed"): 7})
+    db.hset(keys.owners, mapping={"live:1:a": '["mail","bare"]', "dead:1:b": '["mail"]', "odd": "no JSON"})
+    db.set(keys.lease("live:1:a"), "live:1:a", px=60_000)
+    db.lpush(keys.inprogress("mail", "live:1:a"), "x", "x")
+    db.lpush(keys.inprogress("bare", "live:1:a"), "x")
+    db.lpush(keys.inprogress("mail", "dead:1:b"), "x")
+    db.sadd(keys.queues, "mail", "idle", b"\xff")
+    db.lpush(keys.queue("mail"), json.dumps({"enqueued_at": now - 100}), json.dumps({"enqueued_at": now}))
+    db.lpush(keys.queue("bare"), "not a job")
+    db.zadd(keys.schedule, {"a": 1, "b": 2})
+    db.zadd(keys.retry, {"a": 1, "b": 2, "c": 3})
+    db.zadd(keys.dead, {"a": 1})
 
 
 EXPECTED = {
@@ -154,10 +143,10 @@ def test_queues_of_an_empty_namespace_say_so(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("two_servers")
 def test_no_command_asks_redis_for_all_keys(
-    redis_url: str, namespace: str, store: redis.Redis, keys: Keys
+    redis_url: str, namespace: str, db: redis.Redis, keys: Keys
 ) -> None:
     user = namespace.rstrip(":")
-    store.acl_setuser(
+    db.acl_setuser(
         user, enabled=True, passwords=["+pw"], keys=[f"{namespace}*"], commands=["+@all", "-keys", "-scan"]
     )
     try:
@@ -165,7 +154,7 @@ def test_no_command_asks_redis_for_all_keys(
         done = python_m_pyworkers("stats", "--json", "--url", url, "--namespace", namespace)
         assert json.loads(done.stdout) == EXPECTED
     finally:
-        store.acl_deluser(user)
+        db.acl_deluser(user)
 
 
 # How it ends
@@ -189,10 +178,10 @@ def test_an_unreachable_redis_ends_with_4_and_shows_no_password() -> None:
 
 
 def test_what_redis_refuses_ends_with_1_and_its_words(
-    redis_url: str, namespace: str, store: redis.Redis, keys: Keys
+    redis_url: str, namespace: str, db: redis.Redis, keys: Keys
 ) -> None:
-    store.set(keys.queue("mail"), "no list")
-    store.sadd(keys.queues, "mail")
+    db.set(keys.queue("mail"), "no list")
+    db.sadd(keys.queues, "mail")
     done = python_m_pyworkers("stats", "--url", redis_url, "--namespace", namespace)
     assert done.returncode == 1
     assert "WRONGTYPE" in done.stderr

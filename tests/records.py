@@ -1,0 +1,26 @@
+"""What tests write into Redis in the place of producers and servers: jobs and processes.
+
+Read by the tests alone. The text is plain ``json``, as peers write it; pyworkers has no part in it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import redis
+
+from pyworkers.keys import Keys
+
+
+def job(jid: str, **fields: Any) -> bytes:
+    """A job of the class ``Add`` for the queue ``q``, with more or other ``fields``."""
+    return json.dumps({"class": "Add", "args": [1], "queue": "q", "jid": jid, **fields}).encode()
+
+
+def register(db: redis.Redis, keys: Keys, identity: str, info: Any, **fields: Any) -> None:
+    """A process as its heartbeats show it: ``info`` (a str is written as it is) and other ``fields``."""
+    db.sadd(keys.processes, identity)
+    text = info if isinstance(info, str) else json.dumps(info)
+    heartbeat: dict[Any, Any] = {"info": text, **fields}
+    db.hset(keys.process(identity), mapping=heartbeat)
