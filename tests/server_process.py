@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import redis
 
@@ -207,3 +207,7 @@ def serving(
         yield server.start()
     finally:
         server.kill()
+
+
+# An application's code, then what else ``serving`` takes.
+Serve: TypeAlias = Callable[..., contextlib.AbstractContextManager[ServerProcess]]

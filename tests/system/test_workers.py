@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pyworkers.retry import MAX_CRASHES
-from tests.server_process import ServerProcess, children, serving
+from tests.server_process import Serve, ServerProcess, children
 from tests.support import process_alive, wait_for
 
 MEET = """
@@ -85,15 +85,13 @@ def counts(server: ServerProcess) -> tuple[int, int]:
 
 
 @pytest.mark.fault("W1")
-def test_a_killed_idle_worker_is_replaced_and_no_job_is_touched(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_killed_idle_worker_is_replaced_and_no_job_is_touched(serve: Serve) -> None:
     code = """
     @worker.process("q", concurrency=2)
     def handle(message):
         note(message.jid)
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         before = wait_for_workers(server, 2)
         victim = min(before)
         os.kill(victim, signal.SIGKILL)
@@ -110,9 +108,7 @@ def test_a_killed_idle_worker_is_replaced_and_no_job_is_touched(
 
 
 @pytest.mark.fault("W2")
-def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(serve: Serve) -> None:
     code = """
     @worker.on_exhausted
     def gone(message, error):
@@ -129,7 +125,7 @@ def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(
         meet("sibling")
         note("sibling ends")
     """
-    with serving(tmp_path, one_redis_url, namespace, MEET + textwrap.dedent(code)) as server:
+    with serve(MEET + textwrap.dedent(code)) as server:
         server.push("q", job("s", "sibling"), job("v", "victim", retry_count=0, failed_at=1.5))
         server.wait_for_notes(1, "sibling")
         for crash in range(MAX_CRASHES):
@@ -156,7 +152,7 @@ def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(
 
 
 @pytest.mark.fault("W4")
-def test_ways_to_end_a_worker_from_inside(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_ways_to_end_a_worker_from_inside(serve: Serve) -> None:
     code = """
     import ctypes
 
@@ -177,7 +173,7 @@ def test_ways_to_end_a_worker_from_inside(tmp_path: Path, one_redis_url: str, na
         "segfault": ("WorkerLost", "the worker was killed by SIGSEGV"),
         "sys.exit": ("SystemExit", "enough"),
     }
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         pids = {}
         for how, (error_class, error_message) in ways.items():
             server.push("q", job(how, "end", how))
@@ -193,7 +189,7 @@ def test_ways_to_end_a_worker_from_inside(tmp_path: Path, one_redis_url: str, na
 @pytest.mark.fault("W5")
 @pytest.mark.fault("W6")
 def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
-    tmp_path: Path, one_redis_url: str, namespace: str
+    serve: Serve, tmp_path: Path
 ) -> None:
     code = """
     import subprocess
@@ -225,7 +221,7 @@ def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
     """
     # The limits: the configuration's in one queue, the message's in the other, before the decorator's.
     settings = options(tmp_path, "[queues.blocked]\ntimeout = 0.5\n")
-    with serving(tmp_path, one_redis_url, namespace, code, *settings) as server:
+    with serve(code, *settings) as server:
         server.push("loop", job("l", "loop", timeout=1))
         server.push("blocked", job("b", "block"))
         server.push("blocked", job("a", "after"))
@@ -271,9 +267,7 @@ def test_an_application_that_cannot_be_imported_ends_the_server_with_3(
 
 
 @pytest.mark.fault("W8")
-def test_threads_that_the_application_starts_are_named(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_threads_that_the_application_starts_are_named(serve: Serve) -> None:
     code = """
     import threading
     threading.Thread(target=time.sleep, args=(60,), name="metrics-exporter", daemon=True).start()
@@ -281,14 +275,12 @@ def test_threads_that_the_application_starts_are_named(
     def handle(message):
         pass
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         assert server.wait_for_event("app.threads")["threads"] == ["metrics-exporter"]
         assert server.stop() == 0
 
 
-def test_workers_log_as_the_server_does_whatever_the_application_configures(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_workers_log_as_the_server_does_whatever_the_application_configures(serve: Serve) -> None:
     code = """
     import logging.config, structlog
     structlog.configure(processors=[lambda *_: "not ours"])
@@ -299,22 +291,20 @@ def test_workers_log_as_the_server_does_whatever_the_application_configures(
         logging.getLogger("app").warning("by the library")
         note("ran")
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         server.push("q", job("a"))
         [[pid, _]] = server.wait_for_notes(1, "ran")
         assert server.wait_for_event("by the library", jid="a")["pid"] == pid
         assert server.wait_for_event("job.done", jid="a")["pid"] == pid
 
 
-def test_the_first_fork_server_has_nothing_of_the_master_but_its_memory(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_the_first_fork_server_has_nothing_of_the_master_but_its_memory(serve: Serve, tmp_path: Path) -> None:
     code = """
     @worker.process("q", concurrency=1)
     def handle(message):
         pass
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         pid = fork_server(server)
         assert os.getsid(pid) == pid
         status = Path(f"/proc/{pid}/status").read_text()
@@ -325,13 +315,13 @@ def test_the_first_fork_server_has_nothing_of_the_master_but_its_memory(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process name itself")
-def test_processes_are_shown_by_what_they_are(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_processes_are_shown_by_what_they_are(serve: Serve) -> None:
     code = """
     @worker.process("quarterly-reports", concurrency=1)
     def handle(message):
         pass
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         before, [worker] = fork_server(server), wait_for_workers(server, 1)
         assert [_title(pid) for pid in (before, worker)] == ["fork server", "worker quarterl"]
         os.kill(server.pid, signal.SIGHUP)
@@ -345,14 +335,14 @@ def _title(pid: int) -> str:
 
 
 @pytest.mark.fault("W9")
-def test_workers_outlive_their_fork_server(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_workers_outlive_their_fork_server(serve: Serve) -> None:
     code = """
     @worker.process("q", concurrency=3)
     def handle(message):
         meet(message.jid)
         note("end", message.jid)
     """
-    with serving(tmp_path, one_redis_url, namespace, MEET + textwrap.dedent(code)) as server:
+    with serve(MEET + textwrap.dedent(code)) as server:
         server.push("q", job("finishes"), job("dies"))
         [[finishing, *_]] = server.wait_for_notes(1, "finishes")
         [[dying, *_]] = server.wait_for_notes(1, "dies")
@@ -377,9 +367,7 @@ def test_workers_outlive_their_fork_server(tmp_path: Path, one_redis_url: str, n
 
 
 @pytest.mark.fault("W11")
-def test_a_worker_that_cannot_start_is_tried_again_ever_later_until_a_reload_mends_it(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_worker_that_cannot_start_is_tried_again_ever_later_until_a_reload_mends_it(serve: Serve) -> None:
     code = """
     @worker.on_startup
     def connect():
@@ -391,7 +379,7 @@ def test_a_worker_that_cannot_start_is_tried_again_ever_later_until_a_reload_men
     def handle(message):
         note("ran", message.jid)
     """
-    with serving(tmp_path, one_redis_url, namespace, "BROKEN = True\n" + textwrap.dedent(code)) as server:
+    with serve("BROKEN = True\n" + textwrap.dedent(code)) as server:
         server.push("q", job("j"))
         server.wait_for_event("manager.state", state="failing")
         times = [note[2] for note in server.wait_for_notes(5, "attempt")]
@@ -407,9 +395,7 @@ def test_a_worker_that_cannot_start_is_tried_again_ever_later_until_a_reload_men
 
 
 @pytest.mark.fault("W12")
-def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(serve: Serve, tmp_path: Path) -> None:
     code = """
     import faulthandler, threading
     SIGNALS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT, signal.SIGUSR1, signal.SIGTTIN, signal.SIGCHLD)
@@ -458,7 +444,7 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(
         note("closed")
     """
     (tmp_path / "home").mkdir()
-    with serving(tmp_path, one_redis_url, namespace, code, PYTHONUNBUFFERED="") as server:
+    with serve(code, PYTHONUNBUFFERED="") as server:
         for jid, job_class in enumerate(["look", "spoil", "look", "limited", "look"]):
             server.push("q", job(str(jid), job_class, *["key"] * (job_class == "look")))
         notes = server.wait_for_notes(3, "state")
@@ -487,9 +473,7 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(
         assert counts(server) == (7, 0)
 
 
-def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(serve: Serve, tmp_path: Path) -> None:
     code = """
     kept = []
 
@@ -507,7 +491,7 @@ def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(
         note("leave")
     """
     settings = options(tmp_path, "[server]\nmax_jobs_per_worker = 5\nmax_memory_mb = 64\n")
-    with serving(tmp_path, one_redis_url, namespace, code, *settings) as server:
+    with serve(code, *settings) as server:
         server.push("counted", *[job(str(number), "count") for number in range(17)])
         pids = [pid for pid, *_ in server.wait_for_notes(17, "count")]
         assert list(Counter(pids).values()) == [5, 5, 5, 2]
@@ -531,9 +515,7 @@ def _later(seconds: float) -> Any:
 
 
 @pytest.mark.fault("W7")
-def test_a_reload_under_load_loses_no_job_and_repeats_none(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_reload_under_load_loses_no_job_and_repeats_none(serve: Serve) -> None:
     code = """
     @worker.process("q", concurrency=WORKERS)
     def handle(message):
@@ -563,7 +545,7 @@ def test_a_reload_under_load_loses_no_job_and_repeats_none(
     """
     versions = [f"VERSION, WORKERS, QUEUE = {v}, {w}, {q!r}\n" for v, w, q in [(1, 3, "old"), (2, 2, "new")]]
     total = 1500
-    with serving(tmp_path, one_redis_url, namespace, versions[0] + MEET + textwrap.dedent(code)) as server:
+    with serve(versions[0] + MEET + textwrap.dedent(code)) as server:
         [[forker, *_]] = server.wait_for_notes(1, "before_start", 1)
         assert forker == fork_server(server)
         assert len(server.wait_for_notes(4, "on_startup", 1)) == 4
@@ -612,16 +594,14 @@ def _notes(server: ServerProcess, *words: Any) -> list[list[Any]]:
     return [note for note in server.ledger() if note[1 : 1 + len(words)] == list(words)]
 
 
-def test_two_reloads_in_a_row_end_with_the_newest_code(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_two_reloads_in_a_row_end_with_the_newest_code(serve: Serve) -> None:
     code = """
     @worker.process("q", concurrency=1)
     def handle(message):
         note("ran", VERSION)
     """
     slow = "VERSION = 2\nmeet('loading')\n"
-    with serving(tmp_path, one_redis_url, namespace, "VERSION = 1\n" + textwrap.dedent(code)) as server:
+    with serve("VERSION = 1\n" + textwrap.dedent(code)) as server:
         wait_for_workers(server, 1)
         before = _descriptors(server)
         server.write_app(MEET + slow + textwrap.dedent(code))
@@ -655,9 +635,7 @@ def _descriptors(server: ServerProcess) -> Counter[str]:
     return found
 
 
-def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(serve: Serve) -> None:
     code = """
     @worker.process("q", concurrency=2)
     def handle(message):
@@ -667,7 +645,7 @@ def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(
         note("blocked")
         time.sleep(3600)
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         server.push("q", job("j"))
         [[pid, *_]] = server.wait_for_notes(1, "blocked")
         server.signal(signal.SIGTTIN)
@@ -681,7 +659,7 @@ def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(
 
 
 @pytest.mark.fault("M1")
-def test_nothing_of_a_killed_servers_tree_is_left(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_nothing_of_a_killed_servers_tree_is_left(serve: Serve) -> None:
     code = """
     import subprocess
 
@@ -695,7 +673,7 @@ def test_nothing_of_a_killed_servers_tree_is_left(tmp_path: Path, one_redis_url:
         note("busy")
         time.sleep(60)
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         server.push("q", job("parent"), job("copy"))
         server.wait_for_notes(3, "busy")
         offspring = {note[2] for note in _notes(server, "child")}
@@ -707,9 +685,7 @@ def test_nothing_of_a_killed_servers_tree_is_left(tmp_path: Path, one_redis_url:
 
 
 @pytest.mark.fault("W12")
-def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(serve: Serve) -> None:
     code = """
     import logging, structlog
 
@@ -736,7 +712,7 @@ def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(
         except LookupError:
             note("no job")
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         server.wait_for_notes(1, "no job")
         server.push("q", job("print"))
         server.wait_for_event("job.done", jid="print")
@@ -751,9 +727,7 @@ def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(
         assert counts(server) == (2, 0)
 
 
-def test_middleware_runs_in_order_and_may_stop_or_replace_a_job(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_middleware_runs_in_order_and_may_stop_or_replace_a_job(serve: Serve) -> None:
     code = """
     def own(message, call_next):
         note("own", message.args)
@@ -779,7 +753,7 @@ def test_middleware_runs_in_order_and_may_stop_or_replace_a_job(
         if word == "bad":
             raise ValueError(word)
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         for jid, word in (("plain", "given"), ("stopped", "given"), ("changed", "bad"), ("failing", "bad")):
             server.push("q", job(jid, "handle", word))
         member(server, "retry", "failing")

@@ -1,0 +1,16 @@
+"""Fixtures of the tests of whole servers."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import Serve, serving
+
+
+@pytest.fixture
+def serve(tmp_path: Path, one_redis_url: str, namespace: str) -> Serve:
+    """``serving`` in the folder of this test, on one Redis, under the prefix of this test."""
+    return functools.partial(serving, tmp_path, one_redis_url, namespace)
