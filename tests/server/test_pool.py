@@ -12,9 +12,9 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -112,23 +112,27 @@ class Crew:
             spawner.process.wait()
 
 
-@contextlib.asynccontextmanager
-async def crew_in(folder: Path, *codes: str, concurrency: int = 1, **settings: Any) -> AsyncIterator[Crew]:
-    crew = Crew(folder)
-    try:
-        await crew.use(*codes, concurrency=concurrency, **settings)
-        yield crew
-    finally:
-        crew.pool.resize(0)
-        await crew.close()
+class Run(Protocol):
+    """Runs a coroutine function on a crew of its own, whose workers serve ``codes``."""
+
+    def __call__(
+        self, body: Callable[[Crew], Awaitable[None]], *codes: str, concurrency: int = 1, **settings: Any
+    ) -> None: ...
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    async def main(body: Callable[[Crew], Awaitable[None]], *codes: str, **usage: Any) -> None:
         async with asyncio.timeout(40):
-            await main
+            crew = Crew(tmp_path)
+            try:
+                await crew.use(*codes, **usage)
+                await body(crew)
+            finally:
+                crew.pool.resize(0)
+                await crew.close()
 
-    asyncio.run(limited())
+    return lambda body, *codes, **usage: asyncio.run(main(body, *codes, **usage))
 
 
 def children(pid: int) -> dict[int, str]:
@@ -156,7 +160,7 @@ def descriptors(pid: int) -> int:
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
-def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_path: Path) -> None:
+def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(run: Run) -> None:
     code = """
     @worker.process("q", retry=3)
     def handle(message):
@@ -165,49 +169,47 @@ def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_path: Pat
             raise ValueError("no")
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code, concurrency=2) as crew:
-            await crew.free(2)
-            good, bad = crew.deliver("good"), crew.deliver("bad")
-            assert (crew.pool.free, crew.pool.busy) == (0, 2)
-            assert crew.pool.known() == {good: 1, bad: 1}
-            [first], [second] = await crew.met("good"), await crew.met("bad")
-            assert first != second
-            assert sorted(crew.pool.pids().items()) == sorted({first: "busy", second: "busy"}.items())
-            assert crew.settled == []
-            crew.let_go("good")
-            [(raw, report)] = await crew.outcomes(1)
-            assert (raw, report.outcome) == (good, DONE)
-            crew.let_go("bad")
-            raw, report = (await crew.outcomes(2))[1]
-            assert (raw, report.outcome.fate, report.outcome.crashed) == (bad, Fate.RETRY, False)
-            assert json.loads(report.outcome.payload)["error_message"] == "no"
-            assert (crew.pool.free, crew.pool.busy, crew.pool.known()) == (2, 0, {})
+    async def body(crew: Crew) -> None:
+        await crew.free(2)
+        good, bad = crew.deliver("good"), crew.deliver("bad")
+        assert (crew.pool.free, crew.pool.busy) == (0, 2)
+        assert crew.pool.known() == {good: 1, bad: 1}
+        [first], [second] = await crew.met("good"), await crew.met("bad")
+        assert first != second
+        assert sorted(crew.pool.pids().items()) == sorted({first: "busy", second: "busy"}.items())
+        assert crew.settled == []
+        crew.let_go("good")
+        [(raw, report)] = await crew.outcomes(1)
+        assert (raw, report.outcome) == (good, DONE)
+        crew.let_go("bad")
+        raw, report = (await crew.outcomes(2))[1]
+        assert (raw, report.outcome.fate, report.outcome.crashed) == (bad, Fate.RETRY, False)
+        assert json.loads(report.outcome.payload)["error_message"] == "no"
+        assert (crew.pool.free, crew.pool.busy, crew.pool.known()) == (2, 0, {})
 
-    run(main())
+    run(body, code, concurrency=2)
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["dead", "dies before it reads"])
-def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(tmp_path: Path, stopped: bool) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP) as crew:
-            await crew.free(1)
-            [pid] = crew.pool.pids()
-            os.kill(pid, signal.SIGSTOP if stopped else signal.SIGKILL)
-            wait_for(lambda: stopped_or_dead(pid), message=f"{pid} stands still")
-            # The loop has not run since: the pool still takes it for idle.
-            raw = crew.deliver("j")
-            if stopped:
-                os.kill(pid, signal.SIGKILL)
-            [(settled, report)] = await crew.outcomes(1)
-            assert (settled, report.outcome) == (raw, DONE)
-            assert crew.ran_in("j") != pid
+def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(run: Run, stopped: bool) -> None:
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        [pid] = crew.pool.pids()
+        os.kill(pid, signal.SIGSTOP if stopped else signal.SIGKILL)
+        wait_for(lambda: stopped_or_dead(pid), message=f"{pid} stands still")
+        # The loop has not run since: the pool still takes it for idle.
+        raw = crew.deliver("j")
+        if stopped:
+            os.kill(pid, signal.SIGKILL)
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome) == (raw, DONE)
+        assert crew.ran_in("j") != pid
 
-    run(main())
+    run(body, NO_OP)
 
 
 @linux_only
-def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(tmp_path: Path) -> None:
+def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(run: Run) -> None:
     code = """
     import resource
     @worker.on_startup
@@ -222,80 +224,76 @@ def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(tmp
         pass
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code) as crew:
-            await crew.free(1)
-            raw = crew.deliver("large", padding="x" * (32 << 20))
-            [(settled, report)] = await crew.outcomes(1)
-            assert settled is raw
-            assert (report.outcome.fate, report.outcome.crashed) == (Fate.RETRY, True)
-            assert report.outcome.error_message.startswith("the worker exited with status 1")
-            await crew.free(1)
-            assert len(await crew.met("started", 4)) == 4
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        raw = crew.deliver("large", padding="x" * (32 << 20))
+        [(settled, report)] = await crew.outcomes(1)
+        assert settled is raw
+        assert (report.outcome.fate, report.outcome.crashed) == (Fate.RETRY, True)
+        assert report.outcome.error_message.startswith("the worker exited with status 1")
+        await crew.free(1)
+        assert len(await crew.met("started", 4)) == 4
 
-    run(main())
-
-
-def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP) as crew:
-            await crew.free(1)
-            [pid] = crew.pool.pids()
-            os.kill(pid, signal.SIGKILL)
-            await async_wait_for(lambda: pid not in crew.pool.pids(), message="its end is known")
-            raw = crew.deliver("j")
-            assert (crew.pool.free, crew.pool.busy, crew.pool.known()) == (-1, 1, {raw: 1})
-            [(settled, report)] = await crew.outcomes(1)
-            assert (settled, report.outcome) == (raw, DONE)
-
-    run(main())
+    run(body, code)
 
 
-def test_what_a_worker_reported_before_it_died_counts(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP) as crew:
-            await crew.free(1)
-            raw = crew.deliver("j")
-            [pid] = crew.pool.pids()
-            # Without the loop, so that death and outcome are seen together.
-            wait_for(lambda: _unread(crew.pool, pid) > 0, message="its outcome is in the pipe")
-            os.kill(pid, signal.SIGKILL)
-            wait_for(lambda: stopped_or_dead(pid), message="it is dead")
-            [(settled, report)] = await crew.outcomes(1)
-            assert (settled, report.outcome) == (raw, DONE)
-            await crew.free(1)
-            assert len(crew.settled) == 1
+def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(run: Run) -> None:
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        [pid] = crew.pool.pids()
+        os.kill(pid, signal.SIGKILL)
+        await async_wait_for(lambda: pid not in crew.pool.pids(), message="its end is known")
+        raw = crew.deliver("j")
+        assert (crew.pool.free, crew.pool.busy, crew.pool.known()) == (-1, 1, {raw: 1})
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome) == (raw, DONE)
 
-    run(main())
+    run(body, NO_OP)
+
+
+def test_what_a_worker_reported_before_it_died_counts(run: Run) -> None:
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        raw = crew.deliver("j")
+        [pid] = crew.pool.pids()
+        # Without the loop, so that death and outcome are seen together.
+        wait_for(lambda: _unread(crew.pool, pid) > 0, message="its outcome is in the pipe")
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: stopped_or_dead(pid), message="it is dead")
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome) == (raw, DONE)
+        await crew.free(1)
+        assert len(crew.settled) == 1
+
+    run(body, NO_OP)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_that_dies_in_a_job_costs_a_crash_and_no_sibling(tmp_path: Path, number: int) -> None:
+def test_a_worker_that_dies_in_a_job_costs_a_crash_and_no_sibling(run: Run, number: int) -> None:
     code = """
     @worker.process("q")
     def handle(message):
         meet(message.jid)
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code, concurrency=2) as crew:
-            await crew.free(2)
-            victim, other = crew.deliver("victim"), crew.deliver("other")
-            [pid], [sibling] = await crew.met("victim"), await crew.met("other")
-            os.kill(pid, number)
-            [(raw, report)] = await crew.outcomes(1)
-            assert (raw, report.outcome.fate, report.outcome.crashed) == (victim, Fate.RETRY, True)
-            assert signal.Signals(number).name in report.outcome.error_message
-            assert json.loads(report.outcome.payload)["crash_count"] == 1
-            assert process_alive(sibling)
-            await crew.free(1)
-            crew.let_go("other")
-            assert (await crew.outcomes(2))[1][0] == other
+    async def body(crew: Crew) -> None:
+        await crew.free(2)
+        victim, other = crew.deliver("victim"), crew.deliver("other")
+        [pid], [sibling] = await crew.met("victim"), await crew.met("other")
+        os.kill(pid, number)
+        [(raw, report)] = await crew.outcomes(1)
+        assert (raw, report.outcome.fate, report.outcome.crashed) == (victim, Fate.RETRY, True)
+        assert signal.Signals(number).name in report.outcome.error_message
+        assert json.loads(report.outcome.payload)["crash_count"] == 1
+        assert process_alive(sibling)
+        await crew.free(1)
+        crew.let_go("other")
+        assert (await crew.outcomes(2))[1][0] == other
 
-    run(main())
+    run(body, code, concurrency=2)
 
 
-def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(tmp_path: Path) -> None:
+def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(run: Run, tmp_path: Path) -> None:
     code = """
     @worker.on_exhausted
     def gone(message, error):
@@ -306,51 +304,49 @@ def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(tmp_path: Path) ->
         os._exit(9)
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code) as crew:
-            await crew.free(1)
-            raw = crew.deliver("j", crash_count=2)
-            [(settled, report)] = await crew.outcomes(1)
-            assert (settled, report.outcome.fate) == (raw, Fate.DEAD)
-            await async_wait_for((tmp_path / "gone").exists, message="the hook ran")
-            await crew.free(1)
-            words = (tmp_path / "gone").read_text()
-            assert words.startswith("j WorkerLost the worker exited with status 9")
-            assert len(crew.settled) == 1
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        raw = crew.deliver("j", crash_count=2)
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome.fate) == (raw, Fate.DEAD)
+        await async_wait_for((tmp_path / "gone").exists, message="the hook ran")
+        await crew.free(1)
+        words = (tmp_path / "gone").read_text()
+        assert words.startswith("j WorkerLost the worker exited with status 9")
+        assert len(crew.settled) == 1
 
-    run(main())
+    run(body, code)
 
 
-def test_resizing_starts_and_dismisses_workers_but_ends_no_job(tmp_path: Path) -> None:
+def test_resizing_starts_and_dismisses_workers_but_ends_no_job(run: Run) -> None:
     code = """
     @worker.process("q")
     def handle(message):
         meet("job")
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code, concurrency=3) as crew:
-            await crew.free(3)
-            crew.deliver("a"), crew.deliver("b")
-            busy = await crew.met("job", 2)
-            crew.pool.resize(1)
-            await async_wait_for(lambda: len(crew.pool.pids()) == 2, message="the idle one left")
-            assert crew.pool.free == 0
-            assert sorted(crew.pool.pids().values()) == ["busy", "leaving"]
-            crew.let_go("job")
-            assert {report.outcome for _, report in await crew.outcomes(2)} == {DONE}
-            await async_wait_for(lambda: len(crew.pool.pids()) == 1, message="one worker is left")
-            await crew.free(1)
-            assert set(crew.pool.pids()) < set(busy)
-            crew.pool.resize(4)
-            await crew.free(4)
-            crew.pool.resize(0)
-            await async_wait_for(lambda: crew.pool.empty, message="all left")
+    async def body(crew: Crew) -> None:
+        await crew.free(3)
+        crew.deliver("a"), crew.deliver("b")
+        busy = await crew.met("job", 2)
+        crew.pool.resize(1)
+        await async_wait_for(lambda: len(crew.pool.pids()) == 2, message="the idle one left")
+        assert crew.pool.free == 0
+        assert sorted(crew.pool.pids().values()) == ["busy", "leaving"]
+        crew.let_go("job")
+        assert {report.outcome for _, report in await crew.outcomes(2)} == {DONE}
+        await async_wait_for(lambda: len(crew.pool.pids()) == 1, message="one worker is left")
+        await crew.free(1)
+        assert set(crew.pool.pids()) < set(busy)
+        crew.pool.resize(4)
+        await crew.free(4)
+        crew.pool.resize(0)
+        await async_wait_for(lambda: crew.pool.empty, message="all left")
 
-    run(main())
+    run(body, code, concurrency=3)
 
 
-def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_path: Path) -> None:
+def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(run: Run) -> None:
     code = """
     @worker.process("q")
     def handle(message):
@@ -358,78 +354,75 @@ def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_path: 
         raise Discard("VERSION")
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code.replace("VERSION", "old"), concurrency=2) as crew:
-            await crew.free(2)
-            crew.deliver("long")
-            [pid] = await crew.met("long")
-            old = crew.spawners[0]
-            await crew.use(code.replace("VERSION", "new"), concurrency=2)
-            await async_wait_for(lambda: crew.pool.free == 2, message="two workers with the new code")
-            await async_wait_for(lambda: len(crew.pool.pids()) == 3, message="the old idle one left")
-            assert crew.pool.pids()[pid] == "leaving"
-            assert crew.pool.uses(old)
-            crew.let_go("next")
-            crew.deliver("next")
-            await crew.outcomes(1)
-            crew.let_go("long")
-            await crew.outcomes(2)
-            errors = [json.loads(raw)["jid"] for raw, _ in crew.settled]
-            assert errors == ["next", "long"]
-            await async_wait_for(lambda: not crew.pool.uses(old), message="nobody runs old code")
-            assert len(crew.pool.pids()) == crew.pool.free == 2
+    async def body(crew: Crew) -> None:
+        await crew.free(2)
+        crew.deliver("long")
+        [pid] = await crew.met("long")
+        old = crew.spawners[0]
+        await crew.use(code.replace("VERSION", "new"), concurrency=2)
+        await async_wait_for(lambda: crew.pool.free == 2, message="two workers with the new code")
+        await async_wait_for(lambda: len(crew.pool.pids()) == 3, message="the old idle one left")
+        assert crew.pool.pids()[pid] == "leaving"
+        assert crew.pool.uses(old)
+        crew.let_go("next")
+        crew.deliver("next")
+        await crew.outcomes(1)
+        crew.let_go("long")
+        await crew.outcomes(2)
+        errors = [json.loads(raw)["jid"] for raw, _ in crew.settled]
+        assert errors == ["next", "long"]
+        await async_wait_for(lambda: not crew.pool.uses(old), message="nobody runs old code")
+        assert len(crew.pool.pids()) == crew.pool.free == 2
 
-    run(main())
+    run(body, code.replace("VERSION", "old"), concurrency=2)
 
 
-def test_old_workers_serve_until_the_new_code_boots(tmp_path: Path) -> None:
+def test_old_workers_serve_until_the_new_code_boots(run: Run) -> None:
     broken = """
     @worker.on_startup
     def fail():
         raise RuntimeError("not today")
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP, concurrency=2) as crew:
-            await crew.free(2)
-            pids = set(crew.pool.pids())
-            await crew.use(broken, NO_OP, concurrency=2)
-            await async_wait_for(lambda: crew.failing == [True], message="the pool is failing")
-            crew.deliver("a")
-            await crew.outcomes(1)
-            assert crew.ran_in("a") in pids
-            await crew.use(NO_OP, concurrency=2)
-            await async_wait_for(lambda: crew.failing == [True, False], message="it works again")
-            await async_wait_for(lambda: set(crew.pool.pids()).isdisjoint(pids), message="replaced")
-            await crew.free(2)
+    async def body(crew: Crew) -> None:
+        await crew.free(2)
+        pids = set(crew.pool.pids())
+        await crew.use(broken, NO_OP, concurrency=2)
+        await async_wait_for(lambda: crew.failing == [True], message="the pool is failing")
+        crew.deliver("a")
+        await crew.outcomes(1)
+        assert crew.ran_in("a") in pids
+        await crew.use(NO_OP, concurrency=2)
+        await async_wait_for(lambda: crew.failing == [True, False], message="it works again")
+        await async_wait_for(lambda: set(crew.pool.pids()).isdisjoint(pids), message="replaced")
+        await crew.free(2)
 
-    run(main())
-
-
-@linux_only
-def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP, concurrency=4, max_jobs_per_worker=1) as crew:
-            server = crew.spawners[0].process.pid
-            await crew.free(4)
-            before = descriptors(os.getpid()), descriptors(server)
-            for number in range(200):
-                await async_wait_for(lambda: crew.pool.free > 0, message="a worker is free")
-                crew.deliver(str(number))
-            await crew.outcomes(200)
-            await crew.free(4)
-            await async_wait_for(lambda: len(crew.pool.pids()) == 4, message="the retired are gone")
-            assert (descriptors(os.getpid()), descriptors(server)) == before
-            await async_wait_for(lambda: set(children(server)) == set(crew.pool.pids()), message="no zombie")
-            assert all(report.retiring and report.outcome.fate is Fate.DONE for _, report in crew.settled)
-            assert len({crew.ran_in(str(number)) for number in range(200)}) == 200
-            assert crew.failing == []
-
-    run(main())
+    run(body, NO_OP, concurrency=2)
 
 
 @linux_only
-def test_a_large_job_and_a_large_outcome_pass_in_pieces(tmp_path: Path) -> None:
+def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(run: Run) -> None:
+    async def body(crew: Crew) -> None:
+        server = crew.spawners[0].process.pid
+        await crew.free(4)
+        before = descriptors(os.getpid()), descriptors(server)
+        for number in range(200):
+            await async_wait_for(lambda: crew.pool.free > 0, message="a worker is free")
+            crew.deliver(str(number))
+        await crew.outcomes(200)
+        await crew.free(4)
+        await async_wait_for(lambda: len(crew.pool.pids()) == 4, message="the retired are gone")
+        assert (descriptors(os.getpid()), descriptors(server)) == before
+        await async_wait_for(lambda: set(children(server)) == set(crew.pool.pids()), message="no zombie")
+        assert all(report.retiring and report.outcome.fate is Fate.DONE for _, report in crew.settled)
+        assert len({crew.ran_in(str(number)) for number in range(200)}) == 200
+        assert crew.failing == []
+
+    run(body, NO_OP, concurrency=4, max_jobs_per_worker=1)
+
+
+@linux_only
+def test_a_large_job_and_a_large_outcome_pass_in_pieces(run: Run) -> None:
     code = """
     @worker.process("q", retry=3)
     def handle(message):
@@ -437,26 +430,25 @@ def test_a_large_job_and_a_large_outcome_pass_in_pieces(tmp_path: Path) -> None:
             raise ValueError(str(len(message.args[0])))
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code, concurrency=2) as crew:
-            await crew.free(2)
-            pids = crew.pool.pids()
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            large = crew.deliver("large", args=["x" * (10 << 20)], unknown="kept")
-            small = crew.deliver("small")
-            # The pipe is full now, and the loop is not blocked by it.
-            await asyncio.sleep(0)
-            assert (crew.settled, crew.pool.busy) == ([], 2)
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
-            outcomes = {raw: report.outcome for raw, report in await crew.outcomes(2)}
-            assert outcomes[small] == DONE
-            after = json.loads(outcomes[large].payload)
-            assert (after["error_message"], after["unknown"]) == (str(10 << 20), "kept")
-            assert after["args"] == json.loads(large)["args"]
+    async def body(crew: Crew) -> None:
+        await crew.free(2)
+        pids = crew.pool.pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        large = crew.deliver("large", args=["x" * (10 << 20)], unknown="kept")
+        small = crew.deliver("small")
+        # The pipe is full now, and the loop is not blocked by it.
+        await asyncio.sleep(0)
+        assert (crew.settled, crew.pool.busy) == ([], 2)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        outcomes = {raw: report.outcome for raw, report in await crew.outcomes(2)}
+        assert outcomes[small] == DONE
+        after = json.loads(outcomes[large].payload)
+        assert (after["error_message"], after["unknown"]) == (str(10 << 20), "kept")
+        assert after["args"] == json.loads(large)["args"]
 
-    run(main())
+    run(body, code, concurrency=2)
 
 
 REFUSING = """
@@ -471,58 +463,58 @@ os.fork = fork
 """
 
 
-def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, REFUSING, NO_OP, concurrency=2) as crew:
-            await crew.free(2)
-            before = descriptors(crew.spawners[0].process.pid)
-            (tmp_path / "refuse").touch()
-            started = time.monotonic()
-            for pid in crew.pool.pids():
-                os.kill(pid, signal.SIGKILL)
-            refusals = tmp_path / "refusals"
-            await async_wait_for(lambda: refusals.exists() and len(refusals.read_text()) >= 6)
-            # 0.1 s, 0.2 s and so on lie between the attempts, each of which is for both workers.
-            assert time.monotonic() - started > 0.3
-            assert crew.failing == [True]
-            (tmp_path / "refuse").unlink()
-            await crew.free(2)
-            assert crew.failing == [True, False]
-            assert crew.spawners[0].process.poll() is None
-            assert descriptors(crew.spawners[0].process.pid) == before
-            crew.deliver("j")
-            await crew.outcomes(1)
+def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(
+    run: Run, tmp_path: Path
+) -> None:
+    async def body(crew: Crew) -> None:
+        await crew.free(2)
+        before = descriptors(crew.spawners[0].process.pid)
+        (tmp_path / "refuse").touch()
+        started = time.monotonic()
+        for pid in crew.pool.pids():
+            os.kill(pid, signal.SIGKILL)
+        refusals = tmp_path / "refusals"
+        await async_wait_for(lambda: refusals.exists() and len(refusals.read_text()) >= 6)
+        # 0.1 s, 0.2 s and so on lie between the attempts, each of which is for both workers.
+        assert time.monotonic() - started > 0.3
+        assert crew.failing == [True]
+        (tmp_path / "refuse").unlink()
+        await crew.free(2)
+        assert crew.failing == [True, False]
+        assert crew.spawners[0].process.poll() is None
+        assert descriptors(crew.spawners[0].process.pid) == before
+        crew.deliver("j")
+        await crew.outcomes(1)
 
-    run(main())
+    run(body, REFUSING, NO_OP, concurrency=2)
 
 
-def test_a_start_without_descriptors_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_without_descriptors_is_tried_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP) as crew:
-            await crew.free(1)
-            before = descriptors(os.getpid())
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            # Room for four more: not for three pipes.
-            highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
-            fillers = [os.open("/dev/null", os.O_RDONLY) for _ in range(highest + 1 - before)]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 3, hard))
-            try:
-                crew.pool.resize(2)
-                assert len(crew.pool.pids()) == 1
-                assert crew.pool.free == 1
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-                for fd in fillers:
-                    os.close(fd)
-            await crew.free(2)
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        before = descriptors(os.getpid())
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # Room for four more: not for three pipes.
+        highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+        fillers = [os.open("/dev/null", os.O_RDONLY) for _ in range(highest + 1 - before)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 3, hard))
+        try:
+            crew.pool.resize(2)
+            assert len(crew.pool.pids()) == 1
+            assert crew.pool.free == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for fd in fillers:
+                os.close(fd)
+        await crew.free(2)
 
-    run(main())
+    run(body, NO_OP)
 
 
 def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hanging = """
     @worker.on_startup
@@ -531,19 +523,18 @@ def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_
     """
     monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.3)
 
-    async def main() -> None:
-        async with crew_in(tmp_path, hanging, NO_OP) as crew:
-            [pid] = await crew.met("hanging")
-            await async_wait_for(lambda: "worker.overdue" in capfd.readouterr().out, message="reported")
-            assert process_alive(pid)
-            await crew.use(NO_OP)
-            await crew.free(1)
-            await async_wait_for(lambda: not process_alive(pid), message="nobody wants it any more")
+    async def body(crew: Crew) -> None:
+        [pid] = await crew.met("hanging")
+        await async_wait_for(lambda: "worker.overdue" in capfd.readouterr().out, message="reported")
+        assert process_alive(pid)
+        await crew.use(NO_OP)
+        await crew.free(1)
+        await async_wait_for(lambda: not process_alive(pid), message="nobody wants it any more")
 
-    run(main())
+    run(body, hanging, NO_OP)
 
 
-def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shutdown_hook_that_hangs_is_killed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = """
     @worker.on_shutdown
     def hang():
@@ -551,18 +542,17 @@ def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytes
     """
     monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.5)
 
-    async def main() -> None:
-        async with crew_in(tmp_path, hanging, NO_OP, max_jobs_per_worker=1) as crew:
-            await crew.free(1)
-            crew.deliver("j")
-            [pid] = await crew.met("hanging")
-            await crew.free(1)
-            assert process_alive(pid)
-            await async_wait_for(lambda: not process_alive(pid), message="killed")
-            await async_wait_for(lambda: len(crew.pool.pids()) == 1, message="forgotten")
-            assert crew.failing == []
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        crew.deliver("j")
+        [pid] = await crew.met("hanging")
+        await crew.free(1)
+        assert process_alive(pid)
+        await async_wait_for(lambda: not process_alive(pid), message="killed")
+        await async_wait_for(lambda: len(crew.pool.pids()) == 1, message="forgotten")
+        assert crew.failing == []
 
-    run(main())
+    run(body, hanging, NO_OP, max_jobs_per_worker=1)
 
 
 DEFILING = """
@@ -596,27 +586,28 @@ def handle(message):
     [b"debug: hello\n", b"\0" * 100, b"\n\n", os.urandom(4096), pack(Kind.OUTCOME, 2, b"?")],
     ids=["text", "zeros", "short", "random", "an outcome of nonsense"],
 )
-def test_a_worker_that_writes_garbage_into_its_pipe_is_ended_alone(tmp_path: Path, garbage: bytes) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, DEFILING, concurrency=2) as crew:
-            await crew.free(2)
-            sibling = crew.deliver("sibling")
-            await crew.met("sibling")
-            bad = crew.deliver("bad", **{"class": "Defile", "args": [garbage.hex()]})
-            crew.let_go("bad")
-            [(raw, report)] = await crew.outcomes(1)
-            assert (tmp_path / "defiled").exists()
-            assert (raw, report.outcome.crashed, report.outcome.fate) == (bad, True, Fate.RETRY)
-            await crew.free(1)
-            crew.let_go("sibling")
-            raw, report = (await crew.outcomes(2))[1]
-            assert (raw, report.outcome) == (sibling, DONE)
+def test_a_worker_that_writes_garbage_into_its_pipe_is_ended_alone(
+    run: Run, tmp_path: Path, garbage: bytes
+) -> None:
+    async def body(crew: Crew) -> None:
+        await crew.free(2)
+        sibling = crew.deliver("sibling")
+        await crew.met("sibling")
+        bad = crew.deliver("bad", **{"class": "Defile", "args": [garbage.hex()]})
+        crew.let_go("bad")
+        [(raw, report)] = await crew.outcomes(1)
+        assert (tmp_path / "defiled").exists()
+        assert (raw, report.outcome.crashed, report.outcome.fate) == (bad, True, Fate.RETRY)
+        await crew.free(1)
+        crew.let_go("sibling")
+        raw, report = (await crew.outcomes(2))[1]
+        assert (raw, report.outcome) == (sibling, DONE)
 
-    run(main())
+    run(body, DEFILING, concurrency=2)
 
 
 @linux_only
-def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(tmp_path: Path) -> None:
+def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(run: Run, tmp_path: Path) -> None:
     code = """
     import subprocess
     @worker.process("q")
@@ -625,49 +616,46 @@ def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(tmp_path: Pa
         (here / "listing").write_bytes(listing.stdout)
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code) as crew:
-            await crew.free(1)
-            crew.deliver("j")
-            await crew.outcomes(1)
-            found = re.findall(r" (\d+) -> (.*)", (tmp_path / "listing").read_text())
-            held = {int(fd): name for fd, name in found}
-            assert set(held) >= {0, 1, 2}
-            assert [name for fd, name in held.items() if fd > 2 and name.startswith(("pipe", "socket"))] == []
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        crew.deliver("j")
+        await crew.outcomes(1)
+        found = re.findall(r" (\d+) -> (.*)", (tmp_path / "listing").read_text())
+        held = {int(fd): name for fd, name in found}
+        assert set(held) >= {0, 1, 2}
+        assert [name for fd, name in held.items() if fd > 2 and name.startswith(("pipe", "socket"))] == []
 
-    run(main())
-
-
-def test_a_worker_that_closes_its_pipe_and_goes_on_is_ended(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, DEFILING) as crew:
-            await crew.free(1)
-            crew.deliver("forever", **{"class": "Close"})
-            [pid] = await crew.met("forever")
-            [(_, report)] = await crew.outcomes(1)
-            assert report.outcome.crashed
-            assert report.outcome.error_message.startswith("the worker closed its pipe")
-            assert not process_alive(pid)
-            await crew.free(1)
-
-    run(main())
+    run(body, code)
 
 
-def test_a_worker_that_closes_its_pipe_and_returns_is_replaced(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, DEFILING) as crew:
-            await crew.free(1)
-            crew.let_go("j")
-            crew.deliver("j", **{"class": "Close"})
-            [(_, report)] = await crew.outcomes(1)
-            assert report.outcome.error_message.startswith("the worker exited with status 1")
-            await crew.free(1)
+def test_a_worker_that_closes_its_pipe_and_goes_on_is_ended(run: Run) -> None:
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        crew.deliver("forever", **{"class": "Close"})
+        [pid] = await crew.met("forever")
+        [(_, report)] = await crew.outcomes(1)
+        assert report.outcome.crashed
+        assert report.outcome.error_message.startswith("the worker closed its pipe")
+        assert not process_alive(pid)
+        await crew.free(1)
 
-    run(main())
+    run(body, DEFILING)
+
+
+def test_a_worker_that_closes_its_pipe_and_returns_is_replaced(run: Run) -> None:
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        crew.let_go("j")
+        crew.deliver("j", **{"class": "Close"})
+        [(_, report)] = await crew.outcomes(1)
+        assert report.outcome.error_message.startswith("the worker exited with status 1")
+        await crew.free(1)
+
+    run(body, DEFILING)
 
 
 @linux_only
-def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_worker(tmp_path: Path) -> None:
+def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_worker(run: Run) -> None:
     code = """
     @worker.process("q")
     def handle(message):
@@ -676,84 +664,79 @@ def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_worker(tmp
             raise SystemExit(3)
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code) as crew:
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        [pid] = crew.pool.pids()
+        crew.deliver("fork")
+        [child] = await crew.met("child")
+        [(_, report)] = await crew.outcomes(1)
+        assert report.outcome == DONE
+        assert list(children(pid)) == [child]
+        crew.let_go("child")
+        await async_wait_for(lambda: not process_alive(child), message="the copy ends")
+        for jid in "abc":
             await crew.free(1)
-            [pid] = crew.pool.pids()
-            crew.deliver("fork")
-            [child] = await crew.met("child")
-            [(_, report)] = await crew.outcomes(1)
-            assert report.outcome == DONE
-            assert list(children(pid)) == [child]
-            crew.let_go("child")
-            await async_wait_for(lambda: not process_alive(child), message="the copy ends")
-            for jid in "abc":
-                await crew.free(1)
-                crew.deliver(jid)
-            await crew.outcomes(4)
-            assert list(crew.pool.pids()) == [pid]
+            crew.deliver(jid)
+        await crew.outcomes(4)
+        assert list(crew.pool.pids()) == [pid]
 
-    run(main())
+    run(body, code)
 
 
-def test_workers_whose_pid_is_not_known_yet_can_be_killed(tmp_path: Path) -> None:
+def test_workers_whose_pid_is_not_known_yet_can_be_killed(run: Run) -> None:
     slow = """
     @worker.on_startup
     def hang():
         meet("hanging")
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, slow, NO_OP, concurrency=0) as crew:
-            heard: list[AboutWorker] = []
-            crew.spawners[0].on_word = heard.append
-            crew.pool.resize(3)
-            pids = await crew.met("hanging", 3)
-            assert crew.pool.pids() == {}
-            crew.pool.resize(0)
-            crew.pool.kill()
-            await async_wait_for(lambda: not any(map(process_alive, pids)), message="killed unseen")
-            await async_wait_for(lambda: len(heard) == 6, message="their ends are told")
-            for word in heard:
-                crew.pool.hear(word)
-            assert crew.pool.empty
+    async def body(crew: Crew) -> None:
+        heard: list[AboutWorker] = []
+        crew.spawners[0].on_word = heard.append
+        crew.pool.resize(3)
+        pids = await crew.met("hanging", 3)
+        assert crew.pool.pids() == {}
+        crew.pool.resize(0)
+        crew.pool.kill()
+        await async_wait_for(lambda: not any(map(process_alive, pids)), message="killed unseen")
+        await async_wait_for(lambda: len(heard) == 6, message="their ends are told")
+        for word in heard:
+            crew.pool.hear(word)
+        assert crew.pool.empty
 
-    run(main())
+    run(body, slow, NO_OP, concurrency=0)
 
 
-def test_a_job_runs_though_nobody_has_told_the_pid_of_its_worker(tmp_path: Path) -> None:
+def test_a_job_runs_though_nobody_has_told_the_pid_of_its_worker(run: Run) -> None:
     code = """
     @worker.process("q")
     def handle(message):
         meet("job")
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code, concurrency=0) as crew:
-            late: list[AboutWorker] = []
+    async def body(crew: Crew) -> None:
+        late: list[AboutWorker] = []
 
-            def hear(word: AboutWorker) -> None:
-                (late.append if isinstance(word, Spawned) else crew.pool.hear)(word)
+        def hear(word: AboutWorker) -> None:
+            (late.append if isinstance(word, Spawned) else crew.pool.hear)(word)
 
-            crew.spawners[0].on_word = hear
-            crew.pool.resize(1)
-            await crew.free(1)
-            crew.deliver("a")
-            [pid] = await crew.met("job")
-            assert crew.pool.pids() == {pid: "busy"}
-            assert crew.pool.lost_track(pid, signal.SIGKILL)  # as the reaper of orphans would say it
-            [(_, report)] = await crew.outcomes(1)
-            assert report.outcome.crashed
-            [word] = late[:1]
-            assert not crew.pool.hear(word)
-            await crew.free(1)
+        crew.spawners[0].on_word = hear
+        crew.pool.resize(1)
+        await crew.free(1)
+        crew.deliver("a")
+        [pid] = await crew.met("job")
+        assert crew.pool.pids() == {pid: "busy"}
+        assert crew.pool.lost_track(pid, signal.SIGKILL)  # as the reaper of orphans would say it
+        [(_, report)] = await crew.outcomes(1)
+        assert report.outcome.crashed
+        [word] = late[:1]
+        assert not crew.pool.hear(word)
+        await crew.free(1)
 
-    run(main())
+    run(body, code, concurrency=0)
 
 
-def test_a_worker_of_whose_end_nobody_tells_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_of_whose_end_nobody_tells_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "_UNREPORTED_S", 0.1)
     code = """
     @worker.process("q")
@@ -761,46 +744,44 @@ def test_a_worker_of_whose_end_nobody_tells_is_given_up(
         meet("job")
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code) as crew:
-            await crew.free(1)
-            unsaid: list[AboutWorker] = []
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        unsaid: list[AboutWorker] = []
 
-            def hear(word: AboutWorker) -> None:
-                (unsaid.append if isinstance(word, Exited) else crew.pool.hear)(word)
+        def hear(word: AboutWorker) -> None:
+            (unsaid.append if isinstance(word, Exited) else crew.pool.hear)(word)
 
-            crew.spawners[0].on_word = hear
-            raw = crew.deliver("j")
-            [pid] = await crew.met("job")
-            os.kill(pid, signal.SIGKILL)
-            [(settled, report)] = await crew.outcomes(1)
-            assert (settled, report.outcome.crashed) == (raw, True)
-            await async_wait_for(lambda: [word.worker for word in unsaid], message="told to nobody")
-            crew.spawners[0].on_word = crew.pool.hear
+        crew.spawners[0].on_word = hear
+        raw = crew.deliver("j")
+        [pid] = await crew.met("job")
+        os.kill(pid, signal.SIGKILL)
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome.crashed) == (raw, True)
+        await async_wait_for(lambda: [word.worker for word in unsaid], message="told to nobody")
+        crew.spawners[0].on_word = crew.pool.hear
 
-    run(main())
-
-
-def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP, concurrency=0) as crew:
-            dead = crew.spawners[0]
-            os.kill(dead.process.pid, signal.SIGKILL)
-            # Without the loop: the pool still believes in it.
-            wait_for(lambda: stopped_or_dead(dead.process.pid), message="it is dead")
-            assert dead.alive
-            crew.pool.resize(2)
-            await async_wait_for(lambda: not dead.alive, message="its end is seen")
-            await crew.use(NO_OP, concurrency=2)
-            await crew.free(2)
-            assert not crew.pool.uses(dead)
-            crew.deliver("j")
-            await crew.outcomes(1)
-
-    run(main())
+    run(body, code)
 
 
-def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(tmp_path: Path) -> None:
+def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(run: Run) -> None:
+    async def body(crew: Crew) -> None:
+        dead = crew.spawners[0]
+        os.kill(dead.process.pid, signal.SIGKILL)
+        # Without the loop: the pool still believes in it.
+        wait_for(lambda: stopped_or_dead(dead.process.pid), message="it is dead")
+        assert dead.alive
+        crew.pool.resize(2)
+        await async_wait_for(lambda: not dead.alive, message="its end is seen")
+        await crew.use(NO_OP, concurrency=2)
+        await crew.free(2)
+        assert not crew.pool.uses(dead)
+        crew.deliver("j")
+        await crew.outcomes(1)
+
+    run(body, NO_OP, concurrency=0)
+
+
+def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(run: Run) -> None:
     code = """
     @worker.process("q")
     def handle(message):
@@ -808,23 +789,22 @@ def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(tmp_p
         meet(message.jid)
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code, concurrency=2) as crew:
-            await crew.free(2)
-            done, running = crew.deliver("done"), crew.deliver("running")
-            [reporter], [runner] = await crew.met("done"), await crew.met("running")
-            crew.let_go("done")
-            # Without the loop, so that the outcome stays in the pipe.
-            wait_for(lambda: _unread(crew.pool, reporter) > 0, message="its outcome is in the pipe")
-            crew.pool.abandon()
-            assert [(raw, report.outcome) for raw, report in crew.settled] == [(done, DONE)]
-            assert crew.pool.known() == {}
-            await async_wait_for(lambda: crew.pool.abandoned == 0, message="its process is gone")
-            assert not process_alive(runner)
-            await crew.free(2)
-            assert running not in dict(crew.settled)
+    async def body(crew: Crew) -> None:
+        await crew.free(2)
+        done, running = crew.deliver("done"), crew.deliver("running")
+        [reporter], [runner] = await crew.met("done"), await crew.met("running")
+        crew.let_go("done")
+        # Without the loop, so that the outcome stays in the pipe.
+        wait_for(lambda: _unread(crew.pool, reporter) > 0, message="its outcome is in the pipe")
+        crew.pool.abandon()
+        assert [(raw, report.outcome) for raw, report in crew.settled] == [(done, DONE)]
+        assert crew.pool.known() == {}
+        await async_wait_for(lambda: crew.pool.abandoned == 0, message="its process is gone")
+        assert not process_alive(runner)
+        await crew.free(2)
+        assert running not in dict(crew.settled)
 
-    run(main())
+    run(body, code, concurrency=2)
 
 
 def _unread(pool: Pool, pid: int) -> int:
@@ -839,7 +819,7 @@ def _unread(pool: Pool, pid: int) -> int:
 
 
 def test_what_the_application_printed_at_import_is_printed_once(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = """
     print("imported")
@@ -848,51 +828,49 @@ def test_what_the_application_printed_at_import_is_printed_once(
         print("job", message.jid)
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code, concurrency=3) as crew:
-            await crew.free(3)
-            crew.deliver("a")
-            await crew.outcomes(1)
-            # Seen as soon as the job is over, though stdout is no terminal.
-            printed = capfd.readouterr().out
-            assert "job a" in printed
-            crew.pool.resize(0)
-            await async_wait_for(lambda: crew.pool.empty, message="all left")
-            assert (printed + capfd.readouterr().out).count("imported") == 1
+    async def body(crew: Crew) -> None:
+        await crew.free(3)
+        crew.deliver("a")
+        await crew.outcomes(1)
+        # Seen as soon as the job is over, though stdout is no terminal.
+        printed = capfd.readouterr().out
+        assert "job a" in printed
+        crew.pool.resize(0)
+        await async_wait_for(lambda: crew.pool.empty, message="all left")
+        assert (printed + capfd.readouterr().out).count("imported") == 1
 
-    run(main())
+    run(body, code, concurrency=3)
 
 
 @linux_only
 def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "_DEAF_S", 0.3)
 
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP) as crew:
-            await crew.free(1)
-            [pid] = crew.pool.pids()
-            os.kill(pid, signal.SIGSTOP)
-            wait_for(lambda: stopped_or_dead(pid), message=f"{pid} stands still")
-            raw = crew.deliver("j")
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        [pid] = crew.pool.pids()
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: stopped_or_dead(pid), message=f"{pid} stands still")
+        raw = crew.deliver("j")
 
-            def settled() -> bool:
-                crew.pool.replace_deaf()
-                return bool(crew.settled)
+        def settled() -> bool:
+            crew.pool.replace_deaf()
+            return bool(crew.settled)
 
-            await async_wait_for(settled, message="another one has run it")
-            assert crew.settled[0][0] == raw
-            assert crew.settled[0][1].outcome == DONE
-            assert crew.ran_in("j") != pid
-            assert not process_alive(pid)
+        await async_wait_for(settled, message="another one has run it")
+        assert crew.settled[0][0] == raw
+        assert crew.settled[0][1].outcome == DONE
+        assert crew.ran_in("j") != pid
+        assert not process_alive(pid)
 
-    run(main())
+    run(body, NO_OP)
 
 
 @linux_only
 def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "_DEAF_S", 0.0)
     code = """
@@ -902,39 +880,37 @@ def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
         note("ran", message.jid)
     """
 
-    async def main() -> None:
-        async with crew_in(tmp_path, code) as crew:
-            await crew.free(1)
-            crew.deliver("j")
-            [pid] = await crew.met("long")
-            for _ in range(3):
-                crew.pool.replace_deaf()
-                await asyncio.sleep(0.01)
-            assert process_alive(pid)
-            assert crew.pool.busy == 1
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        crew.deliver("j")
+        [pid] = await crew.met("long")
+        for _ in range(3):
+            crew.pool.replace_deaf()
+            await asyncio.sleep(0.01)
+        assert process_alive(pid)
+        assert crew.pool.busy == 1
 
-    run(main())
+    run(body, code)
 
 
 @linux_only
 def test_a_fork_server_that_stands_still_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.5)
 
-    async def main() -> None:
-        async with crew_in(tmp_path, NO_OP) as crew:
-            await crew.free(1)
-            [spawner] = crew.spawners
-            down: list[object] = []
-            spawner.on_down = down.append
-            os.kill(spawner.process.pid, signal.SIGSTOP)
-            [pid] = crew.pool.pids()
-            os.kill(pid, signal.SIGKILL)
-            await async_wait_for(lambda: down, message="it is given up")
-            assert "forkserver.silent" in capfd.readouterr().out
-            spawner.process.wait(5)
-            await crew.use(NO_OP)
-            await crew.free(1)
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        [spawner] = crew.spawners
+        down: list[object] = []
+        spawner.on_down = down.append
+        os.kill(spawner.process.pid, signal.SIGSTOP)
+        [pid] = crew.pool.pids()
+        os.kill(pid, signal.SIGKILL)
+        await async_wait_for(lambda: down, message="it is given up")
+        assert "forkserver.silent" in capfd.readouterr().out
+        spawner.process.wait(5)
+        await crew.use(NO_OP)
+        await crew.free(1)
 
-    run(main())
+    run(body, NO_OP)
