@@ -22,7 +22,8 @@ from pyworkers.keys import check_queue_name
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 # From the first colon behind the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may
 # have one per host. A URL with an @ further right loses its host in the display, but shows no secret.
-_USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://)?+([^:]*):.*@", re.DOTALL)
+# Without a possessive quantifier, with which Python 3.11.2 shows secrets.
+_USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://|(?![^/?#]*?://))([^:]*):.*@", re.DOTALL)
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
 
 
