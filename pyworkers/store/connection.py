@@ -197,15 +197,17 @@ class _Group:
 
     @classmethod
     def parse(cls, url: str) -> _Group:
-        parts = urlsplit(url)
-        userinfo, _, hosts = parts.netloc.rpartition("@")
+        # Not by urlsplit: newer ones take the brackets of an IPv6 address among several for a mistake.
+        address, _, query_text = url.removeprefix(_SENTINEL_SCHEME).partition("#")[0].partition("?")
+        netloc, _, path = address.partition("/")
+        userinfo, _, hosts = netloc.rpartition("@")
         user, _, password = userinfo.partition(":")
-        name, _, db = parts.path.strip("/").partition("/")
+        name, _, db = path.strip("/").partition("/")
         if not name or not hosts or not (db or "0").isdecimal():
             raise ValueError("a sentinel URL is redis+sentinel://host:port,host:port/NAME-OF-THE-MASTER/db")
         login = {"username": unquote(user), "password": unquote(password)}
         options = {"db": int(db or 0)} | {key: value for key, value in login.items() if value}
-        query = parse_qs(parts.query)
+        query = parse_qs(query_text)
         sentinel_login = {key: query[f"sentinel_{key}"][0] for key in login if f"sentinel_{key}" in query}
         return cls([_address(host) for host in hosts.split(",")], unquote(name), options, sentinel_login)
 
