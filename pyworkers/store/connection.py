@@ -36,8 +36,8 @@ SOCKET_TIMEOUT_S = 10.0
 SENTINEL_TIMEOUT_S = 1.0
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
-# What uvloop raises for a write to a connection that has just been lost.
-_UVLOOP_CLOSED = "the handler is closed"
+# What a write to a connection that has just been lost raises: with uvloop, and with asyncio in Python 3.13.0.
+_LOST = ("the handler is closed", "no attribute '_add_writer'")
 
 
 def connect(config: RedisConfig, **options: Any) -> Connection:
@@ -83,7 +83,7 @@ class _Translation:
     ) -> None:
         if isinstance(error, redis.RedisError | OSError):
             raise translate(error) from error
-        if isinstance(error, RuntimeError) and _UVLOOP_CLOSED in str(error):
+        if isinstance(error, RuntimeError | AttributeError) and str(error).endswith(_LOST):
             raise translate(redis.ConnectionError("the connection was lost")) from error
 
 
