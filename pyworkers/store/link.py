@@ -146,6 +146,9 @@ class _Wire(asyncio.Protocol):
             self.close(ConnectionError("the server answers what was not asked"))
             return
         reply, heard, _ = self._awaited.popleft()
+        if reply.done():
+            # Cancelled in this round of the loop, and not yet closed: for the server this reply is lost.
+            return
         if isinstance(answer, Exception):
             reply.set_exception(answer)
         else:

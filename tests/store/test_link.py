@@ -240,6 +240,25 @@ def test_tls(run: Run, one_redis_url: str, tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_reply_in_the_moment_of_a_cancellation_is_a_lost_one(run: Run, one_redis_url: str) -> None:
+    async def main() -> None:
+        async with linked(one_redis_url) as link:
+            await link.execute_command("PING")
+            wire, heard = link._wire, list[Any]()
+            assert wire is not None
+            waiting = asyncio.create_task(link.execute_command("BLPOP", "nothing", 5, heard=heard.append))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            wire.data_received(b"+a job\r\n")
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert heard == []
+            assert wire.closed
+            assert await link.execute_command("PING") == b"PONG"
+
+    run(main())
+
+
 def test_a_write_to_a_connection_that_was_just_lost_is_an_outage_on_both_loops(run: Run) -> None:
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
