@@ -17,29 +17,31 @@ from typing import Any
 
 from pyworkers import logs
 from pyworkers.config import Config
-from pyworkers.control import AboutWorker, Loaded
-from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.control import Loaded
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.cron import Cron
+from pyworkers.server.dangers import warn_of_dangers
 from pyworkers.server.generations import Callbacks, Generations
 from pyworkers.server.heartbeat import Heartbeat
+from pyworkers.server.http import endpoint
 from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.losses import Losses
 from pyworkers.server.manager import Manager
+from pyworkers.server.managers import Managers
 from pyworkers.server.orders import Orders
 from pyworkers.server.plan import Plan, plan
 from pyworkers.server.presence import Facts, Presence
 from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
-from pyworkers.server.views import Sources, Views
+from pyworkers.server.views import Sources
 from pyworkers.server.waiting import cancel, now, on_callback_failure, until
 from pyworkers.server.weather import Weathers
 from pyworkers.store.connection import connect_async, has_sentinels
 from pyworkers.store.cron import CronStore
-from pyworkers.store.inspection import inspect
 from pyworkers.store.orders import OrdersStore
 from pyworkers.store.presence import PresenceStore
 from pyworkers.store.primary import PrimaryWatch
@@ -74,8 +76,7 @@ class Master:
         self._rng = random.Random()
         self._weathers = Weathers(time.monotonic, self._rng)
         self._cancellations = Cancellations()
-        self._managers: dict[str, Manager] = {}
-        self._parting: dict[str, Manager] = {}
+        self._managers = Managers()
         self._served: list[str] = []
         self._manifest: Mapping[str, Any] = {}
         self._queues: Mapping[str, int] = {}
@@ -86,7 +87,9 @@ class Master:
         self._generations = Generations(
             spawner,
             make_spawner,
-            Callbacks(self._hear, self._worker_reaped, self._install, self._uses, self._start),
+            Callbacks(
+                self._managers.hear, self._managers.reaped, self._install, self._managers.uses, self._start
+            ),
         )
 
     async def run(self) -> None:
@@ -108,7 +111,7 @@ class Master:
                 await self._quiet_all()
             self._generations.ready()
             log.info("server.started", import_ms=loaded.import_ms)
-            await self._warn_of_dangers()
+            await warn_of_dangers(self._store)
             await self._stop.wait()
             await self._shut_down()
         finally:
@@ -156,8 +159,8 @@ class Master:
             orders_store,
             self._weathers.of("orders"),
             self._cancellations,
-            self._set_paused,
-            self._cancel_noted,
+            self._managers.set_paused,
+            self._managers.cancel_noted,
         )
 
     def _listen_to_signals(self) -> None:
@@ -174,17 +177,10 @@ class Master:
 
     def _open_endpoint(self) -> None:
         """Listen where the configuration says. Raises ConfigError."""
-        bind = self._config.http.bind
-        if not bind:
-            return
-        try:
-            from pyworkers.server.endpoint import Endpoint
-        except ImportError as error:
-            hint = "pip install 'pyworkers-server[http]'"
-            text = f"it needs the extra http, of which {error.name} is missing"
-            raise ConfigError(text, hint=hint, location="http.bind") from error
-        sources = Sources(self._store, self._heartbeat, self._weathers, lambda: self._managers, self._facts)
-        self._start(Endpoint(bind, Views(sources)).run(), "http")
+        if bind := self._config.http.bind:
+            managers = self._managers.serving
+            sources = Sources(self._store, self._heartbeat, self._weathers, lambda: managers, self._facts)
+            self._start(endpoint(bind, sources), "http")
 
     async def _register(self, queues: list[str]) -> bool:
         """Wait for Redis to take the first beat: peers must know of an owner before it fetches.
@@ -207,16 +203,6 @@ class Master:
                     await asyncio.wait_for(self._stop.wait(), weather.down(error))
         return False
 
-    async def _warn_of_dangers(self) -> None:
-        """Say what about this Redis can cost jobs, and what mends it."""
-        try:
-            findings = await inspect(self._store.redis, time.time)
-        except PyworkersError as error:
-            log.debug("redis.not_inspected", error=error.message)
-            return
-        for finding in findings:
-            log.warning("redis.unsafe", finding=finding.code, message=finding.message, fix=finding.fix)
-
     def _start_parts(self) -> None:
         self._start(self._heartbeat.run(), "heartbeat")
         self._presence_task = self._start(self._presence.run(), "presence")
@@ -224,7 +210,8 @@ class Master:
         self._start(self._scheduler.run(), "scheduler")
         self._start(self._recovery.run(), "recovery")
         self._start(self._cron.run(), "cron")
-        self._start(self._adopt_strays(), "strays")
+        pause_s = min(_ADOPT_S, self._config.server.lease / _ADOPTIONS_PER_LEASE)
+        self._start(self._managers.adopt_strays(self._weathers.of("strays"), pause_s), "strays")
         self._start(self._generations.run(), "reaper")
         if has_sentinels(self._config.redis):
             self._start(self._watch_primary(), "primary")
@@ -258,45 +245,34 @@ class Master:
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
         self._served += [name for name in work.queues if name not in self._served]
-        for name in self._managers.keys() - work.queues.keys():
-            self._parting[name] = self._managers.pop(name)
+        for name in self._managers.serving.keys() - work.queues.keys():
+            self._managers.parting[name] = self._managers.serving.pop(name)
             self._start(self._part_with(name), f"stop {name}")
         for name, concurrency in work.queues.items():
             self._serve(name, concurrency, spawner)
 
     async def _part_with(self, queue: str) -> None:
         try:
-            await self._parting[queue].stop(now() + self._config.server.shutdown_timeout)
+            await self._managers.parting[queue].stop(now() + self._config.server.shutdown_timeout)
         except PyworkersError as error:
             log.error("stop.failed", queue=queue, error=error.message)
         finally:
-            self._heartbeat.counters.interrupted(self._parting.pop(queue).given_back)
+            self._heartbeat.counters.interrupted(self._managers.parting.pop(queue).given_back)
             self._weathers.forget_queue(queue)
-
-    def _everyone(self) -> list[Manager]:
-        """The managers, and those that have workers left though their queue is no longer served."""
-        return [*self._managers.values(), *self._parting.values()]
 
     def _serve(self, queue: str, concurrency: int, spawner: Spawner) -> None:
         losses = Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
-        manager = self._managers.get(queue)
+        manager = self._managers.serving.get(queue)
         if manager is not None:
             manager.pool.use(spawner, losses, concurrency)
             return
         weather = self._weathers.of_queue(queue)
-        manager = self._managers[queue] = Manager(
+        manager = self._managers.serving[queue] = Manager(
             queue, self._config, self._identity, weather, self._settled, self._lease_lost
         )
         manager.pool.cancellations = self._cancellations
         paused = queue in self._orders.paused
         self._watch(manager.start(concurrency, spawner, losses, paused))
-
-    def _cancel_noted(self) -> None:
-        for manager in self._everyone():
-            manager.pool.cancel_noted()
-
-    async def _set_paused(self, queues: frozenset[str]) -> None:
-        await asyncio.gather(*(m.set_paused(name in queues) for name, m in self._managers.items()))
 
     def _settled(self, report: Report) -> None:
         self._heartbeat.counters.add(report)
@@ -307,43 +283,23 @@ class Master:
 
     def _facts(self) -> Facts:
         """What Sidekiq's Web UI shows of this server."""
-        workers = [pid for manager in self._everyone() for pid in manager.pool.pids()]
         return Facts(
             self._identity,
             self._queues,
-            [job for manager in self._everyone() for job in manager.pool.running()],
+            self._managers.running(),
             self._quiet or self._stop.is_set(),
-            [os.getpid(), self._generations.current.process.pid, *workers],
+            [os.getpid(), self._generations.current.process.pid, *self._managers.pids()],
         )
 
     def _set_crew(self, crew: tuple[int, int]) -> None:
         self._scheduler.crew = crew
 
     async def _watch_primary(self) -> None:
-        watch = PrimaryWatch(self._config.redis, self._leave_primary)
+        watch = PrimaryWatch(self._config.redis, self._managers.leave_primary)
         try:
             await watch.run()
         finally:
             await watch.close()
-
-    def _leave_primary(self) -> None:
-        log.warning("redis.failover")
-        for manager in self._everyone():
-            manager.leave()
-
-    async def _adopt_strays(self) -> None:
-        weather = self._weathers.of("strays")
-        while True:
-            await asyncio.sleep(min(_ADOPT_S, self._config.server.lease / _ADOPTIONS_PER_LEASE))
-            failed = False
-            for manager in list(self._managers.values()):
-                try:
-                    await manager.adopt()
-                except PyworkersError as error:
-                    failed = True
-                    weather.down(error)
-            if not failed:
-                weather.up()
 
     def _lease_lost(self, identity: str) -> None:
         """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
@@ -354,36 +310,17 @@ class Master:
         self._identity = make_identity()
         set_up_logs(self._config.log, self._identity)
         self._store.identity = self._identity
-        for manager in self._everyone():
-            manager.move_to(self._identity)
+        self._managers.move_to(self._identity)
         self._heartbeat.beat_now()
         self._presence.beat_now()
-        self._start(self._clear_out(identity), "clearance")
-
-    async def _clear_out(self, identity: str) -> None:
-        for manager in self._everyone():
-            with suppress(PyworkersError):
-                await manager.clear_out(identity)
+        self._start(self._managers.clear_out(identity), "clearance")
 
     # What generations of workers need
-
-    def _hear(self, word: AboutWorker) -> None:
-        for manager in self._everyone():
-            if manager.hear(word):
-                return
-
-    def _worker_reaped(self, pid: int, status: int) -> None:
-        for manager in self._everyone():
-            if manager.pool.lost_track(pid, status):
-                return
-
-    def _uses(self, spawner: Spawner) -> bool:
-        return any(manager.pool.uses(spawner) for manager in self._everyone())
 
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
         work = plan(loaded.manifest, self._config, self._only)
         # A queue that went with one reload and comes back with the next has one manager at a time.
-        while self._parting.keys() & work.queues.keys():
+        while self._managers.parting.keys() & work.queues.keys():
             await asyncio.sleep(_PARTING_S)
         self._apply(spawner, loaded, work)
         if self._quiet:
@@ -405,12 +342,12 @@ class Master:
         self._start(self._quiet_all(), "quiet")
 
     async def _quiet_all(self) -> None:
-        await asyncio.gather(*(manager.quiet() for manager in self._managers.values()))
+        await self._managers.quiet()
         self._presence.beat_now()
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
-        for manager in self._everyone():
+        for manager in self._managers.everyone():
             log.warning("server.state", **manager.describe())
             manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
         tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
@@ -425,9 +362,9 @@ class Master:
         deadline = now() + self._config.server.shutdown_timeout
         # A reload must not start what nobody would stop.
         await self._generations.freeze()
-        stops = [manager.stop(deadline) for manager in self._managers.values()]
+        stops = [manager.stop(deadline) for manager in self._managers.serving.values()]
         results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
-        await until(lambda: not self._parting, deadline)
+        await until(lambda: not self._managers.parting, deadline)
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease has run out")
@@ -439,7 +376,7 @@ class Master:
     async def _take_leave(self) -> None:
         """What Redis is told last; without it, all of this runs out by itself."""
         self._presence.end()
-        interrupted = sum(manager.given_back for manager in self._managers.values())
+        interrupted = sum(manager.given_back for manager in self._managers.serving.values())
         self._heartbeat.counters.interrupted(interrupted)
         with suppress(PyworkersError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):

@@ -1,0 +1,106 @@
+"""Managers: those of all queues, and what is said to all of them at once.
+
+Runs in the master's event loop. A queue that a reload has dropped is *parting*: it takes no more jobs, but
+its workers still finish theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from pyworkers import logs
+from pyworkers.control import AboutWorker
+from pyworkers.errors import PyworkersError
+from pyworkers.server.manager import Manager
+from pyworkers.server.running import Running
+from pyworkers.server.spawner import Spawner
+from pyworkers.server.weather import Weather
+
+log = logs.get_logger()
+
+
+class Managers:
+    """``serving`` and ``parting`` by queue; the master fills them."""
+
+    def __init__(self) -> None:
+        self.serving: dict[str, Manager] = {}
+        self.parting: dict[str, Manager] = {}
+
+    def everyone(self) -> list[Manager]:
+        """All that may have workers."""
+        return [*self.serving.values(), *self.parting.values()]
+
+    def pids(self) -> list[int]:
+        """All worker processes."""
+        return [pid for manager in self.everyone() for pid in manager.pool.pids()]
+
+    def running(self) -> list[Running]:
+        """All jobs that are with a worker."""
+        return [job for manager in self.everyone() for job in manager.pool.running()]
+
+    # What happens to workers
+
+    def hear(self, word: AboutWorker) -> None:
+        """Pass on what a fork server says about a worker."""
+        for manager in self.everyone():
+            if manager.hear(word):
+                return
+
+    def reaped(self, pid: int, status: int) -> None:
+        """Pass on the end of a worker that no fork server can tell any more; ``status`` as from waitpid."""
+        for manager in self.everyone():
+            if manager.pool.lost_track(pid, status):
+                return
+
+    def uses(self, spawner: Spawner) -> bool:
+        """True while a worker of that generation lives."""
+        return any(manager.pool.uses(spawner) for manager in self.everyone())
+
+    # What people want
+
+    def cancel_noted(self) -> None:
+        """Have the jobs end that shall not run."""
+        for manager in self.everyone():
+            manager.pool.cancel_noted()
+
+    async def set_paused(self, queues: frozenset[str]) -> None:
+        """Fetch from all queues but these."""
+        await asyncio.gather(*(m.set_paused(name in queues) for name, m in self.serving.items()))
+
+    async def quiet(self) -> None:
+        """Fetch nothing more, for good."""
+        await asyncio.gather(*(manager.quiet() for manager in self.serving.values()))
+
+    # What happens in Redis
+
+    def leave_primary(self) -> None:
+        """Go on with another server, which has become the primary."""
+        log.warning("redis.failover")
+        for manager in self.everyone():
+            manager.leave()
+
+    def move_to(self, identity: str) -> None:
+        """Give up all claims, and go on as another incarnation."""
+        for manager in self.everyone():
+            manager.move_to(identity)
+
+    async def clear_out(self, identity: str) -> None:
+        """Give back what still came for an earlier incarnation."""
+        for manager in self.everyone():
+            with suppress(PyworkersError):
+                await manager.clear_out(identity)
+
+    async def adopt_strays(self, weather: Weather, pause_s: float) -> None:
+        """Look again and again for jobs whose fetch never came to our knowledge, until cancelled."""
+        while True:
+            await asyncio.sleep(pause_s)
+            failed = False
+            for manager in list(self.serving.values()):
+                try:
+                    await manager.adopt()
+                except PyworkersError as error:
+                    failed = True
+                    weather.down(error)
+            if not failed:
+                weather.up()
