@@ -96,8 +96,13 @@ class Link:
             if connecting.cancelled():
                 raise ConnectionError("another server is the primary")
             connecting.result()
-        finally:
+        except BaseException:
             connecting.cancel()
+            await asyncio.wait([connecting])
+            # Where redis-py is cancelled, it leaves the socket open.
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
             self._connecting = None
 
 

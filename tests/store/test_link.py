@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import hiredis
 import pytest
 import redis
+import redis.asyncio
 import trustme
 import uvloop
 
@@ -85,9 +86,7 @@ class Script:
         while data := await reader.read(65536):
             commands.feed(data)
             while (command := commands.gets()) is not False:
-                greeting = {b"SETINFO": b"+OK\r\n", b"ID": b":7\r\n"}.get(
-                    command[-1 if len(command) < 3 else 1]
-                )
+                greeting = GREETINGS.get(command[-1 if len(command) < 3 else 1])
                 writer.write(greeting or next(lines))
         writer.close()
 
@@ -171,6 +170,29 @@ def test_a_cancelled_command_takes_its_connection_along(run: Run, redis_url: str
             await asyncio.wait([waiting])
             # On the old connection this would wait for ever.
             assert await link.execute_command("PING") == b"PONG"
+
+    run(main())
+
+
+def test_what_is_cancelled_when_it_has_just_connected_leaves_no_connection(
+    run: Run, one_redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = redis.asyncio.Connection.connect
+
+    async def main() -> None:
+        async with linked(one_redis_url) as link:
+            opened: list[redis.asyncio.Connection] = []
+
+            async def connect_and_cancel(connection: redis.asyncio.Connection) -> None:
+                await connect(connection)
+                opened.append(connection)
+                opening.cancel()
+
+            monkeypatch.setattr(redis.asyncio.Connection, "connect", connect_and_cancel)
+            opening = asyncio.create_task(link.execute_command("PING"))
+            await asyncio.wait([opening])
+            assert opening.cancelled()
+            assert [connection.is_connected for connection in opened] == [False]
 
     run(main())
 
