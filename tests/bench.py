@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from pyworkers.config import RedisConfig
 from pyworkers.keys import Keys
+from pyworkers.server.waiting import cancel
 from pyworkers.store.connection import connect_async
 
 
@@ -39,7 +40,7 @@ class RedisBench:
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that runs until ``close``; an error that ends it earlier is raised there."""
         task = asyncio.create_task(work)
-        self.ends.push_async_callback(_cancelled, task)
+        self.ends.push_async_callback(_ended, task)
         return task
 
     async def close(self) -> None:
@@ -47,10 +48,10 @@ class RedisBench:
         await self.ends.aclose()
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
+async def _ended(task: asyncio.Task[None]) -> None:
+    await cancel([task])
     with suppress(asyncio.CancelledError):
-        await task
+        task.result()
 
 
 B = TypeVar("B", bound=RedisBench)

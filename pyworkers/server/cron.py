@@ -11,7 +11,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from pyworkers.cron_entries import dump, load
 from pyworkers.envelope import encode, new_jid
 from pyworkers.errors import ConfigError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
+from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
 from pyworkers.store.cron import CronStore
 
@@ -189,8 +189,7 @@ class Cron:
     async def _sleep(self, until: float) -> None:
         """Until the next slot, for a while at most, or until there are other entries."""
         delay = min(until + _SLACK_S - time.time(), _LOOK_S)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._nudge.wait(), max(delay, 0))
+        await pause(self._nudge, delay)
         self._nudge.clear()
 
 

@@ -10,13 +10,13 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.executions import Executions
 from pyworkers.outcome import Fate, Report
+from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
 from pyworkers.store.metrics import MetricsStore
 from pyworkers.store.store import Lease, Store
@@ -105,8 +105,7 @@ class Heartbeat:
                 await asyncio.sleep(self._weather.down(error))
                 continue
             self._nudge.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._nudge.wait(), self._lease_s / _BEATS_PER_LEASE)
+            await pause(self._nudge, self._lease_s / _BEATS_PER_LEASE)
 
     def beat_now(self) -> None:
         """Beat without delay: a new incarnation may fetch nothing before it is registered."""

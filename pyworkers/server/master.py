@@ -38,7 +38,7 @@ from pyworkers.server.recovery import Recovery
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.views import Sources
-from pyworkers.server.waiting import cancel, now, on_callback_failure, until
+from pyworkers.server.waiting import cancel, now, on_callback_failure, pause, until
 from pyworkers.server.weather import Weathers
 from pyworkers.store.connection import connect_async, has_sentinels
 from pyworkers.store.cron import CronStore
@@ -199,8 +199,7 @@ class Master:
             except PyworkersError as error:
                 if self._fail_fast:
                     raise RedisUnavailableError(error.message) from error
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), weather.down(error))
+                await pause(self._stop, weather.down(error))
         return False
 
     def _start_parts(self) -> None:

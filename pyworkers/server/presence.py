@@ -20,6 +20,7 @@ from pyworkers import envelope, logs
 from pyworkers.errors import PyworkersError
 from pyworkers.server.memory import resident_kb
 from pyworkers.server.running import Payloads, Running
+from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
 from pyworkers.store.presence import TTL_S, PresenceStore
 from pyworkers.version import __version__
@@ -76,8 +77,7 @@ class Presence:
                 pause_s = self._weather.down(error)
             if self._ended:
                 return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._nudge.wait(), pause_s)
+            await pause(self._nudge, pause_s)
 
     def beat_now(self) -> None:
         """Beat without delay: something has changed that people wait to see."""

@@ -17,6 +17,7 @@ from pyworkers import envelope, logs
 from pyworkers.errors import BadMessageError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
 from pyworkers.keys import Keys, check_queue_name
+from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weathers
 from pyworkers.store.schedule import PUT_OFF_S, Promoted, Promotion, ScheduleStore
 
@@ -84,9 +85,7 @@ class Scheduler:
         self._poll = next_poll(time.time(), self._interval_s, *self._crew)
         while (remaining := min(self._next, self._poll) + _SLACK_S - time.time()) > 0:
             self._nudge.clear()
-            try:
-                await asyncio.wait_for(self._nudge.wait(), remaining)
-            except TimeoutError:
+            if not await pause(self._nudge, remaining):
                 return
 
     async def look(self) -> float:

@@ -24,11 +24,20 @@ async def until(condition: Callable[[], bool], deadline: float) -> bool:
     return True
 
 
-async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their end.
+async def pause(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, at most for so long. Whether it came.
 
-    One request may be lost: ``wait_for`` of Python 3.11 swallows it when what it waits for is just done.
+    Not ``wait_for``: that of Python 3.11 swallows a cancellation when the event has just come.
     """
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end. One that swallows the request is asked again."""
     pending = {task for task in tasks if not task.done()}
     while pending:
         for task in pending:
