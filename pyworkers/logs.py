@@ -89,7 +89,7 @@ def configure(level: str, format: str = "auto", stream: TextIO | None = None, **
 
 
 def reset() -> None:
-    """Undo ``configure``, so that the next test begins as if there had been none."""
+    """Undo ``configure``: what follows begins as if there had been none."""
     structlog.reset_defaults()
     _bridge("WARNING")
 

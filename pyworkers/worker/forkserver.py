@@ -41,6 +41,7 @@ from pyworkers.worker.hygiene import flush_output
 from pyworkers.worker.importing import searched, users_traceback
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.title import set_title
+from pyworkers.worker.warmup import warm_up
 
 log = logs.get_logger()
 
@@ -104,6 +105,7 @@ class ForkServer:
         self._channel.sendall(control.dump(word))
 
     def _load(self, load: Load) -> None:
+        warm_up(load.log_level)
         set_up_logs(load)
         sys.path[:0] = [entry for entry in load.path if entry not in sys.path]
         self._settings = Settings(**load.settings)

@@ -1,0 +1,44 @@
+"""The warm-up: it makes CPython specialize what a job runs through, and leaves no other trace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import structlog
+
+from pyworkers.worker.warmup import warm_up
+
+ROOT = Path(__file__).parents[2]
+
+COUNT_SPECIALIZED = """
+import dis
+from pyworkers.frames import Reader
+from pyworkers.message import Message
+from pyworkers.middleware.stats import Stats
+from pyworkers.worker.warmup import warm_up
+
+def specialized(function):
+    return sum(op.opname not in dis.opmap for op in dis.get_instructions(function, adaptive=True))
+
+way = (Reader.feed, Message.parse, Stats.take)
+assert not any(map(specialized, way)), "specialized before the warm-up"
+warm_up("info")
+assert all(map(specialized, way)), list(map(specialized, way))
+"""
+
+
+def test_what_a_job_runs_through_is_specialized() -> None:
+    # Without the environment: nothing is specialized while coverage traces it.
+    subprocess.run([sys.executable, "-c", COUNT_SPECIALIZED], cwd=ROOT, env={}, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("level", ["debug", "warning"])
+def test_nothing_is_logged_and_logging_is_as_if_it_had_never_been(
+    level: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    warm_up(level)
+    assert capfd.readouterr() == ("", "")
+    assert not structlog.is_configured()
