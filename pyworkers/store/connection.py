@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import hiredis
 import redis
 import redis.asyncio
 import redis.asyncio.sentinel
@@ -36,6 +37,8 @@ SOCKET_TIMEOUT_S = 10.0
 SENTINEL_TIMEOUT_S = 1.0
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
+# What a server says unasked, in the protocol that a URL may choose (``?protocol=3``); since hiredis 3.2.
+PUSH: type | None = getattr(hiredis, "PushNotification", None)
 # What a write to a connection that has just been lost raises: with uvloop, and with asyncio in Python 3.13.0.
 _LOST = ("the handler is closed", "no attribute '_add_writer'")
 

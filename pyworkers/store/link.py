@@ -20,12 +20,12 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from pyworkers import replies
 from pyworkers.config import RedisConfig
 from pyworkers.replies import Action
-from pyworkers.store.connection import SOCKET_TIMEOUT_S, connect_async
+from pyworkers.store.connection import PUSH, SOCKET_TIMEOUT_S, connect_async
 from pyworkers.store.refusals import code_of
 
 
 class _Awaited(NamedTuple):
-    """A command under way. ``due``: until when the reply must have come, in the loop's time."""
+    """A command under way. ``due``: until when something must have been heard, in the loop's time."""
 
     reply: asyncio.Future[Any]
     heard: Callable[[Any], None] | None
@@ -82,11 +82,10 @@ class Link:
             if self._wire is None or self._wire.closed:
                 connection = self._opener.connection_pool.make_connection()
                 await self._connect(connection)
-                wire = _Wire(connection, self._timeout_s)
+                wire = self._wire = _Wire(connection, self._timeout_s)
                 # An ACL may forbid it.
                 with suppress(ResponseError):
                     wire.client_id = await wire.send(("CLIENT", "ID"))
-                self._wire = wire
             return self._wire
 
     async def _connect(self, connection: Any) -> None:
@@ -98,9 +97,8 @@ class Link:
             connecting.result()
         except BaseException:
             connecting.cancel()
-            await asyncio.wait([connecting])
-            # Where redis-py is cancelled, it leaves the socket open.
-            await connection.disconnect(nowait=True)
+            # Where redis-py is cancelled, it leaves the socket open. Not awaited: we may be cancelled again.
+            connecting.add_done_callback(lambda _: connection._close())
             raise
         finally:
             self._connecting = None
@@ -111,13 +109,19 @@ class _Wire(asyncio.Protocol):
 
     def __init__(self, connection: Any, timeout_s: float) -> None:
         # redis-py must not close what it no longer owns; a writer closes its socket when nobody holds it.
-        self._writer, connection._reader, connection._writer = connection._writer, None, None
+        reader, self._writer = connection._reader, connection._writer
+        connection._reader = connection._writer = None
         self._transport = self._writer.transport
+        if reader.at_eof() or reader.exception() or self._transport.is_closing():
+            # It will not be said again.
+            self._transport.abort()
+            raise ConnectionError("the server closed the connection after the login")
         self._transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
         self._parser = hiredis.Reader(replyError=BaseParser.parse_error)
         self._timeout_s = timeout_s
         self._awaited: deque[_Awaited] = deque()
+        self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.client_id: int | None = None
         self.closed = False
@@ -139,6 +143,7 @@ class _Wire(asyncio.Protocol):
             raise
 
     def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
         try:
             self._parser.feed(data)
             while not self.closed and (answer := self._parser.gets()) is not False:
@@ -147,6 +152,8 @@ class _Wire(asyncio.Protocol):
             self.close(ConnectionError(f"the server sent what is no reply: {error}"))
 
     def _answer(self, answer: Any) -> None:
+        if type(answer) is PUSH:
+            return
         if not self._awaited:
             self.close(ConnectionError("the server answers what was not asked"))
             return
@@ -162,10 +169,13 @@ class _Wire(asyncio.Protocol):
                 heard(answer)
 
     def _look(self) -> None:
-        """Close if the oldest command has waited too long: one timer for all, for most are answered soon."""
+        """Close if the oldest command has waited too long: one timer for all, for most are answered soon.
+
+        A large reply that is coming in may take its time: given up, it would be asked for again and again.
+        """
         self._watch = None
         if self._awaited:
-            due = self._awaited[0].due
+            due = max(self._awaited[0].due, self._heard_at + self._timeout_s)
             if due <= self._loop.time():
                 self.close(TimeoutError("no reply"))
             else:

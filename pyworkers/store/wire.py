@@ -16,12 +16,10 @@ import hiredis
 from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse
 
-from pyworkers.store.connection import AsyncConnection, Connection
+from pyworkers.store.connection import PUSH, AsyncConnection, Connection
 
 # The longest record of TLS. So a read leaves nothing of one behind, which a look at the socket would not see.
 _READ_BYTES = 16_384
-# What a server says unasked, in the protocol that a URL may choose (``?protocol=3``); since hiredis 3.2.
-_PUSH: type | None = getattr(hiredis, "PushNotification", None)
 
 
 class Wires:
@@ -42,6 +40,7 @@ class Wires:
         """
         wire = self._usable() or _Wire(self._opener.connection_pool)
         try:
+            wire.open()
             replies = wire.exchange(packed, count)
         except BaseException:
             # What is still to come would be taken for the reply to something else.
@@ -71,7 +70,18 @@ class _Wire:
     def __init__(self, pool: Any) -> None:
         self._pid = os.getpid()
         self._pool = pool
-        self._connection = pool.get_connection()
+        self._connection: Any = None
+
+    def open(self) -> None:
+        if self._connection is not None:
+            return
+        try:
+            self._connection = self._pool.get_connection()
+        except BaseException:
+            # What interrupts a login, a job's time limit say, leaves a connection of another user or database
+            # in the pool, which would give it to the next.
+            self._pool.disconnect(inuse_connections=False)
+            raise
         self._socket = self._connection._sock
         self._poll = poll()
         self._poll.register(self._socket, POLLIN)
@@ -95,6 +105,8 @@ class _Wire:
         return replies
 
     def close(self) -> None:
+        if self._connection is None:
+            return
         # In a forked process, redis-py closes its descriptor alone; the connection lives on.
         self._connection.disconnect()
         # Makes room for another: a URL may limit their number (``?max_connections=…``).
@@ -130,7 +142,7 @@ def _add(replies: list[Any], count: int, reader: hiredis.Reader, received: bytes
         raise ConnectionError("the server closed the connection")
     reader.feed(received)
     while (reply := reader.gets()) is not False:
-        if type(reply) is not _PUSH:
+        if type(reply) is not PUSH:
             replies.append(reply)
     if len(replies) > count or (len(replies) == count and reader.has_data()):
         raise ConnectionError("the server answers what was not asked")

@@ -197,6 +197,79 @@ def test_what_is_cancelled_when_it_has_just_connected_leaves_no_connection(
     run(main())
 
 
+def test_a_reply_that_takes_longer_than_the_time_limit_while_it_is_coming_in(run: Run) -> None:
+    async def main() -> None:
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            commands = hiredis.Reader()
+            while data := await reader.read(65536):
+                commands.feed(data)
+                while (command := commands.gets()) is not False:
+                    if greeting := GREETINGS.get(command[-1 if len(command) < 3 else 1]):
+                        writer.write(greeting)
+                        continue
+                    for byte in b"$5\r\nhello\r\n":
+                        writer.write(bytes([byte]))
+                        await asyncio.sleep(0.1)
+
+        async with a_server(slow) as address, linked(f"redis://{address}/0", timeout_s=0.5) as link:
+            assert await link.execute_command("PING") == b"hello"
+
+    run(main())
+
+
+def test_a_connection_that_is_closed_right_after_the_login_is_an_outage_at_once(run: Run) -> None:
+    async def main() -> None:
+        async def curt(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            greeted = 0
+            while greeted < 2:
+                greeted += (await reader.read(65536)).count(b"SETINFO")
+            writer.write(b"+OK\r\n" * 2)
+            writer.close()
+
+        async with a_server(curt) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
+            async with asyncio.timeout(10):
+                with pytest.raises(RedisUnavailableError), errors_translated():
+                    await link.execute_command("PING")
+
+    run(main())
+
+
+def test_an_old_primary_that_is_left_while_it_is_asked_for_the_number_of_the_connection(run: Run) -> None:
+    async def main() -> None:
+        asked = asyncio.Event()
+
+        async def no_number(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(65536):
+                writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
+                if b"\r\nID\r\n" in data:
+                    asked.set()
+
+        async with a_server(no_number) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
+            opening = asyncio.create_task(link.execute_command("PING"))
+            await asked.wait()
+            link.leave()
+            with pytest.raises(redis.ConnectionError):
+                async with asyncio.timeout(10):
+                    await opening
+
+    run(main())
+
+
+def test_what_a_server_says_unasked_in_the_third_protocol_is_no_reply(run: Run, one_redis_url: str) -> None:
+    async def main() -> None:
+        async with linked(f"{one_redis_url}?protocol=3") as link:
+            await link.execute_command("PING")
+            wire, heard = link._wire, list[Any]()
+            assert wire is not None
+            waiting = asyncio.create_task(link.execute_command("ECHO", "a job", heard=heard.append))
+            await asyncio.sleep(0)
+            wire.data_received(b">2\r\n$6\r\nMOVING\r\n:1\r\n")
+            assert await waiting == b"a job"
+            assert heard == [b"a job"]
+
+    run(main())
+
+
 def test_a_closed_connection_fails_what_is_under_way_and_opens_again(run: Run, redis_url: str) -> None:
     async def main() -> None:
         async with linked(redis_url) as link, linked(redis_url) as killer:

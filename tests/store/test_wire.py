@@ -22,6 +22,7 @@ import trustme
 import uvloop
 
 from pyworkers.config_fields import RedisConfig
+from pyworkers.errors import JobTimeout
 from pyworkers.store.connection import connect, connect_async, translate
 from pyworkers.store.wire import Wires, exchange_async
 from tests.support import free_port, running_server, wait_for
@@ -121,6 +122,24 @@ def test_what_a_server_says_unasked_in_the_third_protocol_is_no_reply() -> None:
     script = Script(b">2\r\n+invalidate\r\n_\r\n", b"+PONG\r\n")
     with a_server(script) as address, opened(f"redis://{address}/0?protocol=3") as wires:
         assert ask(wires, ("PING",), ("PING",)) == [b"PONG", b"PONG"]
+
+
+def test_a_login_that_is_interrupted_leaves_no_connection_to_another_database(
+    one_redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = redis.connection.AbstractConnection.send_command
+    interruptions = iter([JobTimeout("the job ran too long")])
+
+    def interrupted(connection: object, *command: Any, **options: Any) -> None:
+        if command[0] == "SELECT" and (interruption := next(interruptions, None)):
+            raise interruption
+        send(connection, *command, **options)
+
+    monkeypatch.setattr(redis.connection.AbstractConnection, "send_command", interrupted)
+    with opened(f"{one_redis_url.rpartition('/')[0]}/5") as wires:
+        with pytest.raises(JobTimeout):
+            ask(wires, ("CLIENT", "INFO"))
+        assert b" db=5 " in ask(wires, ("CLIENT", "INFO"))[0]
 
 
 # --- losses -----------------------------------------------------------------------------------------------
