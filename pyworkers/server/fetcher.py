@@ -91,11 +91,17 @@ class Fetcher:
         self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
-        """Give back what still came for an earlier incarnation. Raises PyworkersError."""
+        """Give back what still came for an earlier incarnation, however often it takes: nobody else will."""
         if (waiting := self._waiting) is not None:
             await self._waiter.unblock(self._store.redis)
             await asyncio.wait([waiting])
-        await QueueStore(self._store.redis, self._store.keys, identity).give_back(self._queue)
+        earlier = QueueStore(self._store.redis, self._store.keys, identity)
+        while True:
+            try:
+                await earlier.give_back(self._queue)
+                return
+            except PyworkersError as error:
+                await self._wait_out(error)
 
     async def run(self) -> None:
         """Exchange whenever there is reason to, until cancelled."""
@@ -119,10 +125,14 @@ class Fetcher:
         if isinstance(self._store.redis, Link):
             self._store.redis.leave()
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def end_wait(self) -> None:
+        """End a blocking move that ``quiet`` could not end, with its connection."""
         if self._waiting is not None:
             await cancel([self._waiting])
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.end_wait()
         await self._waiter.close()
         await self._store.close()
 

@@ -128,7 +128,7 @@ class Manager:
         self._fetcher.leave()
 
     async def clear_out(self, identity: str) -> None:
-        """Give back what still came for an earlier incarnation. Raises PyworkersError."""
+        """Give back what still came for an earlier incarnation."""
         await self._fetcher.clear_out(identity)
 
     async def stop(self, deadline: float) -> None:
@@ -150,6 +150,8 @@ class Manager:
     async def _cancel_fetcher(self) -> None:
         if self._task is not None:
             await cancel([self._task])
+        # What it took from now on would be given back by nobody.
+        await self._fetcher.end_wait()
 
     async def _settle_up(self) -> None:
         """Nothing stays in the in-progress list. A killed job is given back only once its process is gone."""

@@ -7,7 +7,6 @@ its workers still finish theirs.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from pyworkers import logs
 from pyworkers.control import AboutWorker
@@ -87,9 +86,7 @@ class Managers:
 
     async def clear_out(self, identity: str) -> None:
         """Give back what still came for an earlier incarnation."""
-        for manager in self.everyone():
-            with suppress(PyworkersError):
-                await manager.clear_out(identity)
+        await asyncio.gather(*(manager.clear_out(identity) for manager in self.everyone()))
 
     async def adopt_strays(self, weather: Weather, pause_s: float) -> None:
         """Look again and again for jobs whose fetch never came to our knowledge, until cancelled."""

@@ -81,6 +81,7 @@ class Master:
         self._manifest: Mapping[str, Any] = {}
         self._queues: Mapping[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._clearances: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._quiet = False
         self._failure: BaseException | None = None
@@ -312,7 +313,7 @@ class Master:
         self._managers.move_to(self._identity)
         self._heartbeat.beat_now()
         self._presence.beat_now()
-        self._start(self._managers.clear_out(identity), "clearance")
+        self._clearances.append(self._start(self._managers.clear_out(identity), "clearance"))
 
     # What generations of workers need
 
@@ -361,6 +362,8 @@ class Master:
         deadline = now() + self._config.server.shutdown_timeout
         # A reload must not start what nobody would stop.
         await self._generations.freeze()
+        if self._clearances:
+            await asyncio.wait(self._clearances, timeout=_GOODBYE_S)
         stops = [manager.stop(deadline) for manager in self._managers.serving.values()]
         results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
         await until(lambda: not self._managers.parting, deadline)

@@ -9,13 +9,14 @@ from collections import Counter
 
 import pytest
 
+from pyworkers.errors import RedisUnavailableError
 from pyworkers.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server import fetcher as fetcher_module
 from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.weather import Weathers
 from pyworkers.store import waiter as waiter_module
 from pyworkers.store.connection import connect_async
-from pyworkers.store.store import Settlement, Store
+from pyworkers.store.store import QueueStore, Settlement, Store
 from pyworkers.store.waiter import Waiter
 from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for
@@ -150,5 +151,28 @@ def test_while_nothing_can_be_settled_nothing_is_fetched(run: Run) -> None:
         assert bench.pool.jobs == []
         await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
         await async_wait_for(lambda: bench.pool.jobs == [b"job"])
+
+    run(body)
+
+
+def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_back = QueueStore.give_back
+    outages = iter([RedisUnavailableError("away"), RedisUnavailableError("away")])
+
+    async def given_back_in_the_end(store: QueueStore, queue: str) -> int:
+        if outage := next(outages, None):
+            raise outage
+        return await give_back(store, queue)
+
+    monkeypatch.setattr(QueueStore, "give_back", given_back_in_the_end)
+
+    async def body(bench: Bench) -> None:
+        earlier, queue = bench.keys.inprogress("q", "host:1:earlier"), bench.keys.queue("q")
+        await bench.redis.lpush(earlier, b"job")
+        await bench.fetcher.clear_out("host:1:earlier")
+        assert await bench.redis.lrange(queue, 0, -1) == [b"job"]
+        assert not await bench.redis.exists(earlier)
 
     run(body)

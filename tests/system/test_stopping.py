@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.server_process import ServerProcess, serving
 from tests.support import process_alive, wait_for
@@ -237,3 +238,38 @@ def test_signals_before_the_application_is_loaded_are_obeyed(
         assert server.waiting("q") == 1
     finally:
         server.kill()
+
+
+def test_a_job_that_comes_while_workers_leave_stays_in_its_queue_although_the_wait_could_not_be_ended(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    """Without the right to unblock a connection, a blocking move would take it for workers that are gone."""
+    code = """
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        note("ran")
+
+    @worker.on_shutdown
+    def leave():
+        note("leaving")
+        while not Path(__file__).with_name("leave").exists():
+            time.sleep(0.01)
+    """
+    user = f"stopper{namespace.strip(':')}"
+    with redis.Redis.from_url(one_redis_url) as admin:
+        admin.acl_setuser(
+            user, enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", "-client|unblock"]
+        )
+        try:
+            url = one_redis_url.replace("://", f"://{user}:secret@")
+            with serving(tmp_path, url, namespace, code) as server:
+                wait_for(lambda: "brpoplpush" in {client["cmd"] for client in admin.client_list()})
+                server.signal(signal.SIGTERM)
+                server.wait_for_notes(1, "leaving")
+                server.push("q", job("a", 0))
+                (tmp_path / "leave").touch()
+                assert server.wait() == 0
+                assert server.waiting("q") == 1
+                assert clean(server)
+        finally:
+            admin.acl_deluser(user)
