@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -67,10 +67,10 @@ class ServerProcess:
             self.wait_for_event("server.started")
         return self
 
-    def start_with_log(self, log: int, *, app: str = "tasks:worker") -> None:
-        """Start it with this descriptor as both of its streams."""
+    def start_with_log(self, log: int, *, app: str = "tasks:worker", through: Sequence[str] = ()) -> None:
+        """Start it with this descriptor as both of its streams; ``through`` is a program that executes it."""
         self.process = subprocess.Popen(
-            [*self._command, "--app", app],
+            [*through, *self._command, "--app", app],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -18,6 +18,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn, Protocol
 
+from pyworkers import logs
+
 # By its name, because nothing of a worker's side is imported on the master's.
 _FORK_SERVER = "pyworkers.worker.forkserver"
 
@@ -87,6 +89,8 @@ def _become(
         os.setsid()
         os.environ.update(env)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        # It keeps a descriptor of its own, and would close whatever has that number by then.
+        logs.reset()
         _close_others({0, 1, 2, channel, lifeline})
         main(channel, lifeline)
         status = 0

@@ -64,13 +64,17 @@ class ForkServer:
         for fd in (self._wakeup, self._waker):
             os.set_blocking(fd, False)
         self._watch_children()
+        # Not select, whose numbers end at 1023: the channel keeps the one that it had in the master.
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(self._wakeup, select.POLLIN)
         try:
             while True:
-                readable, _, _ = select.select([self._channel.fileno(), self._wakeup], [], [])
-                if self._wakeup in readable:
+                ready = {fd for fd, _ in poll.poll()}
+                if self._wakeup in ready:
                     os.read(self._wakeup, 4096)
                     self._reap()
-                if self._channel.fileno() in readable and not self._listen():
+                if self._channel.fileno() in ready and not self._listen():
                     return
         except (BrokenPipeError, ConnectionResetError):
             return

@@ -767,3 +767,26 @@ def test_middleware_runs_in_order_and_may_stop_or_replace_a_job(serve: Serve) ->
             ["first", "failing"], ["second"], ["own", ["bad"]], ["handler", "bad"],
         ]  # fmt: skip
         assert counts(server) == (4, 1)
+
+
+def test_a_server_starts_with_a_log_that_goes_nowhere_and_descriptors_that_others_left_open(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    """As under ``make -j``, which leaves 3 and 4 open."""
+    server = ServerProcess(tmp_path, one_redis_url, namespace)
+    server.write_app(
+        """
+        @worker.process("q", concurrency=1)
+        def handle(message):
+            note("ran")
+        """
+    )
+    inheriting = ("sh", "-c", 'exec "$@" 2>/dev/null 3</dev/null 4</dev/null', "sh")
+    try:
+        with (tmp_path / "log").open("wb") as log:
+            server.start_with_log(log.fileno(), through=inheriting)
+        server.push("q", job("a"))
+        server.wait_for_notes(1, "ran")
+        assert server.stop() == 0
+    finally:
+        server.kill()

@@ -1,0 +1,47 @@
+"""Fork servers that are started where little is as usual."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pyworkers.control import Load, Loaded
+from pyworkers.server.spawner import Spawner
+
+
+@pytest.fixture
+def a_thousand_descriptors() -> Iterator[None]:
+    """So that the next ones have numbers that ``select`` cannot watch."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        for _ in range(1100):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
+
+
+def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(
+    a_thousand_descriptors: None, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.py").write_text("from pyworkers import Worker\nworker = Worker()\n")
+
+    async def main() -> None:
+        spawner = Spawner(Load("tasks:worker", [str(tmp_path)]), dict(os.environ))
+        spawner.start()
+        try:
+            spawner.attach(asyncio.get_running_loop())
+            async with asyncio.timeout(20):
+                assert isinstance(await spawner.loaded, Loaded)
+        finally:
+            spawner.close()
+            spawner.kill()
+            spawner.process.wait()
+
+    asyncio.run(main())
