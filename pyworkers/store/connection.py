@@ -140,15 +140,18 @@ def _url_checked(url: str) -> Iterator[None]:
 
 def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connection:
     options = {"retry": Retry(NoBackoff(), 0), **_options(config, url), **options}
-    if not url.startswith(_SENTINEL_SCHEME):
-        return redis.Redis.from_url(url, **options)
-    group = _Group.parse(url)
-    sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     single = options.pop("single_connection_client", False)
-    pool = redis.sentinel.SentinelConnectionPool(group.name, sentinel, **(options | group.options))
-    client = redis.Redis(connection_pool=pool, single_connection_client=single)
+    client = redis.Redis(connection_pool=_pool(url, options), single_connection_client=single)
     client.auto_close_connection_pool = True
     return client
+
+
+def _pool(url: str, options: dict[str, Any]) -> redis.ConnectionPool:
+    if not url.startswith(_SENTINEL_SCHEME):
+        return _Pool.from_url(url, **options)
+    group = _Group.parse(url)
+    sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
+    return _GroupPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
 
 
 def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> AsyncConnection:
@@ -230,6 +233,25 @@ def _address(host: str) -> tuple[str, int]:
     if not parts.hostname:
         raise ValueError("a sentinel URL holds an empty host")
     return parts.hostname, parts.port or _SENTINEL_PORT
+
+
+class _Pool(redis.ConnectionPool):
+    """Keeps no connection whose login was interrupted, by a job's time limit say, or Ctrl-C.
+
+    redis-py would give it to the next command as it is: perhaps without a user, or to another database.
+    """
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's."""
+        try:
+            return super().get_connection(*args, **options)
+        except BaseException:
+            self.disconnect(inuse_connections=False)
+            raise
+
+
+class _GroupPool(_Pool, redis.sentinel.SentinelConnectionPool):
+    """As ``_Pool``, for the primary that sentinels name."""
 
 
 class _AsyncClient(redis.asyncio.Redis):

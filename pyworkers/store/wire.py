@@ -75,13 +75,7 @@ class _Wire:
     def open(self) -> None:
         if self._connection is not None:
             return
-        try:
-            self._connection = self._pool.get_connection()
-        except BaseException:
-            # What interrupts a login, a job's time limit say, leaves a connection of another user or database
-            # in the pool, which would give it to the next.
-            self._pool.disconnect(inuse_connections=False)
-            raise
+        self._connection = self._pool.get_connection()
         self._socket = self._connection._sock
         self._poll = poll()
         self._poll.register(self._socket, POLLIN)
