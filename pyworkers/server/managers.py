@@ -25,6 +25,8 @@ class Managers:
     def __init__(self) -> None:
         self.serving: dict[str, Manager] = {}
         self.parting: dict[str, Manager] = {}
+        self.clearing = 0
+        """How many earlier incarnations may still have jobs in their lists."""
 
     def everyone(self) -> list[Manager]:
         """All that may have workers."""
@@ -86,7 +88,9 @@ class Managers:
 
     async def clear_out(self, identity: str) -> None:
         """Give back what still came for an earlier incarnation."""
+        self.clearing += 1
         await asyncio.gather(*(manager.clear_out(identity) for manager in self.everyone()))
+        self.clearing -= 1
 
     async def adopt_strays(self, weather: Weather, pause_s: float) -> None:
         """Look again and again for jobs whose fetch never came to our knowledge, until cancelled."""

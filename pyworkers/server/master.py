@@ -44,7 +44,7 @@ from pyworkers.store.connection import connect_async, has_sentinels
 from pyworkers.store.cron import CronStore
 from pyworkers.store.orders import OrdersStore
 from pyworkers.store.presence import PresenceStore
-from pyworkers.store.primary import PrimaryWatch
+from pyworkers.store.primary import watch_primary
 from pyworkers.store.schedule import ScheduleStore
 from pyworkers.store.store import Store
 
@@ -81,7 +81,6 @@ class Master:
         self._manifest: Mapping[str, Any] = {}
         self._queues: Mapping[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._clearances: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._quiet = False
         self._failure: BaseException | None = None
@@ -214,7 +213,7 @@ class Master:
         self._start(self._managers.adopt_strays(self._weathers.of("strays"), pause_s), "strays")
         self._start(self._generations.run(), "reaper")
         if has_sentinels(self._config.redis):
-            self._start(self._watch_primary(), "primary")
+            self._start(watch_primary(self._config.redis, self._managers.leave_primary), "primary")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._watch(asyncio.create_task(work, name=name))
@@ -294,13 +293,6 @@ class Master:
     def _set_crew(self, crew: tuple[int, int]) -> None:
         self._scheduler.crew = crew
 
-    async def _watch_primary(self) -> None:
-        watch = PrimaryWatch(self._config.redis, self._managers.leave_primary)
-        try:
-            await watch.run()
-        finally:
-            await watch.close()
-
     def _lease_lost(self, identity: str) -> None:
         """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
         if identity != self._identity:
@@ -313,7 +305,7 @@ class Master:
         self._managers.move_to(self._identity)
         self._heartbeat.beat_now()
         self._presence.beat_now()
-        self._clearances.append(self._start(self._managers.clear_out(identity), "clearance"))
+        self._start(self._managers.clear_out(identity), "clearance")
 
     # What generations of workers need
 
@@ -362,8 +354,7 @@ class Master:
         deadline = now() + self._config.server.shutdown_timeout
         # A reload must not start what nobody would stop.
         await self._generations.freeze()
-        if self._clearances:
-            await asyncio.wait(self._clearances, timeout=_GOODBYE_S)
+        await until(lambda: not self._managers.clearing, now() + _GOODBYE_S)
         stops = [manager.stop(deadline) for manager in self._managers.serving.values()]
         results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
         await until(lambda: not self._managers.parting, deadline)

@@ -18,28 +18,21 @@ from pyworkers.store.connection import connect_async, errors_translated
 _LOOK_S = 1.0
 
 
-class PrimaryWatch:
-    """Calls ``on_change`` after each failover."""
+async def watch_primary(config: RedisConfig, on_change: Callable[[], None]) -> None:
+    """Call ``on_change`` after each failover, until cancelled.
 
-    def __init__(self, config: RedisConfig, on_change: Callable[[], None]) -> None:
-        self._redis = connect_async(config)
-        self._pool: Any = self._redis.connection_pool
-        self._on_change = on_change
-
-    async def run(self) -> None:
-        """Ask until cancelled. Sentinels that are away are for the others to complain of."""
-        known: object = None
+    Sentinels that are away are for the others to complain of.
+    """
+    known: object = None
+    async with connect_async(config) as redis:
+        pool: Any = redis.connection_pool
         while True:
             try:
                 with errors_translated():
-                    found = await self._pool.get_master_address()
+                    found = await pool.get_master_address()
             except PyworkersError:
                 found = known
             if known is not None and found != known:
-                self._on_change()
+                on_change()
             known = found
             await asyncio.sleep(_LOOK_S)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._redis.aclose()
