@@ -219,10 +219,11 @@ class Fetcher:
 
         Two sightings are needed, because a reply may be on its way: that of the blocking move which was under
         way at the first one must have come before the second. Nothing is adopted while nothing is fetched: a
-        stop gives them back. Raises PyworkersError.
+        stop gives them back. Nor is Redis asked then: its answers come in order, so what was asked before is
+        answered before a stop closes the connection. Raises PyworkersError.
         """
         # Their number first: it costs nothing, while jobs may be large.
-        if await self._store.held(self._queue) <= self.pool.busy + len(self._reports):
+        if not self.fetching or await self._none_strange() or not self.fetching:
             self._strangers.clear()
             return
         listed = Counter(await self._store.inprogress(self._queue))
@@ -235,6 +236,9 @@ class Fetcher:
             self.pool.deliver(raw)
             strangers[raw] -= 1
         self._strangers, self._suspect = +strangers, self._waiting
+
+    async def _none_strange(self) -> bool:
+        return await self._store.held(self._queue) <= self.pool.busy + len(self._reports)
 
 
 def _settlements(batch: list[tuple[bytes, Report]]) -> list[Settlement]:

@@ -29,6 +29,7 @@ class FakePool:
 
     def __init__(self) -> None:
         self.free = 1
+        self.busy = 0
         self.jobs: list[bytes] = []
 
     def deliver(self, raw: bytes) -> None:
@@ -174,5 +175,34 @@ def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_
         await bench.fetcher.clear_out("host:1:earlier")
         assert await bench.redis.lrange(queue, 0, -1) == [b"job"]
         assert not await bench.redis.exists(earlier)
+
+    run(body)
+
+
+@pytest.mark.parametrize(("stops_after", "asked"), [(0, []), (1, ["held"]), (2, ["held", "inprogress"])])
+def test_a_fetcher_that_stops_looks_for_no_strays(
+    run: Run, monkeypatch: pytest.MonkeyPatch, stops_after: int, asked: list[str]
+) -> None:
+    questions: list[str] = []
+
+    def noted(bench: Bench, name: str) -> None:
+        question = getattr(bench.store, name)
+
+        async def ask(queue: str) -> object:
+            questions.append(name)
+            answer = await question(queue)
+            bench.fetcher.fetching = len(questions) < stops_after
+            return answer
+
+        monkeypatch.setattr(bench.store, name, ask)
+
+    async def body(bench: Bench) -> None:
+        await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"stray")
+        bench.fetcher.fetching = stops_after > 0
+        noted(bench, "held")
+        noted(bench, "inprogress")
+        await bench.fetcher.adopt()
+        await bench.fetcher.adopt()
+        assert (questions, bench.pool.jobs) == (asked, [])
 
     run(body)
