@@ -78,6 +78,7 @@ class Worker:
         self._on_frame = on_frame
         self._on_end = on_end
         self._reader = Reader()
+        self._nonsense = False
         self._unsent: list[memoryview] = []
         self._waiting: tuple[Delivery | None, int] = (None, 0)
         self._waiting_since = 0.0
@@ -117,8 +118,8 @@ class Worker:
         return now - self._waiting_since
 
     def drain(self) -> None:
-        """Take all that the worker has written so far."""
-        while self._read():
+        """Take all that the worker has written so far, but nothing that follows nonsense."""
+        while not self._nonsense and self._read():
             pass
 
     def _readable(self) -> None:
@@ -138,6 +139,7 @@ class Worker:
             for frame in self._reader.feed(data):
                 self._on_frame(self, frame)
         except (ValueError, struct.error):
+            self._nonsense = True
             self.fault = "wrote into its pipe what is no frame"
             self._end()
             self.kill()

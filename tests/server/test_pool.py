@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import pytest
 
 from pyworkers.control import AboutWorker, Exited, Load, Loaded, Spawned
-from pyworkers.frames import Kind, pack
+from pyworkers.frames import HEADER_SIZE, Kind, Reader, pack
 from pyworkers.outcome import DONE, Fate, Report
 from pyworkers.server import pool as pool_module
 from pyworkers.server.losses import Losses
@@ -583,8 +583,17 @@ def handle(message):
 @linux_only
 @pytest.mark.parametrize(
     "garbage",
-    [b"debug: hello\n", b"\0" * 100, b"\n\n", os.urandom(4096), pack(Kind.OUTCOME, 2, b"?")],
-    ids=["text", "zeros", "short", "random", "an outcome of nonsense"],
+    [
+        b"debug: hello\n",
+        b"\0" * 100,
+        b"\n\n",
+        os.urandom(4096),
+        pack(Kind.OUTCOME, 2, b"?"),
+        # The master reads the first in one piece, and ends the worker before it reads the second.
+        pack(Kind.OUTCOME, 2, b"?" * (Reader().wanted - HEADER_SIZE))
+        + pack(Kind.OUTCOME, 2, Report(DONE).pack()),
+    ],
+    ids=["text", "zeros", "short", "random", "an outcome of nonsense", "and then a good one"],
 )
 def test_a_worker_that_writes_garbage_into_its_pipe_is_ended_alone(
     run: Run, tmp_path: Path, garbage: bytes
