@@ -16,7 +16,13 @@ from typing import Any
 from tests.support import ROOT, wait_for
 
 # The terminal becomes the controlling one of a new session, so that it sends Ctrl-C and changes of its size.
-_LOGIN = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+# Tests that a script runs in the background ignore Ctrl-C, and what they start inherits that.
+_LOGIN = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.login_tty(0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 
 
 class Terminal:
@@ -58,7 +64,7 @@ class Terminal:
         """Wait until this is shown behind ``after`` bytes; where it ends."""
         wanted = text.encode()
         try:
-            wait_for(lambda: wanted in self.read()[after:], timeout=30)
+            wait_for(lambda: wanted in self.read()[after:])
         except AssertionError:
             raise AssertionError(f"no {text!r} in {self.shown[after:]!r}") from None
         return self.shown.index(wanted, after) + len(wanted)
@@ -72,7 +78,7 @@ class Terminal:
             self.read()
             return process.poll() is not None
 
-        wait_for(ended, timeout=30, message="the program ends")
+        wait_for(ended, message="the program ends")
         self.read()
         return process.returncode
 
