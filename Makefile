@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= -m pytest
+# Most tests wait, so more processes than cores are sensible. ARGS='-n0 tests/unit' runs in one, as for a debugger.
+PARALLEL := -n 4 --dist worksteal
 
 # Looked at each time; a new date only if the environment was made again.
 $(VENV)/.made: FORCE
@@ -23,10 +25,10 @@ run: $(VENV)/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
 
 test: $(VENV)/.development ## Run the whole suite.
-	$(BIN)/python $(PYTEST) $(ARGS)
+	$(BIN)/python $(PYTEST) $(PARALLEL) $(ARGS)
 
 faults: $(VENV)/.development ## Every fault of contrib/docs/reliability.md once, in some minutes.
-	PYWORKERS_TEST_SERVERS=$${PYWORKERS_TEST_SERVERS:-valkey} $(BIN)/python $(PYTEST) -m fault $(ARGS)
+	PYWORKERS_TEST_SERVERS=$${PYWORKERS_TEST_SERVERS:-valkey} $(BIN)/python $(PYTEST) $(PARALLEL) -m fault $(ARGS)
 
 SECONDS ?= 60
 soak: $(VENV)/.development ## A random schedule of faults: SECONDS=600 SEED=7 URL=redis://…

@@ -18,7 +18,7 @@ import redis
 from pyworkers.acl import Role
 from pyworkers.keys import Keys
 from tests.acl import url_of
-from tests.support import ROOT, process_alive, wait_for
+from tests.support import PATIENCE_S, ROOT, process_alive, wait_for
 
 HEADER = """
 import json, os, signal, sys, time
@@ -88,7 +88,7 @@ class ServerProcess:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def wait(self, timeout: float = 20) -> int:
+    def wait(self, timeout: float = PATIENCE_S) -> int:
         assert self.process is not None
         return self.process.wait(timeout)
 
@@ -121,7 +121,9 @@ class ServerProcess:
                     found.append(event)
         return found
 
-    def wait_for_event(self, name: str, count: int = 1, timeout: float = 20, **fields: Any) -> dict[str, Any]:
+    def wait_for_event(
+        self, name: str, count: int = 1, timeout: float = PATIENCE_S, **fields: Any
+    ) -> dict[str, Any]:
         def seen() -> list[dict[str, Any]]:
             found = self.events(name, **fields)
             return found if len(found) >= count else []
@@ -136,7 +138,7 @@ class ServerProcess:
         path = self.folder / "ledger"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def wait_for_notes(self, count: int, *words: Any, timeout: float = 20) -> list[list[Any]]:
+    def wait_for_notes(self, count: int, *words: Any, timeout: float = PATIENCE_S) -> list[list[Any]]:
         def noted() -> list[list[Any]]:
             found = [note for note in self.ledger() if note[1 : 1 + len(words)] == list(words)]
             return found if len(found) >= count else []

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import inspect
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -22,12 +23,16 @@ from pyworkers.embedded import answers, spawn_bound
 
 ROOT = Path(__file__).resolve().parent.parent
 
+PATIENCE_S = 60.0
+"""For what takes a second on a quiet machine: on a busy one, only a hang takes so long."""
 _INTERVAL_S = 0.01
+# Below the ports that systems give to whoever asks for any, outgoing connections among them.
+_PORTS = range(10_000, 32_768)
 
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
+def wait_for(condition: Callable[[], T], timeout: float = PATIENCE_S, message: str = "") -> T:
     """The first true value of ``condition()``; fails with ``message`` after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
@@ -38,7 +43,7 @@ def wait_for(condition: Callable[[], T], timeout: float = 10.0, message: str = "
 
 
 async def async_wait_for(
-    condition: Callable[[], T | Awaitable[T]], timeout: float = 10.0, message: str = ""
+    condition: Callable[[], T | Awaitable[T]], timeout: float = PATIENCE_S, message: str = ""
 ) -> T:
     """As ``wait_for``, without blocking the loop; ``condition`` may be a coroutine function."""
     deadline = time.monotonic() + timeout
@@ -71,11 +76,17 @@ def process_alive(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of the loopback interface that nobody listens on just now.
+
+    Not one that the system chooses: it would choose it again, for a connection of another test, before the
+    server of this one listens.
+    """
+    while True:
+        # Tests begin with the same seed in every process of pytest-xdist.
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from pyworkers.keys import Keys
 from tests.faults.invariants import check
 from tests.faults.ledger import CONCURRENCY_VARIABLE, LEDGER_VARIABLE, SERVER_VARIABLE, Ledger
 from tests.server_process import ServerProcess
-from tests.support import process_alive, wait_for
+from tests.support import PATIENCE_S, process_alive, wait_for
 
 APP = "tests.faults.app:worker"
 LEASE_S = 2
@@ -36,7 +36,7 @@ class Server(ServerProcess):
         lines = self.fired.read_text().splitlines() if self.fired.exists() else []
         return any(line.startswith(f"{place} ") for line in lines)
 
-    def wait_for_failpoint(self, place: str, timeout: float = 20) -> None:
+    def wait_for_failpoint(self, place: str, timeout: float = PATIENCE_S) -> None:
         """A failpoint that does not fire fails the scenario."""
         wait_for(lambda: self.fired_at(place), timeout, message=f"the failpoint {place} fires")
 
@@ -129,7 +129,9 @@ class Fleet:
         """Let the jobs end that wait for this."""
         (self.folder / place).touch()
 
-    def wait_for_notes(self, count: int, word: str, jid: str | None = None, timeout: float = 30) -> None:
+    def wait_for_notes(
+        self, count: int, word: str, jid: str | None = None, timeout: float = PATIENCE_S
+    ) -> None:
         """Wait until the ledger has so many notes of that word (about that job)."""
         try:
             wait_for(lambda: len(self.ledger.notes(word, jid)) >= count, timeout)
@@ -141,7 +143,7 @@ class Fleet:
 
     # The end
 
-    def rest(self, timeout: float = 40) -> None:
+    def rest(self, timeout: float = PATIENCE_S) -> None:
         """Wait until no job waits, runs, or is due again."""
         queues = ("q", "other")
 

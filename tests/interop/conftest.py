@@ -6,6 +6,8 @@ installed skips its tests at home, and fails them where ``CI`` is true.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -67,10 +69,23 @@ def ruby(_console: Ruby, url: str) -> Ruby:
 
 @pytest.fixture(scope="session")
 def go_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the programs ``goworkers`` and ``goworkers2``, built from their modules."""
+    """The folder with the programs ``goworkers`` and ``goworkers2``, built from their modules.
+
+    One for all processes of pytest-xdist: built for the first time, they take a minute of two cores.
+    """
     if shutil.which("go") is None:
         missing("go is not installed")
-    folder = tmp_path_factory.mktemp("go")
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "go"
+    with (shared / "go.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "goworkers2").exists():
+            _build(folder)
+    return folder
+
+
+def _build(folder: Path) -> None:
     built = subprocess.run(
         ["go", "build", "-o", f"{folder}/", "./goworkers", "./goworkers2"],
         cwd=GO,
@@ -79,7 +94,6 @@ def go_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     if built.returncode:
         missing(f"the Go peers cannot be built: {built.stderr}")
-    return folder
 
 
 @pytest.fixture(params=["goworkers", "goworkers2"])

@@ -22,13 +22,11 @@ import redis
 
 from pyworkers.embedded import spawn_bound
 from tests.server_process import ServerProcess, serving
-from tests.support import wait_for
+from tests.support import PATIENCE_S, wait_for
 
 HERE = Path(__file__).resolve().parent
 RUBY = HERE / "peers" / "ruby"
 GO = HERE / "peers" / "go"
-PATIENCE_S = 40.0
-"""How long anything may take on a machine that is busy with other things."""
 
 # The queues of every test: "python" has only pyworkers, "ruby" and "go" only the peer, "shared" both.
 PYTHON_APP = """

@@ -25,7 +25,7 @@ from pyworkers.server import pool as pool_module
 from pyworkers.server.losses import Losses
 from pyworkers.server.pool import Callbacks, Pool
 from pyworkers.server.spawner import Spawner
-from tests.support import ROOT, async_wait_for, process_alive, wait_for
+from tests.support import PATIENCE_S, ROOT, async_wait_for, process_alive, wait_for
 
 HEADER = """
 import os, signal, sys, time
@@ -83,7 +83,7 @@ class Crew:
     async def free(self, count: int) -> None:
         await async_wait_for(lambda: self.pool.free == count, message=f"{count} idle workers")
 
-    async def outcomes(self, count: int, timeout: float = 10) -> list[tuple[bytes, Report]]:
+    async def outcomes(self, count: int, timeout: float = PATIENCE_S) -> list[tuple[bytes, Report]]:
         """The first outcomes, once there are so many; no more must have come."""
         await async_wait_for(lambda: len(self.settled) >= count, timeout, f"{count} outcomes")
         assert len(self.settled) == count
@@ -123,7 +123,7 @@ class Run(Protocol):
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     async def main(body: Callable[[Crew], Awaitable[None]], *codes: str, **usage: Any) -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(3 * PATIENCE_S):
             crew = Crew(tmp_path)
             try:
                 await crew.use(*codes, **usage)
