@@ -1,7 +1,8 @@
 """Endpoint: /stats /livez /readyz /metrics over HTTP, in the master's event loop. Needs the extra ``http``.
 
 Meant for the loopback interface: who can reach it reads the arguments of running jobs. Each connection
-answers one request and lives ten seconds at most, and there are only so many: whoever hangs, hangs alone.
+answers one request and lives ten seconds at most. There are only so many, and a new one is never refused:
+the oldest that waits for its request is closed instead, so clients that hang keep nobody out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ipaddress
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -69,16 +70,25 @@ class _Server(uvicorn.Server):
 class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._end = self.loop.call_later(LONGEST_S, transport.abort)
         if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
-        else:
-            self._end = self.loop.call_later(LONGEST_S, transport.abort)
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        end = getattr(self, "_end", None)
-        if end is not None:
-            end.cancel()
+        self._end.cancel()
+
+    def _make_room(self) -> None:
+        """Close the oldest connection: of those without a request in work, if there is one."""
+        others = cast("set[_Connection]", self.connections) - {self}
+        oldest = min(others, key=lambda other: (other._is_answering, other._end.when()))
+        # It counts until the loop's next turn; many may arrive in this one.
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
 
 def _application(views: Views) -> Starlette:

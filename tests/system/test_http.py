@@ -170,6 +170,30 @@ def test_clients_that_hang_slow_nobody(tmp_path: Path, one_redis_url: str, names
                 client.close()
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n"], ids=["idle", "half a request"])
+def test_clients_that_wait_keep_no_other_out(
+    tmp_path: Path, one_redis_url: str, namespace: str, sent: bytes
+) -> None:
+    site = Site()
+    host, _, port = site.bind.rpartition(":")
+    with (
+        serving(tmp_path, one_redis_url, namespace, CODE, **site.environment) as server,
+        contextlib.ExitStack() as waiting,
+    ):
+        descriptors = Path(f"/proc/{server.pid}/fd")
+        before = len(list(descriptors.iterdir()))
+        began = time.monotonic()
+        for place in range(150):
+            client = waiting.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            client.sendall(sent)
+            if place % 10 == 0:
+                assert site.get("/livez", timeout=5) == (200, "ok\n")
+        assert site.get("/livez", timeout=5) == (200, "ok\n")
+        # Sooner than the first of them would have been closed for its age.
+        assert time.monotonic() - began < 10
+        assert len(list(descriptors.iterdir())) <= before + 64 + 20
+
+
 def test_an_address_in_use_is_said_so(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     site = Site()
     host, _, port = site.bind.rpartition(":")
