@@ -2,7 +2,8 @@
 
 A process calls ``configure`` once it knows how to log; its forks log like it, each with its own pid. A line
 goes out in one write, for many processes share one stderr; a destination that is closed, full or stuck costs
-lines, never an exception and never more than a moment. Nothing here chooses what is logged or hides a field.
+lines, never an exception and never more than a moment. Nothing here chooses what is logged or hides a field:
+on a console what is not printable is escaped.
 """
 
 from __future__ import annotations
@@ -21,11 +22,16 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from pyworkers.message import job_fields
+from pyworkers.text import printable
 
 FORMATS = ("auto", "console", "json")
 
 # Longer than a living reader leaves a full pipe unread; short against what the master promises, 2 seconds.
 _PATIENCE_MS = 50
+_BLOCKS = ("exception", "stack")
+# What structlog's renderer writes without quotes.
+_BARE = ("timestamp", "level", "event", "logger", "logger_name")
+_INDENT = "    "
 _METHODS = ("debug", "info", "warning", "error", "critical", "exception")
 _OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
@@ -148,8 +154,9 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
         whence = {} if console else {**constant, "pid": os.getpid()}
         return {**first, **whence, **job_fields(), **fields, **first}
 
+    exceptions = structlog.processors.format_exc_info
     if not console:
-        return [structlog.contextvars.merge_contextvars, head, structlog.processors.format_exc_info, _json]
+        return [structlog.contextvars.merge_contextvars, head, exceptions, _json]
     renderer = structlog.dev.ConsoleRenderer(
         colors=colors and not os.environ.get("NO_COLOR"),
         exception_formatter=structlog.dev.plain_traceback,
@@ -157,11 +164,38 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
 
     def render(logger: Any, method: str, fields: EventDict) -> str:
         try:
-            return renderer(logger, method, dict(fields))
+            return renderer(logger, method, _for_terminal(fields))
         except Exception:  # a value with a broken __repr__
             return _json(logger, method, fields)
 
-    return [structlog.contextvars.merge_contextvars, head, render]
+    return [structlog.contextvars.merge_contextvars, head, exceptions, render]
+
+
+class _Verbatim:
+    """A text that structlog's renderer writes as it is, as it does with the repr of any object."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _for_terminal(fields: EventDict) -> EventDict:
+    """The fields so that none of them steers the terminal, or looks like a line of its own."""
+    return {printable(name): _shown(name, value) for name, value in fields.items()}
+
+
+def _shown(name: str, value: object) -> object:
+    text = value if isinstance(value, str) else repr(value)
+    if name in _BLOCKS:
+        # A line of the log begins in the first column, a line of a message never does.
+        return "\n".join(f"{_INDENT}{printable(line.expandtabs())}" for line in text.split("\n"))
+    if name in _BARE:
+        return printable(text)
+    if isinstance(value, str):
+        return text if text.isprintable() else _Verbatim(repr(text))
+    return _Verbatim(printable(text))
 
 
 def _json(_: object, __: str, fields: MutableMapping[str, Any]) -> str:

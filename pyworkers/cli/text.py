@@ -9,6 +9,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
+from pyworkers.text import printable
+
+__all__ = ["duration", "fit", "printable", "table", "valid", "width"]
+
 _ELLIPSIS = "…"
 _ROWS_MEASURED = 100
 
@@ -16,13 +20,6 @@ _ROWS_MEASURED = 100
 def valid(name: str) -> str:
     """A name of any bytes as text for JSON: what is not UTF-8 is written as \\xff."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-
-
-def printable(text: str) -> str:
-    """The text with everything escaped that is no visible character: newlines, changes of direction …"""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def width(text: str) -> int:
@@ -73,14 +70,6 @@ def table(
 def _cell(text: str, cells: int, right: bool) -> str:
     blanks = " " * (cells - width(text))
     return blanks + text if right else text + blanks
-
-
-def _escape(char: str) -> str:
-    # One byte of a name that is not UTF-8.
-    if "\udc80" <= char <= "\udcff":
-        return f"\\x{ord(char) - 0xDC00:x}"
-    escaped = char.encode("unicode_escape", errors="surrogatepass").decode()
-    return escaped if escaped != char else repr(char)
 
 
 def _cells(char: str) -> int:

@@ -277,6 +277,85 @@ def test_console_shows_a_traceback_and_survives_a_broken_repr(stream: io.StringI
     assert "<unprintable Broken>" in text
 
 
+# Clears a terminal, rings, turns the direction of writing, and begins a line that looks like ours.
+HOSTILE = "\x1b[2J\x07\u202e\x9b\x7f\r\x85\u2028\n2026-01-01T00:00:00.000000Z [info     ] forged"
+
+
+class Hostile:
+    def __repr__(self) -> str:
+        return HOSTILE
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: logs.get_logger().info(HOSTILE),
+        lambda: logs.get_logger(f"a{HOSTILE}").info("x"),
+        lambda: logs.get_logger().info("x", error=HOSTILE),
+        lambda: logs.get_logger().info("x", error="\x1b[31mred"),
+        lambda: logs.get_logger().info("x", queues=[HOSTILE], owner=HOSTILE.encode(), hook=Hostile()),
+        lambda: logs.get_logger().info("x", **{HOSTILE: 1}),
+        lambda: logs.get_logger().info("x", stack=HOSTILE, exception=HOSTILE),
+        lambda: logs.get_logger().info("x", exc_info=ValueError(HOSTILE)),
+        lambda: logging.getLogger(HOSTILE).warning("bad: %s", HOSTILE, stack_info=True),
+        lambda: logging.getLogger().warning("x", exc_info=ValueError(HOSTILE), extra={HOSTILE: HOSTILE}),
+        lambda: logging.getLogger().log(35, HOSTILE),
+        lambda: set_current(Message(HOSTILE, HOSTILE, HOSTILE, [], {}, b"")) or logs.get_logger().info("x"),
+    ],
+    ids=[
+        "event", "logger", "error", "without a newline", "values with a repr", "name of a field", "blocks",
+        "exception", "standard library", "extra fields", "unknown level", "job",
+    ],
+)  # fmt: skip
+def test_nothing_that_is_logged_steers_a_console_or_forges_a_line(
+    stream: io.StringIO, write: Callable[[], object]
+) -> None:
+    logs.configure("info", "console", stream)
+    copy_context().run(write)
+    first, *others = stream.getvalue().removesuffix("\n").split("\n")
+    assert all(line.isprintable() for line in (first, *others))
+    assert all(line == "" or line.startswith(("    ", "=====")) for line in others)
+
+
+def test_a_console_shows_what_it_escapes(stream: io.StringIO) -> None:
+    logs.configure("info", "console", stream)
+    logs.get_logger().info("two\nlines", error="it's\x1b[2J", job_class="Ünï::Çode", names=["a\x07"])
+    text = stream.getvalue()
+    assert r"two\nlines" in text
+    assert r'''error="it's\x1b[2J"''' in text
+    assert "job_class=Ünï::Çode" in text
+    assert r"names=['a\x07']" in text
+
+
+def test_a_console_shows_a_traceback_on_its_own_lines(stream: io.StringIO) -> None:
+    logs.configure("info", "console", stream)
+    try:
+        try:
+            raise KeyError("cause")
+        except KeyError as cause:
+            raise ValueError("bad\n\tvalue\x1b[2J") from cause
+    except ValueError:
+        logs.get_logger().exception("job.failed")
+    shown = stream.getvalue().splitlines()
+    assert shown[1] == "    Traceback (most recent call last):"
+    assert '    raise KeyError("cause")' in shown[3]
+    assert "    KeyError: 'cause'" in shown
+    assert shown[-2:] == ["    ValueError: bad", r"            value\x1b[2J"]
+
+
+def test_colors_of_a_console_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w") as terminal:
+        logs.configure("info", "auto", terminal)
+        logs.get_logger().info("x", error="\x1b[2J")
+        shown = os.read(master, 4096).decode()
+        logs.reset()
+    os.close(master)
+    assert "\x1b[0m" in shown
+    assert "\x1b[2J" not in shown and r"\x1b[2J" in shown
+
+
 def test_every_line_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
     with (tmp_path / "log").open("w") as stream:
@@ -426,7 +505,7 @@ def test_a_reader_that_stands_still_blocks_nobody_and_is_told_what_it_missed(
 
 def test_a_line_that_went_out_in_part_does_not_spoil_the_next(pipe: tuple[int, TextIO]) -> None:
     logs.configure("info", "json", pipe[1])
-    logs.get_logger().info("too long", text="x" * 1_000_000)
+    logs.get_logger().info("too long", **{f"text{n}": "x" * 9_000 for n in range(20)})
     torn = drain(pipe[0])
     assert torn.count(b"\n") == 0
     logs.get_logger().info("next")

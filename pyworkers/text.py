@@ -1,0 +1,21 @@
+"""Text from outside, made safe to show: no character of it steers a terminal.
+
+Pure; used by the logs and the commands.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that is no visible character: newlines, changes of direction …"""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    # One byte of a name that is not UTF-8.
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:x}"
+    escaped = char.encode("unicode_escape", errors="surrogatepass").decode()
+    return escaped if escaped != char else repr(char)
