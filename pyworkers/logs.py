@@ -3,7 +3,7 @@
 A process calls ``configure`` once it knows how to log; its forks log like it, each with its own pid. A line
 goes out in one write, for many processes share one stderr; a destination that is closed, full or stuck costs
 lines, never an exception and never more than a moment. Nothing here chooses what is logged or hides a field:
-on a console what is not printable is escaped.
+a text beyond a limit loses its middle, and on a console what is not printable is escaped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import select
 import stat
 import sys
+import traceback
 from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -22,13 +23,17 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from pyworkers.message import job_fields
-from pyworkers.text import printable
+from pyworkers.retry import MAX_ERROR_MESSAGE
+from pyworkers.text import printable, shorten
 
 FORMATS = ("auto", "console", "json")
 
 # Longer than a living reader leaves a full pipe unread; short against what the master promises, 2 seconds.
 _PATIENCE_MS = 50
+# Characters of what may be longer than an error message: a traceback, a list.
+_MAX_LONG = 5 * MAX_ERROR_MESSAGE
 _BLOCKS = ("exception", "stack")
+_LONG = (*_BLOCKS, "traceback")
 # What structlog's renderer writes without quotes.
 _BARE = ("timestamp", "level", "event", "logger", "logger_name")
 _INDENT = "    "
@@ -154,7 +159,7 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
         whence = {} if console else {**constant, "pid": os.getpid()}
         return {**first, **whence, **job_fields(), **fields, **first}
 
-    exceptions = structlog.processors.format_exc_info
+    exceptions = structlog.processors.ExceptionRenderer(_traceback)
     if not console:
         return [structlog.contextvars.merge_contextvars, head, exceptions, _json]
     renderer = structlog.dev.ConsoleRenderer(
@@ -169,6 +174,16 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
             return _json(logger, method, fields)
 
     return [structlog.contextvars.merge_contextvars, head, exceptions, render]
+
+
+def _traceback(exc_info: Any) -> str:
+    """Python's own text of an exception and its causes, without the middle of a message that is too long."""
+    pieces = traceback.TracebackException(*exc_info, compact=True).format()
+    return "".join(shorten(piece, MAX_ERROR_MESSAGE) for piece in pieces).rstrip("\n")
+
+
+def _limit(name: str, value: object) -> int:
+    return MAX_ERROR_MESSAGE if isinstance(value, str) and name not in _LONG else _MAX_LONG
 
 
 class _Verbatim:
@@ -187,7 +202,7 @@ def _for_terminal(fields: EventDict) -> EventDict:
 
 
 def _shown(name: str, value: object) -> object:
-    text = value if isinstance(value, str) else repr(value)
+    text = shorten(value if isinstance(value, str) else repr(value), _limit(name, value))
     if name in _BLOCKS:
         # A line of the log begins in the first column, a line of a message never does.
         return "\n".join(f"{_INDENT}{printable(line.expandtabs())}" for line in text.split("\n"))
@@ -199,6 +214,20 @@ def _shown(name: str, value: object) -> object:
 
 
 def _json(_: object, __: str, fields: MutableMapping[str, Any]) -> str:
+    line = _line(fields)
+    # The length of the line is known; to ask for that of each field would be work for every job.
+    if len(line) <= MAX_ERROR_MESSAGE:
+        return line
+    return _line({name: _shortened(name, value) for name, value in fields.items()})
+
+
+def _shortened(name: str, value: object) -> object:
+    text = value if isinstance(value, str) else _encode(_encodable(value))
+    limit = _limit(name, value)
+    return value if len(text) <= limit else shorten(text, limit)
+
+
+def _line(fields: Mapping[str, Any]) -> str:
     try:
         return _encode(fields)
     except Exception:  # NaN, a key that is no string, a value that holds itself, …: save the other fields

@@ -1,4 +1,4 @@
-"""Text from outside, made safe to show: no character of it steers a terminal.
+"""Text from outside, made safe to show: no character of it steers a terminal, and it has a length.
 
 Pure; used by the logs and the commands.
 """
@@ -11,6 +11,14 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def shorten(text: str, most: int) -> str:
+    """Both ends of a text of more than ``most`` characters, and how many are missing between them."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}[… {len(text) - 2 * half} characters …]{text[-half:]}"
 
 
 def _escape(char: str) -> str:

@@ -356,6 +356,46 @@ def test_colors_of_a_console_are_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\x1b[2J" not in shown and r"\x1b[2J" in shown
 
 
+@pytest.mark.parametrize("format", ["json", "console"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda huge: logs.get_logger().error("job.failed", exc_info=ValueError(huge)),
+        lambda huge: logging.getLogger().error("failed", exc_info=ValueError(huge)),
+        lambda huge: logs.get_logger().info("x", error=huge, traceback=huge, stack=huge, exception=huge),
+        lambda huge: logs.get_logger().info("x", queues=[huge], about={huge: 1}),
+        lambda huge: logging.getLogger().warning(huge),
+        lambda huge: set_current(Message(huge, huge, huge, [], {}, b"")) or logs.get_logger().info("x"),
+    ],
+    ids=["exception", "standard library's", "fields", "values in values", "event", "job"],
+)
+def test_a_text_of_megabytes_makes_no_line_of_megabytes(
+    stream: io.StringIO, format: str, write: Callable[[str], object]
+) -> None:
+    logs.configure("info", format, stream)
+    copy_context().run(write, "begin" + "x" * 2_000_000 + "end")
+    line = stream.getvalue()
+    assert len(line) < 200_000
+    assert "begin" in line and "end" in line and "characters" in line
+
+
+def test_the_name_of_an_exception_outlives_its_message_and_those_of_its_causes(stream: io.StringIO) -> None:
+    logs.configure("info", "json", stream)
+    error = ValueError("v" * 1_000_000)
+    error.__cause__ = KeyError("k" * 1_000_000)
+    logs.get_logger().error("job.failed", exc_info=error)
+    (line,) = lines(stream)
+    assert "KeyError: 'kkk" in line["exception"] and "ValueError: vvv" in line["exception"]
+
+
+def test_texts_within_the_limit_are_whole(stream: io.StringIO) -> None:
+    logs.configure("info", "json", stream)
+    logs.get_logger().info("x", error="é" * 10_000, traceback="x" * 50_000, names=["y" * 49_000])
+    (line,) = lines(stream)
+    assert line["error"] == "é" * 10_000
+    assert (len(line["traceback"]), line["names"]) == (50_000, ["y" * 49_000])
+
+
 def test_every_line_is_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
     with (tmp_path / "log").open("w") as stream:

@@ -1,10 +1,10 @@
-"""Text from outside: nothing in it steers a terminal."""
+"""Text from outside: nothing in it steers a terminal, and what is too long loses its middle."""
 
 from __future__ import annotations
 
 import pytest
 
-from pyworkers.text import printable
+from pyworkers.text import printable, shorten
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,8 @@ def test_what_is_no_visible_character_is_escaped(text: str, shown: str) -> None:
 
 def test_every_character_of_unicode_is_printable_afterwards() -> None:
     assert all(printable(chr(code)).isprintable() for code in range(0x110000))
+
+
+def test_a_text_that_is_too_long_keeps_both_ends() -> None:
+    assert shorten("abcdef", 6) == "abcdef"
+    assert shorten("abcdefghij", 4) == "ab[… 6 characters …]ij"
