@@ -37,8 +37,8 @@ class _Collector:
         yield from self._queues()
         for name, holds in self._snapshot.ready.items():
             yield GaugeMetricFamily(f"pyworkers_ready_{name}", f"1 if this holds: {name}", value=holds)
-        text = "Resident memory of master, fork server and workers"
-        yield GaugeMetricFamily("pyworkers_resident_memory_bytes", text, value=self._snapshot.resident_bytes)
+        text = "Memory of master, fork server and workers; what they share counts once"
+        yield GaugeMetricFamily("pyworkers_resident_memory_bytes", text, value=self._snapshot.memory_bytes)
 
     def _jobs(self) -> Iterator[Any]:
         processed = CounterMetricFamily(

@@ -31,6 +31,7 @@ from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.losses import Losses
 from pyworkers.server.manager import Manager
 from pyworkers.server.managers import Managers
+from pyworkers.server.memory import Memory
 from pyworkers.server.orders import Orders
 from pyworkers.server.plan import Plan, plan
 from pyworkers.server.presence import Facts, Presence
@@ -77,6 +78,7 @@ class Master:
         self._weathers = Weathers(time.monotonic, self._rng)
         self._cancellations = Cancellations()
         self._managers = Managers()
+        self._memory = Memory(time.monotonic)
         self._served: list[str] = []
         self._manifest: Mapping[str, Any] = {}
         self._queues: Mapping[str, int] = {}
@@ -153,6 +155,7 @@ class Master:
             self._weathers.of("presence"),
             self._facts,
             {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
+            self._memory,
         )
         orders_store = OrdersStore(self._store.redis, self._store.keys)
         self._orders = Orders(
@@ -179,7 +182,9 @@ class Master:
         """Listen where the configuration says. Raises ConfigError."""
         if bind := self._config.http.bind:
             managers = self._managers.serving
-            sources = Sources(self._store, self._heartbeat, self._weathers, lambda: managers, self._facts)
+            sources = Sources(
+                self._store, self._heartbeat, self._weathers, lambda: managers, self._facts, self._memory
+            )
             self._start(endpoint(bind, sources), "http")
 
     async def _register(self, queues: list[str]) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pyworkers import envelope, logs
 from pyworkers.errors import PyworkersError
-from pyworkers.server.memory import resident_kb
+from pyworkers.server.memory import Memory
 from pyworkers.server.running import Payloads, Running
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
@@ -52,11 +52,13 @@ class Presence:
         weather: Weather,
         facts: Callable[[], Facts],
         orders: Mapping[str, Callable[[], None]],
+        memory: Memory,
     ) -> None:
         self._store = store
         self._weather = weather
         self._facts = facts
         self._orders = orders
+        self._memory = memory
         self._payloads = Payloads()
         self._started_at = time.time()
         self._pruned = -float(TTL_S)
@@ -106,7 +108,7 @@ class Presence:
             "beat": int(now),
             "rtt_us": rtt_us,
             "quiet": "true" if facts.quiet else "false",
-            "rss": resident_kb(facts.pids),
+            "rss": await self._memory.total_kb(facts.pids),
             "worker_heartbeats": "[]",
         }
         word = await self._store.beat(facts.identity, fields, jobs)

@@ -19,7 +19,7 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.executions import Tally
 from pyworkers.server.heartbeat import Heartbeat
 from pyworkers.server.manager import Manager, State
-from pyworkers.server.memory import resident_kb
+from pyworkers.server.memory import Memory
 from pyworkers.server.presence import Facts
 from pyworkers.server.running import Payloads
 from pyworkers.server.weather import Weathers
@@ -39,6 +39,7 @@ class Sources:
     weathers: Weathers
     managers: Callable[[], Mapping[str, Manager]]
     facts: Callable[[], Facts]
+    memory: Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Snapshot:
     """Number of workers by queue and state."""
     paused: Mapping[str, bool]
     counts: Counts | None
-    resident_bytes: int
+    memory_bytes: int
 
 
 class Views:
@@ -106,7 +107,7 @@ class Views:
             {name: Counter(manager.pool.pids().values()) for name, manager in managers.items()},
             {name: manager.state is State.PAUSED for name, manager in managers.items()},
             counts,
-            resident_kb(self._from.facts().pids) * 1024,
+            await self._from.memory.total_kb(self._from.facts().pids) * 1024,
         )
 
     async def _read_counts(self) -> Counts:

@@ -1,0 +1,108 @@
+"""The memory of a server's processes: what it is, how seldom it is measured, and that nothing waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers.server.memory import Memory, used_kb
+from tests.support import async_wait_for
+
+SMAPS = "55d0-7fff ---p 00000000 00:00 0  [rollup]\nRss:   9000 kB\nPss:   1234 kB\nPss_Anon:  1000 kB\n"
+
+
+class Processes:
+    """Some processes; measuring one takes until ``may_go_on``."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.kb = {1: 100, 2: 20}
+        self.measured: list[int] = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def clock(self) -> float:
+        return self.now
+
+    def measure(self, pid: int) -> int:
+        assert self.may_go_on.wait(30)
+        self.measured.append(pid)
+        return self.kb[pid]
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    found = Processes()
+    yield found
+    found.may_go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("files", "kb"),
+    [
+        ({"smaps_rollup": SMAPS, "statm": "9000 500 100 1 0 400 0"}, 1234),
+        ({"statm": "9000 500 100 1 0 400 0"}, 2000),
+        ({"smaps_rollup": "", "statm": "0 0 0 0 0 0 0"}, 0),
+        ({}, 0),
+    ],
+    ids=["its share of what is shared", "an old kernel", "a zombie", "no /proc"],
+)
+def test_the_memory_of_a_process(
+    tmp_path: Path, files: dict[str, str], kb: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyworkers.server.memory._PAGE_KB", 4)
+    (tmp_path / "77").mkdir()
+    for name, text in files.items():
+        (tmp_path / "77" / name).write_text(text)
+    assert used_kb(77, tmp_path) == kb
+
+
+def test_a_process_is_measured_once_a_minute(processes: Processes) -> None:
+    async def main() -> None:
+        memory = Memory(processes.clock, processes.measure)
+        assert await memory.total_kb([1, 2]) == 120
+        processes.kb = {1: 200, 2: 20, 3: 7}
+        processes.now += 59
+        assert await memory.total_kb([1, 2, 3]) == 127
+        processes.now += 1
+        assert await memory.total_kb([1, 3]) == 207
+        assert processes.measured == [1, 2, 3, 1]
+
+    asyncio.run(main())
+
+
+def test_a_new_process_with_an_old_number_is_measured(processes: Processes) -> None:
+    async def main() -> None:
+        memory = Memory(processes.clock, processes.measure)
+        assert await memory.total_kb([1, 2]) == 120
+        assert await memory.total_kb([1]) == 100
+        processes.kb[2] = 50
+        assert await memory.total_kb([1, 2]) == 150
+
+    asyncio.run(main())
+
+
+def test_a_measurement_that_hangs_delays_neither_the_loop_nor_its_caller(processes: Processes) -> None:
+    async def main() -> None:
+        memory = Memory(processes.clock, processes.measure)
+        assert await memory.total_kb([1]) == 100
+        processes.may_go_on.clear()
+        processes.now += 60
+        turned = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.01, turned.set)
+        assert await memory.total_kb([1, 2]) == 100
+        assert turned.is_set()
+        assert await memory.total_kb([1, 2]) == 100
+        processes.may_go_on.set()
+
+        async def complete() -> bool:
+            return await memory.total_kb([1, 2]) == 120
+
+        await async_wait_for(complete, message="both are measured")
+        assert processes.measured == [1, 1, 2]
+
+    asyncio.run(main())
