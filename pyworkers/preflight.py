@@ -25,16 +25,24 @@ class Finding:
 
 
 def judge(
-    info: Mapping[str, str], save: str | None, offset_s: float, *, scripts: bool = True
+    info: Mapping[str, str], save: str | None, offset_s: float, redis_cli: str, *, scripts: bool = True
 ) -> list[Finding]:
     """All findings. ``info`` is Redis' INFO, ``save`` its setting of that name if it may be read.
 
     ``offset_s`` is by how much the clock of this host is ahead of Redis'; ``scripts``: they may be run.
+    ``redis_cli`` is the command line that reaches this server: a fix must not change another one.
     """
-    found = [_version(info), _role(info), _eviction(info), _persistence(info, save), _clock(offset_s)]
+    found = [
+        _version(info),
+        _role(info),
+        _eviction(info, redis_cli),
+        _persistence(info, save, redis_cli),
+        _clock(offset_s),
+    ]
     if not scripts:
         message = "this user may not run scripts, and pyworkers changes nothing without them"
-        found.append(Finding("scripts", message, "pyworkers acl --role worker"))
+        fix = "pyworkers acl --role worker, with the same --config, --url and --namespace"
+        found.append(Finding("scripts", message, fix))
     return [finding for finding in found if finding is not None]
 
 
@@ -80,20 +88,20 @@ def _role(info: Mapping[str, str]) -> Finding | None:
     return Finding("role", "this server is a replica and takes no writes", "name the primary in redis.url")
 
 
-def _eviction(info: Mapping[str, str]) -> Finding | None:
+def _eviction(info: Mapping[str, str], redis_cli: str) -> Finding | None:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy == "noeviction":
         return None
     message = f"maxmemory-policy is {policy}: Redis may throw jobs away when its memory is full"
-    return Finding("eviction", message, "redis-cli CONFIG SET maxmemory-policy noeviction")
+    return Finding("eviction", message, f"{redis_cli} CONFIG SET maxmemory-policy noeviction")
 
 
-def _persistence(info: Mapping[str, str], save: str | None) -> Finding | None:
+def _persistence(info: Mapping[str, str], save: str | None, redis_cli: str) -> Finding | None:
     if info.get("aof_enabled") == "1":
         return None
     lost = "everything" if save == "" else "everything since the last snapshot"
     message = f"the append-only file is off: a crash of Redis loses {lost}"
-    return Finding("persistence", message, "redis-cli CONFIG SET appendonly yes")
+    return Finding("persistence", message, f"{redis_cli} CONFIG SET appendonly yes")
 
 
 def _clock(offset_s: float) -> Finding | None:

@@ -1,11 +1,15 @@
-"""``pyworkers acl``: the least rights on Redis. Run by people; it neither reads nor changes anything."""
+"""``pyworkers acl``: the least rights on Redis. Run by people; it changes nothing and asks only sentinels."""
 
 from __future__ import annotations
+
+import asyncio
 
 import click
 
 from pyworkers.acl import Role, line
 from pyworkers.cli.options import Source, config_options
+from pyworkers.config import RedisConfig
+from pyworkers.errors import PyworkersError
 
 
 @click.command()
@@ -22,7 +26,19 @@ def acl(source: Source, role: str, user: str | None) -> None:
     """Print the least rights that a role needs on Redis.
 
     It is an ACL SETUSER command for redis-cli; put a password in the place of CHANGE-ME. The namespace is the
-    configuration's, or that of --namespace.
+    configuration's, or that of --namespace. How to reach its Redis is said on the standard error stream.
     """
-    namespace = source.load().redis.namespace
-    click.echo(line(Role(role), namespace, user or f"pyworkers-{role}"))
+    redis = source.load().redis
+    click.echo(line(Role(role), redis.namespace, user or f"pyworkers-{role}"))
+    click.echo(f"Enter it in {asyncio.run(_redis_cli(redis))}", err=True)
+
+
+async def _redis_cli(config: RedisConfig) -> str:
+    from pyworkers.store.address import redis_cli
+    from pyworkers.store.connection import connect_async
+
+    async with connect_async(config) as redis:
+        try:
+            return await redis_cli(redis)
+        except PyworkersError:
+            return "redis-cli, connected to the primary (no sentinel names it)"

@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from pyworkers.preflight import Finding, judge
+from pyworkers.store.address import redis_cli
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.refusals import code_of
 
@@ -19,7 +20,8 @@ async def inspect(redis: Redis, clock: Callable[[], float]) -> list[Finding]:
         before = clock()
         seconds, microseconds = await redis.time()
         offset_s = (before + clock()) / 2 - (seconds + microseconds / 1e6)
-        return judge(info, await _save(redis), offset_s, scripts=await _may_run_scripts(redis))
+        address = await redis_cli(redis)
+        return judge(info, await _save(redis), offset_s, address, scripts=await _may_run_scripts(redis))
 
 
 async def _may_run_scripts(redis: Redis) -> bool:

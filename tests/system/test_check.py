@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis
 
 from pyworkers.keys import Keys
-from tests.support import ROOT, free_port
+from tests.conftest import missing
+from tests.server_process import serving
+from tests.support import ROOT, free_port, running_server
 
 APP = """
 from pyworkers import Worker
@@ -53,8 +57,46 @@ def test_what_is_found_and_how_it_is_mended(tmp_path: Path, safe: str, namespace
     place = lines.index("unserved: nobody takes the 2 jobs of the queue 'old'")
     assert lines[place + 1] == "    pyworkers jobs old"
     place = next(n for n, line in enumerate(lines) if line.startswith("persistence: "))
-    assert lines[place + 1] == "    redis-cli CONFIG SET appendonly yes"
+    port = urlsplit(safe).port
+    assert lines[place + 1] == f"    redis-cli -h 127.0.0.1 -p {port} CONFIG SET appendonly yes"
     assert not (tmp_path / "hook-ran").exists()
+
+
+@pytest.mark.parametrize("way", ["port", "socket"])
+def test_a_fix_that_is_followed_literally_changes_this_server(tmp_path: Path, way: str) -> None:
+    server = shutil.which("redis-server") or missing("redis-server is not installed")
+    shutil.which("redis-cli") or missing("redis-cli is not installed")
+    (tmp_path / "a folder").mkdir()
+    with running_server(server, tmp_path / "a folder", free_port()) as tcp, redis.Redis.from_url(tcp) as own:
+        own.config_set("maxmemory-policy", "allkeys-lru")
+        url = tcp if way == "port" else f"unix://{tmp_path}/a%20folder/redis.sock"
+        status, output = check(tmp_path, "--url", url)
+        assert status == 1, output
+        fixes = [line.strip() for line in output.splitlines() if "redis-cli" in line]
+        place = f"-p {urlsplit(tcp).port}" if way == "port" else f"-s '{tmp_path}/a folder/redis.sock'"
+        assert len(fixes) == 2 and all(place in fix for fix in fixes), fixes
+        for fix in fixes:
+            subprocess.run(fix, shell=True, check=True, timeout=10)
+        assert own.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+        assert own.config_get("appendonly") == {"appendonly": "yes"}
+        assert check(tmp_path, "--url", url)[0] == 0
+
+
+def test_a_server_that_starts_says_the_same(tmp_path: Path, safe: str, namespace: str) -> None:
+    with serving(tmp_path, safe, namespace, "worker.process('q')(print)") as server:
+        fix = server.wait_for_event("redis.unsafe", finding="persistence")["fix"]
+        assert fix == f"redis-cli -h 127.0.0.1 -p {urlsplit(safe).port} CONFIG SET appendonly yes"
+
+
+def test_a_fix_names_the_user_and_never_the_password(tmp_path: Path) -> None:
+    server = shutil.which("redis-server") or missing("redis-server is not installed")
+    with running_server(server, tmp_path, free_port()) as url, redis.Redis.from_url(url) as own:
+        own.acl_setuser("me", enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all"])
+        port = urlsplit(url).port
+        status, output = check(tmp_path, "--url", f"redis://me:secret@127.0.0.1:{port}/0")
+        assert (status, "secret" in output) == (1, False), output
+        words = f"redis-cli -h 127.0.0.1 -p {port} --user me --askpass CONFIG SET appendonly yes"
+        assert words in output
 
 
 def test_a_configuration_must_name_an_application_and_its_queues(tmp_path: Path, safe: str) -> None:

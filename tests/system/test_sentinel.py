@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 from pyworkers import Client
+from pyworkers.cli import main
 from tests.faults.redises import OwnRedis, Sentinel
 from tests.server_process import serving
 from tests.support import wait_for
@@ -147,6 +149,21 @@ def test_a_failover_while_jobs_run(tmp_path: Path, group: Group, way: str) -> No
         assert len([note for note in server.ledger() if note[1] == "start"]) == 3
         assert server.events("server.failed") == []
         assert server.stop() == 0
+
+
+def test_a_fix_and_the_place_for_rights_name_the_primary(group: Group) -> None:
+    primary = group.primary
+    with primary.client() as connection:
+        connection.config_set("maxmemory-policy", "allkeys-lru")
+    found = CliRunner().invoke(main, ["check", "--url", group.url])
+    command_line = f"redis-cli -h 127.0.0.1 -p {primary.port}"
+    assert f"    {command_line} CONFIG SET maxmemory-policy noeviction\n" in found.stdout
+    assert CliRunner().invoke(main, ["acl", "--url", group.url]).stderr == f"Enter it in {command_line}\n"
+    for sentinel in group.sentinels:
+        sentinel.kill()
+    rights = CliRunner().invoke(main, ["acl", "--url", group.url])
+    assert (rights.exit_code, rights.stdout[:11]) == (0, "ACL SETUSER")
+    assert "no sentinel names it" in rights.stderr
 
 
 def test_a_client_finds_the_new_primary(group: Group) -> None:

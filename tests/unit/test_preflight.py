@@ -25,9 +25,10 @@ SAFE = {"redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noevic
     ],
 )
 def test_a_redis(info: dict[str, str], offset_s: float, scripts: bool, codes: list[str]) -> None:
-    found = judge(SAFE | info, None, offset_s, scripts=scripts)
+    found = judge(SAFE | info, None, offset_s, "redis-cli -p 7", scripts=scripts)
     assert [finding.code for finding in found] == codes
     assert all(finding.message and finding.fix for finding in found)
+    assert all("redis-cli -p 7 " in finding.fix for finding in found if "redis-cli" in finding.fix)
 
 
 @pytest.mark.parametrize(

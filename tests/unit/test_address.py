@@ -1,0 +1,47 @@
+"""The redis-cli command line that reaches the server of a URL. No server is needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pyworkers.config_fields import RedisConfig
+from pyworkers.store.address import redis_cli
+from pyworkers.store.connection import connect_async
+
+
+def command_line(config: RedisConfig) -> str:
+    async def main() -> str:
+        async with connect_async(config) as redis:
+            return await redis_cli(redis)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis://127.0.0.1:7000/2", "-h 127.0.0.1 -p 7000"),
+        ("redis:///3", "-h localhost -p 6379"),
+        ("redis://:secret@h", "-h h -p 6379 --askpass"),
+        ("redis://me:secret@h:7", "-h h -p 7 --user me --askpass"),
+        ("redis://me@h:7", "-h h -p 7 --user me --askpass"),
+        ("redis://h:7?password=secret&username=a%20b", "-h h -p 7 --user 'a b' --askpass"),
+        ("rediss://[::1]:7", "-h ::1 -p 7 --tls"),
+        ("rediss://h:7?ssl_cert_reqs=none", "-h h -p 7 --tls --insecure"),
+        ("unix:///tmp/a%20b.sock?db=2", "-s '/tmp/a b.sock'"),
+        ("unix://me:secret@/tmp/s", "-s /tmp/s --user me --askpass"),
+        ("embedded:/data", "-s /data/valkey.sock"),
+    ],
+)
+def test_a_url_as_a_command_line(url: str, words: str) -> None:
+    assert command_line(RedisConfig(url=url)) == f"redis-cli {words}"
+
+
+def test_login_and_certificates_of_the_configuration() -> None:
+    config = RedisConfig(
+        "rediss://h", username="me", password="secret", ca_file="/ca", cert_file="/cert", key_file="/key"
+    )
+    words = "-h h -p 6379 --user me --askpass --tls --cacert /ca --cert /cert --key /key"
+    assert command_line(config) == f"redis-cli {words}"
