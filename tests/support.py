@@ -57,6 +57,24 @@ async def async_wait_for(
         await asyncio.sleep(_INTERVAL_S)
 
 
+def stretched(seconds: float) -> float:
+    """The limit for a promised time: on a machine with more to do than cores to do it, as many times longer.
+
+    For promises alone; what only waits has ``PATIENCE_S``.
+    """
+    cores = os.cpu_count() or 1
+    runnable = max(os.getloadavg()[0], _runnable()) / cores
+    return seconds * max(1.0, runnable)
+
+
+def _runnable() -> int:
+    """How many threads want to run at this moment; the load average lags behind by a minute."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    except OSError:
+        return 0  # macOS has no /proc
+
+
 def _too_late(timeout: float, message: str, condition: object) -> str:
     return f"not within {timeout:g} s: {message or getattr(condition, '__qualname__', condition)}"
 

@@ -18,7 +18,7 @@ from pyworkers.keys import Keys
 from tests.faults.invariants import check
 from tests.faults.ledger import CONCURRENCY_VARIABLE, LEDGER_VARIABLE, SERVER_VARIABLE, Ledger
 from tests.server_process import ServerProcess
-from tests.support import PATIENCE_S, process_alive, wait_for
+from tests.support import PATIENCE_S, process_alive, stretched, wait_for
 
 APP = "tests.faults.app:worker"
 LEASE_S = 2
@@ -55,7 +55,7 @@ class Server(ServerProcess):
         tree = self.tree()
         assert self.process is not None
         self.process.wait(timeout)
-        wait_for(lambda: not any(map(process_alive, tree)), timeout=2, message="its tree is gone")
+        wait_for(lambda: not any(map(process_alive, tree)), timeout=stretched(2), message="its tree is gone")
 
 
 class Fleet:

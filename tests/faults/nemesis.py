@@ -21,7 +21,7 @@ from tests.faults.ledger import clock
 from tests.faults.proxy import Proxy, Trap, script
 from tests.faults.redises import OwnRedis
 from tests.server_process import children
-from tests.support import process_alive, wait_for
+from tests.support import process_alive, stretched, wait_for
 
 SCRIPTS = ("exchange", "beat", "promote", "recover")
 
@@ -178,7 +178,7 @@ class Nemesis:
     def _spring(self, proxy: Proxy, trap: Trap) -> bool:
         proxy.trap(trap)
         with contextlib.suppress(AssertionError):
-            wait_for(lambda: trap.sprung, timeout=3)
+            wait_for(lambda: trap.sprung, timeout=stretched(3))
         with proxy.quiet():
             trap.times = 0
         return trap.sprung > 0

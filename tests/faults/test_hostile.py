@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.fleet import APP, LEASE_S, Fleet, stopped
 from tests.server_process import children
-from tests.support import process_alive, wait_for
+from tests.support import process_alive, stretched, wait_for
 
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
 
@@ -56,7 +56,7 @@ def test_as_the_first_process_of_a_container_it_reaps_stops_and_takes_all_with_i
     fleet.wait_for_notes(1, "start", again)
     tree = second.tree()
     os.kill(init, signal.SIGKILL)
-    wait_for(lambda: not any(map(process_alive, tree)), timeout=2, message="nothing is left")
+    wait_for(lambda: not any(map(process_alive, tree)), timeout=stretched(2), message="nothing is left")
     fleet.go("never")
     fleet.server()
     fleet.wait_for_notes(1, "end", again)

@@ -12,7 +12,7 @@ import pytest
 from pyworkers.server.recovery import BATCH
 from tests.faults.fleet import APP, Fleet
 from tests.faults.ledger import clock
-from tests.support import wait_for
+from tests.support import stretched, wait_for
 
 
 @pytest.mark.fault("M1")
@@ -25,7 +25,7 @@ def test_m1_with_the_default_lease_jobs_run_again_within_sixty_seconds(fleet: Fl
     peer.start(app=APP)
     killed = clock()
     os.kill(dying.pid, signal.SIGKILL)
-    dying.vanish(timeout=2)
+    dying.vanish(timeout=stretched(2))
     fleet.wait_for_notes(6, "start", timeout=60)
     assert max(note.time for note in fleet.ledger.notes("start")) - killed < 60
     fleet.go()
@@ -72,7 +72,7 @@ def _die_and_be_replaced(fleet: Fleet, place: str) -> None:
     for _ in range(30):
         fleet.enqueue("work", 0.01)
     dying.wait_for_failpoint(place)
-    dying.vanish(timeout=5)
+    dying.vanish(timeout=stretched(5))
     fleet.server()
     fleet.rest()
     fleet.stop()

@@ -24,7 +24,7 @@ from pyworkers.server.cron import Cron, entries_of
 from pyworkers.server.weather import Weather
 from pyworkers.store.cron import CronStore
 from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for
+from tests.support import async_wait_for, stretched
 
 NOON = 1_793_534_400
 
@@ -103,7 +103,7 @@ def test_two_masters_fire_every_slot_once_and_on_time(run: Run) -> None:
         assert slots == list(range(slots[0], slots[0] + len(slots)))
         lateness = [job["enqueued_at"] - job["cron"]["slot"] for job in jobs]
         assert min(lateness) >= 0
-        assert min(lateness) < 0.1  # the others, too, but a busy machine is no fault of ours
+        assert min(lateness) < stretched(0.1)  # the others, too, but a busy machine is no fault of ours
 
     run(body)
 
@@ -117,7 +117,7 @@ def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(
         cron = bench.running(entry("every 9000d"))
         await async_wait_for(bench.store.last_slots, message="the first look")
         cron.use([entry("every 9000d"), entry("every 1s", name="second", queue="other")])
-        await async_wait_for(lambda: bench.slots("other"), timeout=5)
+        await async_wait_for(lambda: bench.slots("other"), timeout=stretched(5))
 
     run(body)
 

@@ -16,7 +16,7 @@ from pyworkers.server.scheduler import BATCH, Scheduler
 from pyworkers.server.weather import Weathers
 from pyworkers.store.schedule import Promoted, Promotion, ScheduleStore
 from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for
+from tests.support import async_wait_for, stretched
 
 
 class Observed(ScheduleStore):
@@ -91,7 +91,7 @@ def test_a_score_that_was_seen_is_awaited_to_the_millisecond(run: Run) -> None:
         bench.start(bench.scheduler().run())
         late = lateness(await bench.arrived(10))
         assert late[0] >= 0
-        assert late[5] < 0.05  # usually 2 ms; the others, too, but a busy machine is no fault of ours
+        assert late[5] < stretched(0.05)  # usually 2 ms; the later ones, too
         assert bench.stores[0].looks < 40
 
     run(body)
@@ -103,7 +103,7 @@ def test_what_a_producer_puts_in_front_is_seen_at_the_next_poll(run: Run) -> Non
         bench.start(bench.scheduler(poll_interval_s=0.2).run())
         await async_wait_for(lambda: bench.stores[0].looks > 2)
         await bench.put(1, time.time() + 0.5, queue="sooner")
-        assert lateness(await bench.arrived(1, "sooner"))[0] < 0.1
+        assert lateness(await bench.arrived(1, "sooner"))[0] < stretched(0.1)
 
     run(body)
 
@@ -116,7 +116,7 @@ def test_a_job_that_this_master_put_away_needs_no_poll(run: Run) -> None:
         at = time.time() + 0.3
         await bench.put(1, at, "retry")
         scheduler.expect(at)
-        assert lateness(await bench.arrived(1))[0] < 0.5
+        assert lateness(await bench.arrived(1))[0] < stretched(0.5)
 
     run(body)
 
@@ -205,7 +205,7 @@ def test_a_master_that_dies_in_its_turn_is_replaced(run: Run) -> None:
         dead = await ScheduleStore(bench.redis, bench.keys).promote(zset, [], time.time(), "dead", BATCH)
         assert len(dead.due) == 1
         bench.start(bench.scheduler().run())
-        await bench.arrived(1, timeout=10)
+        await bench.arrived(1, timeout=stretched(10))
 
     run(body)
 

@@ -10,7 +10,7 @@ from pyworkers.config import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.store.cron import CronStore
 from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for, free_port
+from tests.support import async_wait_for, free_port, stretched
 
 SLOT = 1_793_534_400
 
@@ -111,7 +111,7 @@ def test_a_slot_is_forgotten_after_its_life(run: Run) -> None:
         store = bench.store()
         assert await store.fire("sweep", SLOT, b"job", "mail", 1)
         assert not await store.fire("sweep", SLOT, b"job", "mail", 1)
-        await async_wait_for(lambda: store.fire("sweep", SLOT, b"again", "mail", 1), timeout=5)
+        await async_wait_for(lambda: store.fire("sweep", SLOT, b"again", "mail", 1), timeout=stretched(5))
 
     run(body)
 

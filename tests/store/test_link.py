@@ -21,6 +21,7 @@ from pyworkers.config_fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.link import Link
+from tests.support import stretched
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -227,7 +228,7 @@ def test_a_connection_that_is_closed_right_after_the_login_is_an_outage_at_once(
             writer.close()
 
         async with a_server(curt) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(stretched(10)):
                 with pytest.raises(RedisUnavailableError), errors_translated():
                     await link.execute_command("PING")
 
@@ -249,7 +250,7 @@ def test_an_old_primary_that_is_left_while_it_is_asked_for_the_number_of_the_con
             await asked.wait()
             link.leave()
             with pytest.raises(redis.ConnectionError):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(stretched(10)):
                     await opening
 
     run(main())

@@ -10,7 +10,7 @@ from pyworkers.config import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.store.schedule import PUT_OFF_S, TURN_MS, Promotion, ScheduleStore
 from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for, free_port
+from tests.support import async_wait_for, free_port, stretched
 
 NOW = 1_795_225_197.25
 
@@ -113,7 +113,7 @@ def test_the_turn_of_a_master_that_died_ends_by_itself(run: Run) -> None:
             return (await bench.store.promote(bench.zset, [], NOW, "b", 1)).due
 
         assert await due() == []
-        assert await async_wait_for(due, timeout=5) == [b"q0000"]
+        assert await async_wait_for(due, timeout=stretched(5)) == [b"q0000"]
         # One without an end, which is not ours, is none.
         await bench.redis.set(bench.keys.turn(bench.zset), "somebody")
         assert await due() == [b"q0000"]

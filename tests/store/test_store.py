@@ -16,6 +16,7 @@ from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Store
 from pyworkers.store.waiter import Waiter
 from tests.acl import url_of
 from tests.bench import RedisBench, Runner, runner
+from tests.support import stretched
 
 NOW = 1_795_225_197.5
 
@@ -334,7 +335,7 @@ def test_the_waiter_gets_a_job_as_soon_as_it_is_pushed(run: Run) -> None:
         taken = list[bytes]()
         waiting = asyncio.create_task(waiter.wait(taken.append))
         await bench.push("q", b"1")
-        await asyncio.wait_for(waiting, 2)
+        await asyncio.wait_for(waiting, stretched(2))
         assert taken == [b"1"]
         assert await bench.store().inprogress("q") == [b"1"]
 

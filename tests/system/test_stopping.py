@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tests.server_process import ServerProcess, serving
-from tests.support import process_alive, wait_for
+from tests.support import process_alive, stretched, wait_for
 
 CODE = """
 @worker.process("q", concurrency=2)
@@ -129,7 +129,7 @@ def test_an_idle_server_stops_at_once_though_a_fetch_is_blocked(
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         wait_for(lambda: _blocked(server), message="a blocking fetch")
         server.signal(signal.SIGTERM)
-        assert server.wait(timeout=2) == 0
+        assert server.wait(timeout=stretched(2)) == 0
 
 
 def _blocked(server: ServerProcess) -> bool:
@@ -147,7 +147,7 @@ def test_the_jobs_of_a_killed_server_run_on_another_once_each(
         tree = dead.tree()
         os.kill(dead.pid, signal.SIGKILL)
         dead.wait()
-        wait_for(lambda: not any(map(process_alive, tree)), timeout=2, message="its tree is gone")
+        wait_for(lambda: not any(map(process_alive, tree)), timeout=stretched(2), message="its tree is gone")
         assert len(dead.inprogress("q")) == 2
         (tmp_path / "finish").touch()
         heir = ServerProcess(tmp_path, redis_url, namespace, *short)

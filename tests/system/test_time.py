@@ -16,7 +16,7 @@ import redis
 
 from pyworkers.api import CronSet
 from tests.server_process import ServerProcess, serving
-from tests.support import free_port, running_server, wait_for
+from tests.support import free_port, running_server, stretched, wait_for
 
 APP = """
 @worker.cron(every="1s")
@@ -131,7 +131,7 @@ def test_eight_servers_start_a_job_at_its_time_whoever_is_gone_by_then(
         assert [at for at, _ in started] == due
         lateness = sorted(start - at for at, start in started)
         assert lateness[0] >= 0
-        assert lateness[len(due) // 2] < 0.5  # usually 5 ms
+        assert lateness[len(due) // 2] < stretched(0.5)  # usually 5 ms
 
 
 def test_a_scheduled_job_keeps_its_time_across_a_restart(
@@ -148,7 +148,7 @@ def test_a_scheduled_job_keeps_its_time_across_a_restart(
         assert time.time() < at, "the machine is too slow for this test"
         ((_, _, due, start),) = server.wait_for_notes(1, "late", timeout=30)
         assert due == at
-        assert 0 <= start - at < 1
+        assert 0 <= start - at < stretched(1)
 
 
 def test_an_idle_server_asks_redis_as_rarely_as_the_docs_say(tmp_path: Path) -> None:

@@ -297,10 +297,10 @@ def test_every_second_of_a_repeated_hour_is_found_without_counting_through_it() 
     # 01:30 comes at 05:30 and 06:30 UTC; a search that starts with the first pass takes 3600 steps.
     one = entry("* * * * * *", NEW_YORK)
     second_pass = NOON - 5 * HOUR - 1800
-    started = time.monotonic()
+    started = time.process_time()
     for moment in range(second_pass, second_pass + 100):
         assert next_slot(one, moment) == moment + 1
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 class Change(NamedTuple):
@@ -512,9 +512,9 @@ def test_of_more_than_a_thousand_missed_slots_the_oldest_are_dropped(schedule: s
 def test_the_latest_of_a_month_of_seconds_is_found_without_counting_through_them() -> None:
     # Every second until 03:59:59; from the begin of the grace on, they are 432,000.
     one = entry("* 0-3 * * * *", misfire="once", grace_s=30.0 * DAY)
-    started = time.monotonic()
+    started = time.process_time()
     assert due(one, NOON - 40 * DAY, NOON) == [NOON - 8 * HOUR - 1]
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 # The job
