@@ -48,5 +48,5 @@ coverage: $(VENV)/.development ## Run the suite, and say which lines it never re
 bench: $(VENV)/.runtime ## Measure against other job servers; hours. See contrib/bench/README.md.
 	$(BIN)/python -m contrib.bench
 
-clean: ## Remove what make has made; the next `make` makes the environment again, with PYTHON=python3.12 by that one.
+clean: ## Remove the environment and what else was made here; the next `make` makes it again, with PYTHON=… by that one.
 	rm -rf $(VENV) .pyworkers build *.egg-info
