@@ -10,7 +10,7 @@ import base64
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyworkers import envelope, timestamps
@@ -84,13 +84,19 @@ def compress_backtrace(lines: Sequence[str]) -> str:
     return base64.b64encode(zlib.compress(envelope.encode(list(lines)).encode())).decode()
 
 
+def crash_number(message: Message) -> int:
+    """Which crash the next one is, from 1. A job that has died of its crashes begins again."""
+    return 1 if message.crash_count >= MAX_CRASHES else message.crash_count + 1
+
+
 def _after_crash(message: Message, failure: Failure, policy: Policy, now: float) -> Outcome:
     """A crash says little about the job: soon again, apart from the retries, and dead at the third."""
-    crashes = message.crash_count + 1
-    fields = _error_fields(message, failure, policy, now) | {"crash_count": crashes}
-    if crashes >= MAX_CRASHES:
-        return _bury(message, failure, fields, policy)
-    return _outcome(Fate.RETRY, message, failure, fields, now + crashes)
+    crashes = crash_number(message)
+    if crashes < MAX_CRASHES:
+        fields = _error_fields(message, failure, policy, now) | {"crash_count": crashes}
+        return _outcome(Fate.RETRY, message, failure, fields, now + crashes)
+    failure = replace(failure, error_message=f"{failure.error_message}; dead after {crashes} crashes")
+    return _bury(message, failure, _error_fields(message, failure, policy, now), policy)
 
 
 def _limit(data: dict[str, Any], policy: Policy) -> int | None:
@@ -170,12 +176,19 @@ def _usable(delay_s: float | None) -> bool:
 
 
 def _bury(message: Message, failure: Failure, fields: dict[str, Any], policy: Policy) -> Outcome:
+    """The crashes are not kept: Sidekiq, too, can take the job out of ``dead``, and would leave the field."""
     keep = message.data.get("dead", policy.dead) is not False
-    return _outcome(Fate.DEAD if keep else Fate.DISCARD, message, failure, fields)
+    fate = Fate.DEAD if keep else Fate.DISCARD
+    return _outcome(fate, message, failure, fields, remove=("at", "crash_count"))
 
 
 def _outcome(
-    fate: Fate, message: Message, failure: Failure, fields: dict[str, Any], at: float = 0.0
+    fate: Fate,
+    message: Message,
+    failure: Failure,
+    fields: dict[str, Any],
+    at: float = 0.0,
+    remove: Sequence[str] = ("at",),
 ) -> Outcome:
-    payload = b"" if fate is Fate.DISCARD else envelope.splice(message.raw, fields, remove=("at",))
+    payload = b"" if fate is Fate.DISCARD else envelope.splice(message.raw, fields, remove)
     return Outcome(fate, at, payload, True, failure.crashed, failure.error_class, failure.error_message)

@@ -232,14 +232,14 @@ def queue_of(job: JobRecord, namespace: str) -> str:
 
 
 def requeued(job: JobRecord, queue: str, now: float, *, uncounted: bool) -> bytes:
-    """The bytes of a job that goes back into its queue: only what Sidekiq's API changes differs."""
+    """The bytes of a job that goes back to its queue: as Sidekiq's API changes it, without its crashes."""
     changes: dict[str, Any] = {"queue": queue, "enqueued_at": now}
     count = job.data.get("retry_count")
     if uncounted and isinstance(count, int) and not isinstance(count, bool):
         changes["retry_count"] = count - 1
     if job.data.get("queue") == queue:
         del changes["queue"]
-    return envelope.splice(job.raw, changes, remove=("at",))
+    return envelope.splice(job.raw, changes, remove=("at", "crash_count"))
 
 
 def _literal(text: str) -> str:

@@ -39,7 +39,7 @@ class Losses:
         outcome = retry.decide(message, failure, self._policy(message.job_class), self.clock(), self.rng)
         about = {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
         if failure.crashed:
-            about["crash_count"] = message.crash_count + 1
+            about["crash_count"] = retry.crash_number(message)
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
 
     def handler_name(self, job_class: str) -> str:

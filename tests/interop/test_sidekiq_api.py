@@ -131,3 +131,18 @@ def test_the_server_and_its_running_jobs_are_listed(ruby: Ruby, url: str, tmp_pa
         server.wait_for_event("job.done", jid=jid, timeout=PATIENCE_S)
         assert server.stop() == 0
     assert ruby.call("processes") == ruby.call("works") == []
+
+
+def test_a_crashed_job_that_the_api_takes_out_of_dead_may_crash_again(
+    ruby: Ruby, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    """Sidekiq knows no crashes: a job in dead has none counted, and begins a new life with every retry."""
+    jid = Client(url).enqueue("python", "Crash", [])
+    with pyworkers(tmp_path / "python", url) as server:
+        for life, action in enumerate(["retry", "add_to_queue"], 1):
+            dead = only(db, "dead", jid=jid)
+            assert len(server.events("worker.lost")) == 3 * life
+            assert dead["error_message"].startswith("the worker was killed by SIGKILL")
+            assert ruby.call("act", "dead", jid, action)
+        only(db, "dead", jid=jid)
+        assert [event["crash_count"] for event in server.events("job.failed")] == [1, 2, 3] * 3

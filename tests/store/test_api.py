@@ -199,6 +199,15 @@ def test_a_retried_job_changes_only_what_sidekiqs_api_changes(where, keys, db) -
     assert db.zcard(keys.dead) == 0
 
 
+def test_a_job_that_is_put_into_its_queue_again_has_no_crashes(where, keys, db) -> None:
+    """It may have been killed by hand, or have died under another version."""
+    fill(DeadSet(where), {job("j", crash_count=2): 1.0, job("k", crash_count=3): 1.0})
+    one, other = DeadSet(where)
+    assert one.retry()
+    assert other.add_to_queue()
+    assert [b"crash_count" in raw for raw in db.lrange(keys.queue("q"), 0, -1)] == [False, False]
+
+
 def test_a_scheduled_job_is_added_to_its_queue_and_keeps_its_count(where, keys, db) -> None:
     fill(ScheduledSet(where), {job("j", retry_count=2): time.time() + 900})
     [scheduled] = ScheduledSet(where)

@@ -93,6 +93,11 @@ def test_a_crash_is_counted_apart_from_the_retries_and_runs_again_soon() -> None
     }
 
 
+@pytest.mark.parametrize(("before", "count"), [(0, 1), (2, 3), (3, 1)])
+def test_the_log_counts_the_crashes_of_this_life(before: int, count: int) -> None:
+    assert decide("mail", job("send", crash_count=before), CRASH)[1]["crash_count"] == count
+
+
 def test_an_overrun_is_a_failure_of_the_job() -> None:
     outcome, about = decide("mail", job("send"), losses.timed_out(0.5))
     after = json.loads(outcome.payload)

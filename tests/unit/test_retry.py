@@ -231,14 +231,39 @@ def test_the_handler_may_want_the_backtrace() -> None:
         ({"crash_count": 2}, Fate.DEAD, 0.0),
         ({"crash_count": 2, "dead": False}, Fate.DISCARD, 0.0),
         ({"retry": False}, Fate.RETRY, NOW + 1),
+        # It was dead of its crashes, by the hand of a version that left the count in the payload.
+        ({"crash_count": 3}, Fate.RETRY, NOW + 1),
+        ({"crash_count": 4}, Fate.RETRY, NOW + 1),
     ],
 )
 def test_a_crash_has_its_own_count(data: dict[str, Any], fate: Fate, at: float) -> None:
     outcome = decide(data, Failure("WorkerLost", "killed", crashed=True))
     assert (outcome.fate, outcome.at, outcome.crashed) == (fate, at, True)
-    if outcome.payload:
-        assert fields_of(outcome)["crash_count"] == data.get("crash_count", 0) + 1
+    if fate is Fate.RETRY:
+        assert fields_of(outcome)["crash_count"] == at - NOW
         assert "retry_count" not in fields_of(outcome)
+
+
+@pytest.mark.parametrize(
+    ("data", "failure", "message"),
+    [
+        ({"crash_count": 2}, Failure("WorkerLost", "killed", crashed=True), "killed; dead after 3 crashes"),
+        ({"crash_count": 2, "retry": 0}, Failure("ValueError", "no"), "no"),
+        ({"crash_count": 1}, Failure("Kill", "no", fate=Fate.DEAD), "no"),
+    ],
+)
+def test_a_dead_job_says_why_and_has_no_crashes_counted(
+    data: dict[str, Any], failure: Failure, message: str
+) -> None:
+    """Sidekiq, too, can put it into its queue again, and knows no crashes."""
+    outcome = decide(data, failure)
+    fields = fields_of(outcome)
+    assert (outcome.fate, fields["error_class"], fields["error_message"]) == (
+        Fate.DEAD,
+        failure.error_class,
+        message,
+    )
+    assert "crash_count" not in fields
 
 
 @pytest.mark.parametrize(
