@@ -118,7 +118,7 @@ def _text(data: dict[str, Any], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise BadMessageError(f"{key!r} is a {type(value).__name__}, not a string")
+        raise BadMessageError(f"{key!r} is not a string but {type(value).__name__}")
     return value
 
 

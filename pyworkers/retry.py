@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyworkers import envelope, timestamps
 from pyworkers.envelope import Rng
-from pyworkers.errors import JobTimeout
+from pyworkers.errors import BadMessageError, JobTimeout
 from pyworkers.keys import check_queue_name
 from pyworkers.message import Message, as_count
 from pyworkers.outcome import Fate, Outcome
@@ -65,6 +65,21 @@ def decide(message: Message, failure: Failure, policy: Policy, now: float, rng: 
         return _bury(message, failure, fields, policy)
     delay = failure.delay_s if _usable(failure.delay_s) else default_delay(count, rng)
     return _outcome(Fate.RETRY, message, failure, fields, now + min(delay or 0.0, _LONGEST_DELAY_S))
+
+
+def refused(raw: bytes, reason: str, queue: str, now: float) -> bytes:
+    """An invalid payload as it is buried: a JSON object with the reason, and with its queue if it names none.
+
+    Empty for other JSON and for undecodable bytes, which are buried as they are.
+    """
+    try:
+        members = envelope.Members(raw)
+    except BadMessageError:
+        return b""
+    fields = _error(reason, BadMessageError.__name__)
+    if members.get("queue") is None:
+        fields["queue"] = queue
+    return members.splice(fields | _failure_times(members.get, now))
 
 
 def default_delay(count: int, rng: Rng) -> float:
@@ -128,10 +143,9 @@ def _error_fields(message: Message, failure: Failure, policy: Policy, now: float
     fields: dict[str, Any] = {
         "jid": message.jid,
         "queue": _retry_queue(message),
-        "error_message": _clean(failure.error_message)[:MAX_ERROR_MESSAGE],
-        "error_class": _clean(failure.error_class),
+        **_error(failure.error_message, failure.error_class),
+        **_times(message, now),
     }
-    fields |= _times(message, now)
     wanted = message.data.get("backtrace", policy.backtrace)
     if wanted and failure.backtrace:
         lines = [_clean(line) for line in failure.backtrace]
@@ -149,12 +163,20 @@ def _times(message: Message, now: float) -> dict[str, float]:
     stored = {name: message.data.get(name) for name in ("created_at", "enqueued_at", "failed_at")}
     known = {name: timestamps.rewritten(value) for name, value in stored.items()}
     fields = {name: time for name, time in known.items() if time is not None}
-    first = timestamps.read(stored["failed_at"]) is None
-    if first:
-        fields["failed_at"] = now
-    if not first or message.attempt > 0:
+    return fields | _failure_times(message.data.get, now)
+
+
+def _failure_times(get: Callable[[str], object], now: float) -> dict[str, float]:
+    """``get`` gives the stored value of a field."""
+    first = timestamps.read(get("failed_at")) is None
+    fields = {"failed_at": now} if first else {}
+    if not first or as_count(get("retry_count")) is not None:
         fields["retried_at"] = now
     return fields
+
+
+def _error(message: str, error_class: str) -> dict[str, Any]:
+    return {"error_message": _clean(message)[:MAX_ERROR_MESSAGE], "error_class": _clean(error_class)}
 
 
 def _retry_queue(message: Message) -> str:

@@ -59,7 +59,7 @@ class Endings:
         log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
         name = self.losses.handler_name(str(about.get("job_class", "")))
         self._settle(job.raw, Report(outcome, job_class=name))
-        # Bytes that are no job go to ``dead`` as they are, and have no hooks.
-        if not outcome.final or (outcome.fate is Fate.DEAD and not outcome.payload):
+        # What is no job is dead without having failed, and has no hooks.
+        if not outcome.final:
             return None
         return Loss(outcome.payload or job.raw, failure.error_class, failure.error_message)

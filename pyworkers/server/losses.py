@@ -35,7 +35,9 @@ class Losses:
         try:
             message = Message.parse(raw, self.queue, lambda: new_jid(self.rng))
         except BadMessageError as error:
-            return Outcome(Fate.DEAD), {"error_class": "BadMessageError", "error": error.message}
+            payload = retry.refused(raw, error.message, self.queue, self.clock())
+            outcome = Outcome(Fate.DEAD, payload=payload)
+            return outcome, {"error_class": "BadMessageError", "error": error.message}
         outcome = retry.decide(message, failure, self._policy(message.job_class), self.clock(), self.rng)
         about = {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
         if failure.crashed:

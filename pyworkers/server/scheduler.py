@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from pyworkers import envelope, logs
+from pyworkers import envelope, logs, retry
 from pyworkers.errors import BadMessageError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
 from pyworkers.keys import Keys, check_queue_name
@@ -25,6 +25,8 @@ from pyworkers.store.schedule import PUT_OFF_S, Promoted, Promotion, ScheduleSto
 BATCH = 200
 # Redis scores and timers agree to the microsecond; waking a little late saves an empty look.
 _SLACK_S = 0.001
+# Where Sidekiq puts a job that names no queue.
+_NO_QUEUE = "default"
 
 log = logs.get_logger()
 
@@ -167,7 +169,7 @@ def _promotion(member: bytes, now: float, namespace: str) -> Promotion:
         return Promotion(member, members.splice(changes, remove=("at",)), queue)
     except (BadMessageError, ValueError) as error:
         log.error("job.failed", outcome="dead", error_class="BadMessageError", error=str(error))
-        return Promotion(member)
+        return Promotion(member, retry.refused(member, str(error), _NO_QUEUE, now))
 
 
 @lru_cache(maxsize=1024)
@@ -179,7 +181,7 @@ def _queue_called(name: str, namespace: str) -> str:
 
 
 def _queue_instead_of(named: object) -> str:
-    """A job without a queue goes where Sidekiq puts it. Raises ValueError for what is no name."""
+    """Raises ValueError for what is no name."""
     if named is not None:
         check_queue_name(named)
-    return "default"
+    return _NO_QUEUE

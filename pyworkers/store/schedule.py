@@ -25,7 +25,7 @@ PUT_OFF_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """One due member: where it goes, and as what. ``queue`` None buries the member as it is."""
+    """One due member: where it goes, and as what. ``queue`` None buries it; without a payload, as it is."""
 
     member: bytes
     payload: bytes = b""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pyworkers import envelope, logs
+from pyworkers import envelope, logs, retry
 from pyworkers.app import Worker
 from pyworkers.control import Settings
 from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
@@ -146,7 +146,8 @@ class WorkerProcess:
         except BadMessageError as error:
             fields = {"queue": self._queue, "error_class": "BadMessageError", "error": error.message}
             log.error("job.failed", outcome="dead", **fields)
-            return Report(Outcome(Fate.DEAD))
+            payload = retry.refused(raw, error.message, self._queue, time.time())
+            return Report(Outcome(Fate.DEAD, payload=payload))
         chain, name = self._chain(message.job_class)
         return Report(chain(message), self._stats.take(), False, name)
 

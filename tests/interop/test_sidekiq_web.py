@@ -100,11 +100,12 @@ def test_the_dead_page_shows_a_job_that_killed_its_workers_and_bytes_that_are_no
     browser: Browser, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
     jid = Client(url).enqueue("python", "Crash", [1])
-    db.lpush("queue:python", b"no <b>job</b> at all", b"\xff\xfe", b'{"class":5}')
+    db.lpush("queue:python", b"no <b>job</b> at all", b"\xff\xfe", b'{"class":5,"jid":7}')
     with pyworkers(tmp_path / "python", url):
         wait_for(lambda: db.zcard("dead") == 4, PATIENCE_S, "four dead jobs")
     page = browser.get("morgue")
     assert "no <b>job</b> at all" in page.text
+    assert "BadMessageError: 'class' is not a string but int" in page.text
     shown = details(browser, page, jid)
     assert "SIGKILL" in shown.text
     browser.press(page.form("/morgue"), "delete", tick=jid)

@@ -132,6 +132,23 @@ def test_a_member_without_a_queue_is_buried_as_it_is(run: Run) -> None:
     run(body)
 
 
+def test_a_member_without_a_queue_is_buried_with_its_payload(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.redis.zadd(bench.keys.retry, {"a": 1, "b": 2, "c": 3})
+        buried = [
+            Promotion(b"a", b"a!"),
+            Promotion(b"gone", b"gone!"),
+            Promotion(b"c"),
+            Promotion(b"b", b"b!"),
+        ]
+        found = await bench.store.promote(bench.keys.retry, buried, NOW, "a", 5)
+        assert (found.moved, found.due) == (3, [])
+        assert await bench.redis.zrange(bench.keys.dead, 0, -1) == [b"a!", b"b!", b"c"]
+        assert await bench.redis.zcard(bench.keys.retry) == 0
+
+    run(body)
+
+
 def test_a_queue_whose_key_is_no_list_loses_nothing_and_is_in_nobodys_way(run: Run) -> None:
     async def body(bench: Bench) -> None:
         planned = [*await bench.plan(2, "bad"), *await bench.plan(2, "good")]

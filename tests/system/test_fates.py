@@ -196,10 +196,9 @@ def test_what_is_written_back_keeps_every_other_byte(server: ServerProcess) -> N
     "raw",
     [
         b"", b" ", b"{", b"[]", b"1", b"null", b'"text"', b"not json", b"\xff\xfe", b'{"class":"ok"}garbage',
-        b'{"class":5,"args":[],"jid":"x"}', b'{"class":"ok","jid":7}', b'{"a":' * 100_000,
+        b'[{"class":"ok"}]', b'{"a":' * 100_000,
         b'{"class":"ok","args":[' + b"9" * 5000 + b"]}", b'{"class":"ok","args":[NaN]}',
         b'{"class":"ok\x00"}',
-        b'{"class":"Sidekiq::ActiveJob::Wrapper","args":[]}',
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_job_go_to_dead_as_they_are(server: ServerProcess, raw: bytes) -> None:
@@ -210,6 +209,27 @@ def test_bytes_that_are_no_job_go_to_dead_as_they_are(server: ServerProcess, raw
     [event] = server.events("job.failed")
     assert (event["outcome"], event["error_class"]) == ("dead", "BadMessageError")
     assert len(event["error"]) > 5
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b'{"class":5,"args":[],"jid":"x", "n":1.50}', "'class' is not a string but int"),
+        (b'{"jid": 7,"class":"ok","queue":"mail"}', "'jid' is not a string but int"),
+        (b'{"class":"Sidekiq::ActiveJob::Wrapper","args":[]}', "an ActiveJob wrapper without its job"),
+    ],
+)
+def test_an_object_that_is_no_job_stands_in_dead_with_the_reason(
+    server: ServerProcess, raw: bytes, reason: str
+) -> None:
+    server.push("mail", raw)
+    [(member, _)] = wait_for(lambda: server.zset("dead"), message="a dead job")
+    fields = json.loads(member)
+    assert member.startswith(raw[:-1] + b",")
+    assert fields.keys() - json.loads(raw).keys() <= {"error_class", "error_message", "failed_at", "queue"}
+    assert (fields["error_class"], fields["error_message"]) == ("BadMessageError", reason)
+    assert (fields["queue"], fields["failed_at"]) == ("mail", pytest.approx(time.time(), abs=60))
+    assert [event["error"] for event in server.events("job.failed")] == [reason]
 
 
 @pytest.mark.fault("P2")
@@ -274,7 +294,12 @@ def test_scheduled_bytes_that_are_no_job_are_buried(server: ServerProcess) -> No
     bad = {"no job": 1.0, '{"queue":5}': 2.0, '{"queue":"\\ud800"}': 2.5, '{"queue":"a b"}': 2.7}
     server.redis.zadd(server.keys.schedule, bad | {member: 3.0})
     server.wait_for_notes(1, "ok", "fine")
-    assert {raw.decode() for raw, _ in server.zset("dead")} == set(bad)
+    buried = [raw.decode() for raw, _ in server.zset("dead")]
+    assert {raw.partition(',"error_message":')[0].removesuffix("}") for raw in buried} == {
+        raw.removesuffix("}") for raw in bad
+    }
+    errors = [json.loads(raw)["error_class"] for raw in buried if raw != "no job"]
+    assert errors == ["BadMessageError"] * 3
 
 
 def test_a_hundred_scheduled_jobs_keep_every_byte(server: ServerProcess) -> None:

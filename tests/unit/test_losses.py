@@ -109,8 +109,15 @@ def test_an_overrun_is_a_failure_of_the_job() -> None:
 
 def test_bytes_that_are_no_job_are_kept_as_they_are() -> None:
     outcome, about = decide("go", b"nonsense", CRASH)
-    assert (outcome.fate, outcome.payload) == (Fate.DEAD, b"")
+    assert (outcome.fate, outcome.payload, outcome.final) == (Fate.DEAD, b"", False)
     assert about["error_class"] == "BadMessageError"
+
+
+def test_an_object_that_is_no_job_says_why_it_is_dead() -> None:
+    outcome, about = decide("go", {"class": "Any", "jid": 7}, CRASH)
+    after = json.loads(outcome.payload)
+    assert (outcome.fate, outcome.final, after["jid"], after["queue"]) == (Fate.DEAD, False, 7, "go")
+    assert (after["error_class"], after["error_message"]) == ("BadMessageError", about["error"])
 
 
 @pytest.mark.parametrize(

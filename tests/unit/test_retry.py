@@ -276,3 +276,36 @@ def test_a_dead_job_says_why_and_has_no_crashes_counted(
 )
 def test_error_name(error: Exception, name: str) -> None:
     assert retry.error_name(error) == name
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        # Spaces, numbers, escapes and doubled keys stay; only the reason and the time are new.
+        (
+            b'{"class": "Add","jid":7,"queue":"q","n":1.50,"u":"\\u003c","n":2, "at":5}',
+            b'{"class": "Add","jid":7,"queue":"q","n":1.50,"u":"\\u003c","n":2, "at":5,'
+            b'"error_message":"why","error_class":"BadMessageError","failed_at":1795225197.5}',
+        ),
+        # Where it is to go when somebody has repaired it.
+        (
+            b"{}",
+            b'{"error_message":"why","error_class":"BadMessageError","queue":"q","failed_at":1795225197.5}',
+        ),
+        (
+            b'{"jid":7,"queue":"q","failed_at":1.5,"error_class":"Old","enqueued_at":"text"}',
+            b'{"jid":7,"queue":"q","failed_at":1.5,"error_class":"BadMessageError","enqueued_at":"text",'
+            b'"error_message":"why","retried_at":1795225197.5}',
+        ),
+        # Sidekiq's Web UI needs retried_at where retry_count is above 0.
+        (
+            b'{"jid":7,"queue":"q","retry_count":3}',
+            b'{"jid":7,"queue":"q","retry_count":3,"error_message":"why","error_class":"BadMessageError",'
+            b'"failed_at":1795225197.5,"retried_at":1795225197.5}',
+        ),
+        *[(raw, b"") for raw in (b"", b"7", b"[]", b'[{"jid":7}]', b'{"jid":7', b"\xff", b'{"a":NaN}')],
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b""),
+    ],
+)  # fmt: skip
+def test_a_payload_that_is_no_job_says_why_it_is_dead_if_it_is_an_object(raw: bytes, expected: bytes) -> None:
+    assert retry.refused(raw, "why", "q", NOW) == expected

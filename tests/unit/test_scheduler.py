@@ -65,12 +65,18 @@ def test_the_next_poll_is_never_now() -> None:
         (b"no job", Promotion(b"no job")),
         (b"[1]", Promotion(b"[1]")),
         (b'{"queue":"a"} {}', Promotion(b'{"queue":"a"} {}')),
-        (b'{"queue":5}', Promotion(b'{"queue":5}')),
-        (b'{"queue":["a"]}', Promotion(b'{"queue":["a"]}')),
-        (b'{"queue":"a b"}', Promotion(b'{"queue":"a b"}')),
-        (b'{"queue":"\\ud800"}', Promotion(b'{"queue":"\\ud800"}')),
         (b'{"queue":"\xff"}', Promotion(b'{"queue":"\xff"}')),
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_due_member(member: bytes, expected: Promotion) -> None:
     assert promotions([member], NOW, Keys("app:")) == [expected]
+
+
+@pytest.mark.parametrize(
+    "member", [b'{"queue":5}', b'{"queue":["a"]}', b'{"queue":"a b"}', b'{"queue":"\\ud800"}']
+)
+def test_a_member_with_an_impossible_queue_is_buried_with_the_reason(member: bytes) -> None:
+    [promotion] = promotions([member], NOW, Keys("app:"))
+    assert (promotion.member, promotion.queue) == (member, None)
+    assert promotion.payload.startswith(member[:-1] + b',"error_message":"')
+    assert promotion.payload.endswith(b',"error_class":"BadMessageError","failed_at":1793534400.0}')

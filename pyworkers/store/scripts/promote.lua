@@ -7,7 +7,7 @@
 -- KEYS 1 sorted set  2 turn  3 dead  4 queues  5… the list of each queue below
 -- ARGV 1 now  2 identity  3 life of a turn in ms  4 members wanted  5 score for members of broken queues
 --      6 oldest score kept in dead  7 members kept in dead
---      then for each queue: its name ('': bury the members), their number, members, payloads
+--      then for each queue: its name ('': bury the members), their number, members, payloads ('': the member)
 -- Returns {number moved, names of queues whose keys are no lists, next score above now or '', for how many ms
 -- it is another master's turn, due members}.
 
@@ -39,8 +39,9 @@ while ARGV[position] do
   local places = present(position + 2, position + 1 + count)
   local members = at(places, 0)
   if name == '' then
-    for _, member in ipairs(members) do
-      bury(KEYS[3], now, ARGV[6], ARGV[7], member)
+    for _, place in ipairs(places) do
+      local member, payload = ARGV[place], ARGV[place + count]
+      bury(KEYS[3], now, ARGV[6], ARGV[7], payload ~= '' and payload or member)
       moved = moved + redis.call('ZREM', zset, member)
     end
   else
