@@ -16,7 +16,7 @@ from pyworkers.cron import CronEntry
 from pyworkers.cron_entries import check_entry
 from pyworkers.errors import DeclarationError
 from pyworkers.keys import check_queue_name
-from pyworkers.message import Message
+from pyworkers.message import Keywords, Message
 from pyworkers.middleware import Middleware
 from pyworkers.retry import Policy
 
@@ -154,7 +154,10 @@ def call_with_args(function: Callable[..., object]) -> Callable[[Message], objec
     """How a job's function is called with a message."""
 
     def run(message: Message) -> object:
-        return function(*message.args)
+        args = message.args
+        if args and args[-1].__class__ is Keywords:
+            return function(*args[:-1], **args[-1])
+        return function(*args)
 
     return run
 

@@ -24,12 +24,17 @@ _MAX_COUNT = 100_000
 _current: ContextVar[Message] = ContextVar("pyworkers_message")
 
 
+class Keywords(dict[str, Any]):
+    """The keyword arguments of an ActiveJob, last in its ``args``: a ``job`` is called with their names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A job that is about to run.
 
     ``data`` is the whole envelope as plain Python values, ``raw`` the bytes that it came from, ``queue`` the
-    queue it was fetched from, ``args`` always a list.
+    queue it was fetched from, ``args`` always a list. Those of an ActiveJob are Python's values of what Rails
+    marks (see active_job.py).
     """
 
     jid: str
@@ -49,7 +54,7 @@ class Message:
         job_class = _text(data, "class")
         args = data.get("args")
         if job_class in ACTIVE_JOB_WRAPPERS:
-            job_class, args = _unwrap(data)
+            job_class, args = _unwrapped(data)
         jid = _text(data, "jid") or make_jid()
         return cls(jid, queue, job_class, _as_list(args), data, raw)
 
@@ -129,10 +134,17 @@ def _as_list(args: object) -> list[Any]:
     return [] if args is None else [args]
 
 
-def _unwrap(data: dict[str, Any]) -> tuple[str, object]:
+def _unwrapped(data: dict[str, Any]) -> tuple[str, list[Any]]:
     """Class and arguments of an ActiveJob."""
+    # Where nobody sends any, no worker has the module in memory.
+    from pyworkers import active_job
+
     args = data.get("args")
     inner = args[0] if isinstance(args, list) and args else None
     if not isinstance(inner, dict):
         raise BadMessageError("an ActiveJob wrapper without its job")
-    return _text(data, "wrapped") or _text(inner, "job_class"), inner.get("arguments")
+    job_class = _text(data, "wrapped") or _text(inner, "job_class")
+    try:
+        return job_class, active_job.arguments(_as_list(inner.get("arguments")))
+    except RecursionError as error:
+        raise BadMessageError("nested too deep") from error

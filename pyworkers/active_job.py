@@ -1,0 +1,107 @@
+"""ActiveJob's arguments as Python's: symbols, keywords, times and other values that Rails marks in the JSON.
+
+Pure; used where a job in ActiveJob's wrapper is read, and imported by the first one. It never writes: a retry
+keeps the stored text. The markers are those of Rails 6.0 to 8.1 (activejob: arguments.rb, serializers/*.rb).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from pyworkers.message import Keywords
+
+_GLOBAL_ID = "_aj_globalid"
+_SERIALIZED = "_aj_serialized"
+_KEYWORDS = "_aj_ruby2_keywords"
+# Which keys were symbols says nothing to Python.
+_KEY_MARKERS = frozenset({"_aj_symbol_keys", "_aj_hash_with_indifferent_access", _KEYWORDS})
+
+
+def arguments(stored: list[Any]) -> list[Any]:
+    """The arguments with Python's values in them. Hashes of unknown serializers stay as they are.
+
+    Raises RecursionError for arguments nested too deep.
+    """
+    values = [_value(item) for item in stored]
+    if stored and isinstance(stored[-1], dict) and _KEYWORDS in stored[-1]:
+        values[-1] = Keywords(values[-1])
+    return values
+
+
+def _value(item: Any) -> Any:
+    # Loops and no comprehensions, which take a second frame for each level before Python 3.12.
+    if isinstance(item, list):
+        return list(map(_value, item))
+    if not isinstance(item, dict):
+        return item
+    if _SERIALIZED in item:
+        return _deserialized(item)
+    if item.keys() == {_GLOBAL_ID}:
+        return item[_GLOBAL_ID]
+    found = {}
+    for key, value in item.items():
+        if key not in _KEY_MARKERS:
+            found[key] = _value(value)
+    return found
+
+
+def _deserialized(item: dict[str, Any]) -> Any:
+    read = _READERS.get(str(item[_SERIALIZED]).removeprefix("ActiveJob::Serializers::"))
+    try:
+        return read(item) if read else item
+    except (ArithmeticError, KeyError, TypeError, ValueError):
+        return item  # an application's serializer of that name, or a value that Python has no room for
+
+
+def _text(item: Mapping[str, Any]) -> str:
+    value = item["value"]
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    return value
+
+
+def _time(item: Mapping[str, Any]) -> datetime:
+    """To the microsecond; Ruby has nanoseconds."""
+    moment = datetime.fromisoformat(_text(item))
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no offset")
+    return moment
+
+
+def _time_with_zone(item: Mapping[str, Any]) -> datetime:
+    """Up to Rails 7.0 the zone has no name, and the time its offset alone."""
+    moment, name = _time(item), item.get("time_zone")
+    try:
+        return moment.astimezone(ZoneInfo(name)) if name else moment
+    except (KeyError, OSError, ValueError):
+        return moment  # this machine does not know the zone
+
+
+def _duration(item: Mapping[str, Any]) -> timedelta:
+    """Rails counts a month as 2,629,746 seconds, a year as 31,556,952."""
+    return timedelta(seconds=float(item["value"]))
+
+
+def _range(item: Mapping[str, Any]) -> range | dict[str, Any]:
+    """A range of integers; Python has none of other values."""
+    first, last, exclude_end = _value(item["begin"]), _value(item["end"]), bool(item["exclude_end"])
+    if type(first) is type(last) is int:
+        return range(first, last + (not exclude_end))
+    return {"begin": first, "end": last, "exclude_end": exclude_end}
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "SymbolSerializer": _text,
+    "ModuleSerializer": _text,
+    "DateSerializer": lambda item: date.fromisoformat(_text(item)),
+    "DateTimeSerializer": _time,
+    "TimeSerializer": _time,
+    "TimeWithZoneSerializer": _time_with_zone,
+    "DurationSerializer": _duration,
+    "BigDecimalSerializer": lambda item: Decimal(_text(item)),
+    "RangeSerializer": _range,
+}
