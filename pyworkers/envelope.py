@@ -1,7 +1,8 @@
-"""The job envelope as text: build it, and change single fields of stored bytes without touching the others.
+"""The job envelope as text: build it, and change single fields of it without touching the others.
 
 Pure; used by producers, workers and the master. It never re-encodes what it was not asked to change: a
-number of 40 digits, ``1.50`` or a field of a later Sidekiq leaves as it came (protocol.md, 15.1).
+number of 40 digits, ``1.50`` or a field of a later Sidekiq leaves as it came (protocol.md, 15.1). What lies
+between the members may change: the blanks there go, and of members with one name the last is kept.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _text(raw: bytes) -> str:
 
 
 class Members:
-    """A stored object whose members can be read, and set or removed without touching the others."""
+    """A stored object whose members can be read, and set or removed without touching other values."""
 
     def __init__(self, raw: bytes) -> None:
         """Raises BadMessageError if ``raw`` is no object."""
@@ -142,9 +143,10 @@ class Members:
         return self._data.get(name)
 
     def splice(self, changes: Mapping[str, Any], remove: Iterable[str] = ()) -> bytes:
-        """The object with members set or removed; all other text stays as it was.
+        """The object with members set or removed; the text of every other name and value stays as it was.
 
-        Changed members keep their place, new ones go to the end.
+        Changed members keep their place, new ones go to the end. Where a member is changed or removed, blanks
+        between members go, and members of one name become one, with the last value at the first one's place.
         """
         new = {name: f"{encode(name)}:{encode(value)}" for name, value in changes.items()}
         if self._data and new and self._data.keys().isdisjoint((*new, *remove)):

@@ -181,7 +181,7 @@ def test_the_error_is_written_as_sidekiq_writes_it(server: ServerProcess) -> Non
     assert 16 <= score - second["retried_at"] < 36
 
 
-def test_what_is_written_back_keeps_every_other_byte(server: ServerProcess) -> None:
+def test_what_is_written_back_keeps_the_text_of_every_other_field(server: ServerProcess) -> None:
     unknown = (
         b'"big":123456789012345678901234567890,"dec":1.50,"exp":1e3,"u":"\\u003c","o":{"b": 1,"a" : [ ]}'
     )
@@ -302,7 +302,7 @@ def test_scheduled_bytes_that_are_no_job_are_buried(server: ServerProcess) -> No
     assert errors == ["BadMessageError"] * 3
 
 
-def test_a_hundred_scheduled_jobs_keep_every_byte(server: ServerProcess) -> None:
+def test_a_hundred_scheduled_jobs_keep_the_text_of_every_field(server: ServerProcess) -> None:
     members = {b'{"class":"Gone","queue":"x","args":[1.50,%d],"jid":"%d"}' % (n, n): 1.0 for n in range(100)}
     server.redis.zadd(server.keys.schedule, members)
     wait_for(lambda: server.waiting("x") == 100, message="promoted")

@@ -118,6 +118,9 @@ def test_decode_reads_what_other_producers_write() -> None:
         (b'{"a":1 ,"b":true\n,"c":null\t}', {}, ("b",), b'{"a":1,"c":null}'),
         (b'{"a":1}', {}, ("missing",), b'{"a":1}'),
         (b'{"a":1,"a":2}', {}, (), b'{"a":2}'),
+        # A name twice: one is left, with the last value at the first place; both, if members are only added.
+        (b'{"a": [1 ], "b" :2, "a": [3 ]}', {"b": 4}, (), b'{"a":[3 ],"b":4}'),
+        (b'{"a": [1 ], "b" :2, "a": [3 ]}', {"c": 4}, (), b'{"a": [1 ], "b" :2, "a": [3 ],"c":4}'),
         (b"{}", {"a": None}, (), b'{"a":null}'),
         (b'{"\\u003c":"\\u003e"}', {"b": 1}, (), b'{"\\u003c":"\\u003e","b":1}'),
         (b'{"\\u0061":1}', {"a": 2}, (), b'{"a":2}'),
