@@ -154,7 +154,11 @@ class Manager:
         await self._fetcher.end_wait()
 
     async def _settle_up(self) -> None:
-        """Nothing stays in the in-progress list. A killed job is given back only once its process is gone."""
+        """Nothing stays in the in-progress list. A killed job is given back when its process is gone.
+
+        At the latest after ``_KILLED_S``: what SIGKILL has not ended by then runs no more code of its own, it
+        is in a call of the kernel.
+        """
         self.pool.abandon()
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
         await _in_time(self._tell())

@@ -28,10 +28,9 @@ DECLARED = {
     r"schedule|retry|dead|goretry": False,
     r"(pyworkers:)?stat:\w+": False,
     r"(pyworkers:)?stat:\w+:\d{4}-\d\d-\d\d": True,
-    r"pyworkers:stat:(crashed|interrupted)": False,
-    r"pyworkers:stat:(crashed|interrupted):\d{4}-\d\d-\d\d": True,
     r"processes|paused": False,
-    r"pyworkers:(owners|cancelled)": False,
+    r"pyworkers:owners": False,
+    r"pyworkers:cancelled": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
     r"pyworkers:(lease|recovered|cron|cron-declared|turn):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.

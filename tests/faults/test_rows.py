@@ -1,4 +1,4 @@
-"""Every row of the table of faults has a test that proves it, and the page names them."""
+"""The documents agree with the tests: every fault has a test that proves it, and every key has its TTL."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import re
 from collections import defaultdict
 from pathlib import Path
+
+from tests.faults.invariants import DECLARED
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "contrib" / "docs" / "reliability.md"
@@ -33,3 +35,15 @@ def test_the_page_says_where() -> None:
     found = marks()
     assert named.keys() == found.keys()
     assert {row for row, files in named.items() if not files or files - found[row]} == set()
+
+
+def test_the_keys_that_do_not_expire_are_those_of_the_page() -> None:
+    section = (PAGE.parent / "redis.md").read_text().partition("## Keys that do not expire")[2]
+    names = [
+        name.replace("NAME", "q").replace("IDENTITY", "host:1:0123456789ab")
+        for row in re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", row)
+    ]
+    named = {pattern for pattern in DECLARED for name in names if re.fullmatch(pattern, name)}
+    assert named == {pattern for pattern, expires in DECLARED.items() if not expires}
+    assert all(any(re.fullmatch(pattern, name) for pattern in DECLARED) for name in names)
