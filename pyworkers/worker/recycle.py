@@ -5,15 +5,20 @@ Runs in the worker process, between jobs.
 
 from __future__ import annotations
 
+import os
+import resource
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pyworkers.envelope import Rng
 
 # Workers that started together must not all leave together: up to a tenth later.
 _JITTER = 10
-# Reading the memory map costs about 0.1 ms, so not after every job.
+# Memory becomes private without growing, when a page is written to that was shared, or is swapped.
 _MEMORY_CHECK_S = 0.5
+_PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 class Recycler:
@@ -23,6 +28,7 @@ class Recycler:
         self._jobs_left = max_jobs + rng.randrange(max_jobs // _JITTER + 1) if max_jobs else None
         self._max_memory_kb = max_memory_mb * 1024
         self._next_check = 0.0
+        self._next_peak_kb = 0
 
     def due(self) -> bool:
         """To be asked once after each job: True when the worker shall take no more."""
@@ -31,11 +37,19 @@ class Recycler:
         return self._jobs_left == 0 or (self._max_memory_kb > 0 and self._too_large())
 
     def _too_large(self) -> bool:
+        # Reading the memory map takes about 0.1 ms, so only when the limit can have been passed.
         now = time.monotonic()
-        if now < self._next_check:
+        if now < self._next_check and peak_kb() < self._next_peak_kb:
             return False
+        left_kb = self._max_memory_kb - private_memory_kb()
+        if left_kb < 0:
+            return True
         self._next_check = now + _MEMORY_CHECK_S
-        return private_memory_kb() > self._max_memory_kb
+        self._next_peak_kb = resident_kb() + left_kb
+        if peak_kb() >= self._next_peak_kb:
+            # A job needed that much and has freed it: what grows below its peak would not be seen.
+            forget_peak()
+        return False
 
 
 def private_memory_kb() -> int:
@@ -48,3 +62,23 @@ def private_memory_kb() -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_", "Swap:")))
+
+
+def resident_kb() -> int:
+    """The memory of this process in KiB, shared pages included."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_KB
+    except OSError:
+        return 0
+
+
+def peak_kb() -> int:
+    """The most that ``resident_kb`` has been since the last ``forget_peak``. Takes half a microsecond."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // 1024 if sys.platform == "darwin" else peak
+
+
+def forget_peak() -> None:
+    """Let the peak be what is resident now, where the kernel allows it (clear_refs, since Linux 4.0)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import textwrap
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -502,8 +501,6 @@ def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(serve: Ser
             server.push("grown", job(f"g{megabytes}", "grow", megabytes))
             server.wait_for_notes(1, "grow", megabytes)
             settled(server, "grown")
-            # Memory is looked at every half second.
-            wait_for(_later(0.5), message="half a second")
         small, large, after = [pid for pid, *_ in server.wait_for_notes(3, "grow")]
         assert small == large != after
         left = [pid for pid, *_ in server.wait_for_notes(4, "leave")]
@@ -512,9 +509,21 @@ def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(serve: Ser
         assert counts(server) == (20, 0)
 
 
-def _later(seconds: float) -> Any:
-    deadline = time.monotonic() + seconds
-    return lambda: time.monotonic() > deadline
+def test_workers_that_leak_are_replaced_by_the_job_that_passes_the_limit(
+    serve: Serve, tmp_path: Path
+) -> None:
+    code = """
+    kept = []
+
+    @worker.job(queue="q", concurrency=1)
+    def leak(megabytes):
+        kept.append(b"x" * (megabytes << 20))
+        note("leak")
+    """
+    with serve(code, *options(tmp_path, "[server]\nmax_memory_mb = 100\n")) as server:
+        server.push("q", *[job(str(number), "leak", 40) for number in range(12)])
+        pids = [pid for pid, *_ in server.wait_for_notes(12, "leak")]
+        assert list(Counter(pids).values()) == [3, 3, 3, 3]
 
 
 @pytest.mark.fault("W7")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import mmap
 import random
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from pyworkers.worker import recycle
 from pyworkers.worker.recycle import Recycler, private_memory_kb
+from tests.support import next_line, running_python
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
 class Fixed(random.Random):
@@ -59,15 +63,42 @@ def test_it_leaves_when_its_private_memory_passes_the_limit(
     assert Recycler(0, 100, Fixed(least)).due() is due
 
 
-def test_memory_is_looked_at_only_every_half_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_does_not_grow_is_looked_at_only_every_half_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looks, clock = [], [50.0]
     monkeypatch.setattr(recycle, "private_memory_kb", lambda: looks.append(clock[0]) or 1)
+    monkeypatch.setattr(recycle, "resident_kb", lambda: 1)
+    monkeypatch.setattr(recycle, "peak_kb", lambda: 1)
     monkeypatch.setattr(recycle.time, "monotonic", lambda: clock[0])
     recycler = Recycler(0, 100, Fixed(least))
     for tick in range(101):
         clock[0] = 50 + tick / 100
         recycler.due()
     assert looks == [50.0, 50.5, 51.0]
+
+
+@linux_only
+@pytest.mark.parametrize("peak_mb", [0, 400], ids=["growing", "growing below the peak of an earlier job"])
+def test_a_leak_is_seen_by_the_job_that_passes_the_limit(peak_mb: int) -> None:
+    code = """
+    import random
+    from pyworkers.worker import recycle
+    # Not by the clock.
+    recycle._MEMORY_CHECK_S = 1e9
+    recycler, kept = recycle.Recycler(0, 100, random.Random()), []
+    peak = b"x" * (int(sys.argv[1]) << 20)
+    del peak
+    for job in range(24):
+        due = recycler.due()
+        print(job, 0 < recycle.private_memory_kb() <= 100 << 10, due)
+        kept.append(b"x" * (40 << 20))
+        if due:
+            break
+    """
+    with running_python(code, peak_mb) as process:
+        seen = iter(lambda: next_line(process), "")
+        assert list(seen) == ["0 True False", "1 True False", "2 True False", "3 False True"]
 
 
 def test_private_memory_is_what_only_this_process_uses() -> None:
