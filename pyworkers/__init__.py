@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyworkers.errors import (
         BadArgumentError,
         Discard,
+        Interrupted,
         JobCancelled,
         JobTimeout,
         Kill,
@@ -49,6 +50,7 @@ _HOMES = {
     "Snooze": "errors",
     "JobTimeout": "errors",
     "JobCancelled": "errors",
+    "Interrupted": "errors",
     "Cancelled": "store.cancelling",
 }
 
@@ -59,6 +61,7 @@ __all__ = [
     "Cancelled",
     "Client",
     "Discard",
+    "Interrupted",
     "Job",
     "JobCancelled",
     "JobTimeout",

@@ -12,9 +12,12 @@ from typing import Any, get_args
 
 import simplejson
 
-# By default it is ignored: where no worker listens for it, it does no harm.
+# By default both are ignored: where no worker listens for them, they do no harm.
 CANCEL_REQUEST = signal.SIGURG
-"""The signal by which the master asks a worker to end the job that it runs."""
+"""The signal by which the master asks a worker to end the job that it runs, because it is cancelled."""
+# A worker has no terminal, from which it could come otherwise.
+INTERRUPT_REQUEST = signal.SIGWINCH
+"""The same, because the server stops."""
 FDS_PER_SPAWN = 3
 """Read end of the job pipe, write end of the outcome pipe, read end of the lifeline."""
 

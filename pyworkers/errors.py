@@ -91,6 +91,14 @@ class JobCancelled(Exception):
     """Raised inside a job that somebody has cancelled. Clean up and let it pass: two seconds remain."""
 
 
+class Interrupted(BaseException):
+    """Raised inside a job two seconds before its server, which stops, kills it and gives it back.
+
+    Clean up and let it pass: the job runs again, and this is no attempt. Not an Exception, so that
+    ``except Exception`` lets it pass.
+    """
+
+
 class WorkerLost(Exception):
     """The worker process died while it ran the job."""
 

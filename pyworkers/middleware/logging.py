@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from pyworkers import logs
-from pyworkers.errors import Discard, FateChosen, JobTimeout
+from pyworkers.errors import Discard, FateChosen, Interrupted, JobTimeout
 from pyworkers.message import Message
 from pyworkers.middleware import CallNext
 from pyworkers.middleware.stats import Stats
@@ -59,6 +59,8 @@ def _log(outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:
     fate = outcome.fate.name.lower()
     if error and isinstance(error[1], Discard):
         log.info("job.discarded", reason=outcome.error_message[:MAX_ERROR_MESSAGE], duration_ms=duration_ms)
+    elif error and isinstance(error[1], Interrupted):
+        log.warning("job.interrupted", duration_ms=duration_ms)
     elif outcome.failed:
         _log_failure(outcome, error, {"outcome": fate, "duration_ms": duration_ms})
     elif outcome.fate is Fate.SNOOZE:

@@ -22,6 +22,7 @@ from pyworkers.errors import (
     BadMessageError,
     Discard,
     FateChosen,
+    Interrupted,
     JobCancelled,
     Kill,
     Retry,
@@ -31,7 +32,7 @@ from pyworkers.handler import Handler, OnExhausted, RetryIn
 from pyworkers.message import Message
 from pyworkers.middleware import CallNext
 from pyworkers.middleware.logging import LastError
-from pyworkers.outcome import CANCELLED, Fate, Outcome
+from pyworkers.outcome import CANCELLED, REQUEUE, Fate, Outcome
 from pyworkers.retry import Failure, Policy
 
 _OWN_CODE = str(Path(__file__).resolve().parent.parent) + os.sep
@@ -88,6 +89,8 @@ def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outc
     now = about.clock()
     if isinstance(error, JobCancelled):
         return CANCELLED
+    if isinstance(error, Interrupted):
+        return REQUEUE
     if isinstance(error, Snooze):
         try:
             return _snoozed(message, now + seconds(error.delay))

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pyworkers import logs
 from pyworkers.outcome import CANCELLED, Fate, Loss, Report
 from pyworkers.retry import Failure
-from pyworkers.server import losses
+from pyworkers.server import losses, running
 from pyworkers.server.losses import Losses
 from pyworkers.server.worker import Delivery
+
+KILL_GRACE_S = 2.0
+"""Between the request to end that a job sees and the kill: time to clean up."""
 
 log = logs.get_logger()
 
@@ -26,6 +29,32 @@ class Endings:
         self._settle = settle
         self.losses: Losses | None = None
         """Decides for lost jobs; that of the generation that is current."""
+
+    def give_back(self) -> None:
+        """From now on leave in their list the jobs that shall run again: a stop gives back all, in order."""
+        settle = self._settle
+
+        def leave(raw: bytes, report: Report) -> None:
+            if report.outcome.fate is not Fate.REQUEUE:
+                settle(raw, report)
+
+        self._settle = leave
+
+    def interrupted(self, job: Delivery, **about: object) -> None:
+        """Name a job that is given back, and that its worker says nothing of."""
+        log.warning("job.interrupted", queue=self._queue, **running.names(job.raw, self._queue), **about)
+
+    def abandoned(self, job: Delivery) -> None:
+        """Account for a job whose worker was killed because the server stops, or has lost its lease.
+
+        One that was to be cancelled has ended with it.
+        """
+        if job.errand:
+            return
+        if job.cancelled:
+            self.cancelled(job, killed=True)
+        else:
+            self.interrupted(job, killed=True)
 
     def cancelled(self, job: Delivery, **about: object) -> None:
         """Settle a job that shall not run, and that its worker says nothing of."""

@@ -16,6 +16,7 @@ from pyworkers.control import AboutWorker
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Report
+from pyworkers.server.endings import KILL_GRACE_S
 from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.losses import Losses
 from pyworkers.server.pool import Callbacks, Pool
@@ -67,6 +68,8 @@ class Manager:
         self._fetcher = Fetcher(queue, self._store, self._waiter, weather, on_settled, on_lease_lost)
         self.pool = Pool(queue, Callbacks(self._fetcher.settle, self._fetcher.wake, self._failing))
         self._fetcher.pool = self.pool
+        # Of a short time to stop, a third is for the jobs that end by themselves.
+        self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None
         self.given_back = 0
         """How many jobs a stop has interrupted."""
@@ -134,10 +137,14 @@ class Manager:
     async def stop(self, deadline: float) -> None:
         """Let running jobs end until ``deadline`` (loop time); give back the others; let the workers go.
 
+        Jobs that still run two seconds earlier are asked to end.
+
         Raises PyworkersError when Redis could not be told: the lease runs out, and a peer takes over.
         """
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())
+        await until(lambda: self.idle, deadline - self._interrupt_s)
+        self.pool.interrupt()
         await until(lambda: self.idle, deadline)
         await self._cancel_fetcher()
         try:

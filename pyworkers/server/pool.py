@@ -13,21 +13,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyworkers import logs
-from pyworkers.control import CANCEL_REQUEST, AboutWorker, Exited, Spawned
+from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST, AboutWorker, Exited, Spawned
 from pyworkers.frames import SECONDS, Frame, Kind
 from pyworkers.outcome import Report
 from pyworkers.retry import Failure
 from pyworkers.server import losses, oom
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.endings import Endings
+from pyworkers.server.endings import KILL_GRACE_S, Endings
 from pyworkers.server.losses import Losses
 from pyworkers.server.respawn import Respawn
 from pyworkers.server.running import Running
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.worker import Delivery, State, Worker
 
-# Between the JobTimeout that the job sees and the kill: time to clean up.
-KILL_GRACE_S = 2.0
 # What hooks at the start and at the end of a worker may take before somebody should look.
 _PATIENCE_S = 30.0
 # From the end of a worker's pipe until it is known how it ended: a fork server says it within milliseconds,
@@ -92,10 +90,14 @@ class Pool:
         yield from self._backlog
 
     def running(self) -> Iterator[Running]:
-        """The jobs that are with a worker."""
+        """The jobs that are with a worker, for people."""
+        for worker, job in self._begun():
+            yield Running(self._queue, worker.pid, job.number, job.raw, job.started_at)
+
+    def _begun(self) -> Iterator[tuple[Worker, Delivery]]:
         for worker in self._workers.values():
             if (job := worker.delivery) is not None and not job.errand:
-                yield Running(self._queue, worker.pid, job.number, job.raw, job.started_at)
+                yield worker, job
 
     def deliver(self, raw: bytes) -> None:
         """Start a job; if its idle worker has just died, the next one gets it."""
@@ -134,12 +136,9 @@ class Pool:
                 delivery.cancelled = jid
                 self._backlog.remove(delivery)
                 self._endings.cancelled(delivery)
-        for worker in self._workers.values():
-            job = worker.delivery
-            if job is None or job.errand or job.cancelled:
-                continue
-            job.cancelled = self.cancellations.jid_of(job.raw)
-            if job.cancelled:
+        for worker, job in self._begun():
+            if not job.cancelled and (jid := self.cancellations.jid_of(job.raw)):
+                job.cancelled = jid
                 worker.signal(CANCEL_REQUEST)
                 self._loop.call_later(KILL_GRACE_S, self._insist, worker, job)
 
@@ -148,21 +147,27 @@ class Pool:
             worker.fault = "was killed: its job was cancelled"
             worker.kill()
 
-    def abandon(self) -> None:
-        """Kill every busy worker and forget its job, unless its outcome is in the pipe already.
+    def interrupt(self) -> None:
+        """Ask all jobs to end, because they are given back soon; those that have not begun do not begin."""
+        self._endings.give_back()
+        for delivery in [d for d in self._backlog if not d.errand]:
+            self._backlog.remove(delivery)
+            self._endings.interrupted(delivery)
+        for worker, job in self._begun():
+            if not job.cancelled:
+                worker.signal(INTERRUPT_REQUEST)
 
-        A job that was to be cancelled has ended with it.
-        """
+    def abandon(self) -> None:
+        """Kill every busy worker and forget its job, unless its outcome is in the pipe already."""
         self._backlog.clear()
         for worker in list(self._workers.values()):
             worker.drain()
             if (job := worker.delivery) is not None:
+                worker.kill()
                 worker.delivery = None
                 worker.state = State.LEAVING
-                if job.cancelled:
-                    self._endings.cancelled(job, killed=True)
-                worker.kill()
                 self._abandoned.add(worker.number)
+                self._endings.abandoned(job)
 
     @property
     def abandoned(self) -> int:
@@ -271,9 +276,8 @@ class Pool:
         self._idle.pop().hand(Kind.EXHAUSTED if delivery.errand else Kind.JOB, delivery)
 
     def _limit(self, worker: Worker, delivery: Delivery, seconds: float) -> None:
-        worker.deadline = self._loop.call_later(
-            seconds + KILL_GRACE_S, self._overrun, worker, delivery, seconds
-        )
+        delay_s = seconds + KILL_GRACE_S
+        worker.deadline = self._loop.call_later(delay_s, self._overrun, worker, delivery, seconds)
 
     def _overrun(self, worker: Worker, delivery: Delivery, seconds: float) -> None:
         delivery.timed_out_s = seconds

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyworkers import envelope
 from pyworkers.errors import BadMessageError
+from pyworkers.message import Message
 
 MAX_SHOWN = 16 * 1024
 """Bytes of a job that are shown with their arguments."""
@@ -65,6 +66,18 @@ def show(raw: bytes) -> str:
     except BadMessageError:
         return ""
     return raw.decode("utf-8-sig")
+
+
+def names(raw: bytes, queue: str) -> dict[str, str]:
+    """What the log says of a job that ends without its worker's word; nothing if it is no job."""
+    if len(raw) > _MAX_DECODED:
+        found = _edges(raw)
+        return {"jid": found["jid"], "job_class": found["class"]}
+    try:
+        message = Message.parse(raw, queue, str)
+    except BadMessageError:
+        return {}
+    return {"jid": message.jid, "job_class": message.job_class}
 
 
 def _cut(raw: bytes) -> str:

@@ -1,49 +1,80 @@
-"""The request to end: raises JobCancelled inside a job that its master wants to end.
+"""Requests to end: raises JobCancelled, Interrupted or JobTimeout inside a job, once.
 
-Runs in the worker process, as the innermost built-in link. It is a courtesy that lets a job clean up; two
-seconds later the master kills the worker.
+Runs in the worker process, as a built-in link around the application's. A request is a courtesy that lets a
+job clean up; two seconds later the master kills the worker.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from types import FrameType
 
-from pyworkers.control import CANCEL_REQUEST
-from pyworkers.errors import JobCancelled
+from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST
+from pyworkers.errors import Discard, Interrupted, JobCancelled, Kill, Snooze
 from pyworkers.message import Message
 from pyworkers.middleware import CallNext
-from pyworkers.outcome import Outcome
+from pyworkers.outcome import Fate, Outcome
+
+_STOPS = "the server stops: the job is given back"
+_REQUESTS: dict[int, Callable[[], BaseException]] = {
+    CANCEL_REQUEST: lambda: JobCancelled("the job was cancelled"),
+    INTERRUPT_REQUEST: lambda: Interrupted(_STOPS),
+}
+# What an interrupted job may choose instead of running again.
+_CHOICES = (Interrupted, Discard, Kill, Snooze)
 
 
-class CancelRequests:
+class EndRequests:
     """The master asks only while its table says that this worker has a job, and that one job."""
 
     def __init__(self) -> None:
         self._armed = False
-        self._asked = False
-        signal.signal(CANCEL_REQUEST, self._hear)
+        self._asked: BaseException | None = None
+        self._raised: BaseException | None = None
+        for number in _REQUESTS:
+            signal.signal(number, self._hear)
 
     def begin(self) -> None:
         """A job has arrived: what was asked before was meant for an earlier one."""
-        self._asked = False
+        self._asked = None
 
     def around(self, call_next: CallNext) -> CallNext:
         """The link."""
 
-        def cancel(message: Message) -> Outcome:
+        def end(message: Message) -> Outcome:
             self._armed = True
             try:
-                if self._asked:
-                    raise JobCancelled("the job was cancelled before it began")
-                return call_next(message)
+                if self._asked is not None:
+                    self.ask(self._asked)
+                outcome = call_next(message)
+                if self._armed:
+                    return outcome
+            except BaseException as error:
+                if not self._armed and self._interrupted() and not isinstance(error, _CHOICES):
+                    raise Interrupted(_STOPS) from error
+                raise
             finally:
                 self._armed = False
+            if self._interrupted() and outcome.fate is Fate.RETRY:
+                raise Interrupted(_STOPS)
+            return outcome
 
-        return cancel
+        return end
 
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked = True
+    def ask(self, request: BaseException) -> None:
+        """Raise this in the job that runs, unless it was asked to end before."""
         if self._armed:
             self._armed = False
-            raise JobCancelled("the job was cancelled")
+            self._raised = request
+            raise request
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        self._asked = _REQUESTS[number]()
+        self.ask(self._asked)
+
+    def _interrupted(self) -> bool:
+        """True if the job that has ended was asked to, because the server stops."""
+        # Its traceback keeps alive what the job had in hand.
+        request, self._raised, self._asked = self._raised, None, None
+        return isinstance(request, Interrupted)

@@ -27,7 +27,7 @@ from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.retry import exhausted_hooks, run_exhausted
 from pyworkers.middleware.stats import Stats
 from pyworkers.outcome import DONE, Fate, Loss, Outcome, Report
-from pyworkers.worker.cancel import CancelRequests
+from pyworkers.worker.cancel import EndRequests
 from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.limits import limited
@@ -109,7 +109,7 @@ class WorkerProcess:
         self._one_handler = app.owns(queue)
         self._delivery = 0
         self._numbers = app.handler_numbers()
-        self._cancel_requests = CancelRequests()
+        self._end_requests = EndRequests()
         self._state = Snapshot()
 
     def serve(self) -> None:
@@ -140,7 +140,7 @@ class WorkerProcess:
         return restored
 
     def _execute(self, raw: bytes) -> Report:
-        self._cancel_requests.begin()
+        self._end_requests.begin()
         try:
             message = Message.parse(raw, self._queue, self._make_jid)
         except BadMessageError as error:
@@ -174,8 +174,8 @@ class WorkerProcess:
             clock=time.time,
             rng=self._rng,
             inner=(
-                self._cancel_requests.around,
-                lambda call: limited(call, default_s, self._announce_limit),
+                self._end_requests.around,
+                lambda call: limited(call, default_s, self._announce_limit, self._end_requests.ask),
             ),
         )
 

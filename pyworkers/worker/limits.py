@@ -17,10 +17,15 @@ from pyworkers.middleware import CallNext
 from pyworkers.outcome import Outcome
 
 
-def limited(call_next: CallNext, default_s: float, announce: Callable[[float], None]) -> CallNext:
+def limited(
+    call_next: CallNext,
+    default_s: float,
+    announce: Callable[[float], None],
+    ask: Callable[[BaseException], None],
+) -> CallNext:
     """The link: it limits the job to its message's ``timeout``, or else to ``default_s``; 0 is no limit.
 
-    ``announce`` is called with the limit in seconds before the job starts.
+    ``announce`` is called with the limit in seconds before the job starts, ``ask`` raises in the job.
     """
 
     def limit(message: Message) -> Outcome:
@@ -28,7 +33,7 @@ def limited(call_next: CallNext, default_s: float, announce: Callable[[float], N
         if not seconds:
             return call_next(message)
         announce(seconds)
-        with _alarm(seconds):
+        with _alarm(seconds, ask):
             return call_next(message)
 
     return limit
@@ -43,13 +48,13 @@ def _own_limit(message: Message) -> float:
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def _alarm(seconds: float, ask: Callable[[BaseException], None]) -> Iterator[None]:
     armed = True
 
     def ring(_number: int, _frame: FrameType | None) -> None:
         # The alarm may have been on its way while the job ended.
         if armed:
-            raise JobTimeout(f"the job ran longer than {seconds:g} s")
+            ask(JobTimeout(f"the job ran longer than {seconds:g} s"))
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)

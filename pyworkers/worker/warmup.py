@@ -43,7 +43,7 @@ def _run_jobs() -> None:
         max_retries=0,
         clock=time.time,
         rng=rng,
-        inner=(lambda call: limited(call, 0.0, lambda _: None),),
+        inner=(lambda call: limited(call, 0.0, lambda _: None, lambda _: None),),
     )
     job = envelope.encode({"jid": envelope.new_jid(rng), "class": "", "args": []}).encode()
     for _ in range(_TIMES):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,90 @@ def test_jobs_past_the_deadline_are_given_back_in_order_and_run_elsewhere(
         assert {note[2] for note in ends} == {"a", "b", "c"}
         assert {note[3] for note in server.ledger() if note[1] == "start"} == {0}
         assert server.stop() == 0
+
+
+ENDS = """
+@worker.middleware
+def second_thoughts(message, call_next):
+    try:
+        return call_next(message)
+    except BaseException as error:
+        note("passed", message.jid, type(error).__name__)
+        raise Retry(delay=0) from error
+
+@worker.process("q", concurrency=5, retry=0)
+def handle(message):
+    how = message.jid
+    if how == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])
+    note("start", how, message.attempt)
+    try:
+        while not Path(__file__).with_name("finish").exists():
+            try:
+                time.sleep(0.01)
+            except Exception as error:
+                note("swallowed", how)
+    except Interrupted as error:
+        note("interrupted", how, time.time())
+        if how == "ends":
+            return
+        time.sleep(1)
+        note("cleaned up", how)
+        raise ValueError from error if how == "fails" else error
+"""
+
+
+@pytest.mark.fault("M3")
+def test_a_job_is_told_two_seconds_before_it_is_given_back(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    options = ("--config", config(tmp_path, "[server]\nshutdown_timeout = 3\n"))
+    with serving(tmp_path, redis_url, namespace, ENDS, *options) as server:
+        names = ["passes", "deaf", "fails", "ends", "again"]
+        jobs = {name: json.dumps(job(name, 0)).encode() for name in names}
+        server.push("q", *jobs.values())
+        server.wait_for_notes(5, "start")
+        began = time.time()
+        assert server.stop() == 0
+        assert 3 <= time.time() - began < 10
+        notes = server.wait_for_notes(4, "interrupted")
+        assert {note[2] for note in notes} == {"passes", "fails", "ends", "again"}
+        assert all(0.9 <= note[3] - began < 2 for note in notes)
+        # They had the time to clean up, and nothing in between has swallowed it.
+        assert {note[2] for note in server.wait_for_notes(3, "cleaned up")} == {"passes", "fails", "again"}
+        assert [note[1:] for note in server.ledger() if note[1] == "swallowed"] == []
+        assert ["passed", "fails", "ValueError"] in [note[1:] for note in server.ledger()]
+
+        given_back = [jobs[name] for name in ("again", "fails", "deaf", "passes")]
+        assert server.redis.lrange(server.keys.queue("q"), 0, -1) == given_back
+        assert server.zset("retry") == server.zset("dead") == []
+        assert clean(server)
+        assert server.redis.get(server.keys.stat("interrupted")) == b"4"
+        assert server.redis.get(server.keys.stat("processed")) == b"1"
+        events = server.events("job.interrupted", queue="q", job_class="Any", level="warning")
+        assert sorted(event["jid"] for event in events) == ["again", "deaf", "fails", "passes"]
+        assert [event["jid"] for event in events if event.get("killed")] == ["deaf"]
+        assert server.events("jobs.given_back", jobs=4) != []
+
+        (tmp_path / "finish").touch()
+        server.start()
+        server.wait_for_notes(9, "start")
+        assert {note[3] for note in server.ledger() if note[1] == "start"} == {0}
+
+
+def test_a_short_time_to_stop_is_shared_between_ending_and_cleaning_up(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    options = ("--config", config(tmp_path, "[server]\nshutdown_timeout = 1.5\n"))
+    with serving(tmp_path, one_redis_url, namespace, ENDS, *options) as server:
+        server.push("q", job("ends", 0))
+        server.wait_for_notes(1, "start")
+        began = time.time()
+        assert server.stop() == 0
+        [[_, _, _, interrupted]] = server.wait_for_notes(1, "interrupted")
+        assert 0.4 <= interrupted - began < 1.5
+        assert server.events("jobs.given_back") == []
+        assert server.waiting("q") == 0
 
 
 @pytest.mark.fault("M4")

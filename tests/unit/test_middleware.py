@@ -13,7 +13,7 @@ import pytest
 
 from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.errors import Discard, JobTimeout, Kill, Retry, Snooze, UnknownJobError
+from pyworkers.errors import Discard, Interrupted, JobTimeout, Kill, Retry, Snooze, UnknownJobError
 from pyworkers.message import Message, current_message
 from pyworkers.middleware import CallNext, Middleware, build
 from pyworkers.middleware.builtin import chain_for
@@ -216,6 +216,10 @@ def test_a_job_chooses_its_fate(error: BaseException, fate: Fate, at: float) -> 
     assert (outcome.fate, outcome.at, outcome.failed) == (fate, at, True)
 
 
+def test_an_interrupted_job_is_given_back_and_not_counted() -> None:
+    assert chain(raising(Interrupted()))(message(retry=0, retry_count=3)) == REQUEUE
+
+
 def test_a_snooze_is_no_failure_and_keeps_the_job_as_it_is() -> None:
     assert chain(raising(Snooze(60)))(message(retry_count=3)) == Outcome(Fate.SNOOZE, NOW + 60)
 
@@ -410,6 +414,7 @@ def test_the_hooks_of_a_job_that_was_lost_with_its_worker() -> None:
     [
         (None, 5, "job.done", "info", {}),
         (Snooze(5), 5, "job.snoozed", "info", {"until": NOW + 5}),
+        (Interrupted(), 5, "job.interrupted", "warning", {}),
         (ValueError("bad"), 5, "job.failed", "warning", {"outcome": "retry", "retry_at": NOW + 31}),
         (ValueError("bad"), 5, "job.failed", "warning", {"error_class": "ValueError", "error": "bad"}),
         (ValueError("bad"), 0, "job.failed", "error", {"outcome": "dead"}),

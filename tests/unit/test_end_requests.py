@@ -1,0 +1,116 @@
+"""Requests to end, raised in a job by a signal to this very process; and what the job makes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST
+from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kill, Retry, Snooze
+from pyworkers.message import Message
+from pyworkers.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
+from pyworkers.worker.cancel import EndRequests
+from pyworkers.worker.limits import limited
+
+MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
+TRIED = Outcome(Fate.RETRY, 5.0, failed=True)
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    numbers = (CANCEL_REQUEST, INTERRUPT_REQUEST, signal.SIGALRM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+class Job:
+    """Sends itself signals, in turn, and then ends in its way."""
+
+    def __init__(self, *numbers: int, end: BaseException | Outcome | None = None) -> None:
+        self._numbers = numbers
+        self._end = end
+        self.seen: list[BaseException] = []
+
+    def __call__(self, message: Message) -> Outcome:
+        for number in self._numbers:
+            try:
+                os.kill(os.getpid(), number)
+            except BaseException as error:
+                self.seen.append(error)
+        if self._end is None and self.seen:
+            raise self.seen[0]
+        if isinstance(self._end, BaseException):
+            raise self._end
+        return self._end or DONE
+
+
+def run(job: Callable[[Message], Outcome]) -> Outcome:
+    requests = EndRequests()
+    requests.begin()
+    return requests.around(job)(MESSAGE)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(CANCEL_REQUEST, JobCancelled), (INTERRUPT_REQUEST, Interrupted)]
+)
+def test_a_request_is_raised_in_the_job_and_leaves_it(number: int, kind: type[BaseException]) -> None:
+    with pytest.raises(kind) as raised:
+        run(Job(number))
+    assert isinstance(raised.value, Exception) is (kind is JobCancelled)
+
+
+def test_a_job_is_asked_once() -> None:
+    job = Job(INTERRUPT_REQUEST, CANCEL_REQUEST, INTERRUPT_REQUEST, end=DONE)
+    assert run(job) is DONE
+    assert [type(error) for error in job.seen] == [Interrupted]
+
+
+@pytest.mark.parametrize("end", [ValueError(), SystemExit(), JobTimeout(), Retry(delay=5), TRIED])
+def test_an_interrupted_job_is_not_tried_again_but_given_back(end: BaseException | Outcome) -> None:
+    with pytest.raises(Interrupted):
+        run(Job(INTERRUPT_REQUEST, end=end))
+
+
+@pytest.mark.parametrize("end", [Snooze(5), Discard(), Kill()])
+def test_an_interrupted_job_may_choose_its_fate(end: Exception) -> None:
+    with pytest.raises(type(end)):
+        run(Job(INTERRUPT_REQUEST, end=end))
+
+
+@pytest.mark.parametrize("end", [DONE, REQUEUE, CANCELLED, Outcome(Fate.DEAD)])
+def test_an_interrupted_job_that_returns_has_ended(end: Outcome) -> None:
+    assert run(Job(INTERRUPT_REQUEST, end=end)) is end
+
+
+@pytest.mark.parametrize("end", [ValueError(), TRIED])
+def test_a_cancelled_job_fails_as_it_likes(end: BaseException | Outcome) -> None:
+    if isinstance(end, BaseException):
+        with pytest.raises(ValueError):
+            run(Job(CANCEL_REQUEST, end=end))
+    else:
+        assert run(Job(CANCEL_REQUEST, end=end)) is end
+
+
+def test_a_request_from_before_the_job_ends_it_unless_it_was_meant_for_another() -> None:
+    job, requests = Job(), EndRequests()
+    call = requests.around(job)
+    os.kill(os.getpid(), CANCEL_REQUEST)
+    requests.begin()
+    assert call(MESSAGE) is DONE
+    requests.begin()
+    os.kill(os.getpid(), CANCEL_REQUEST)
+    with pytest.raises(JobCancelled):
+        call(MESSAGE)
+
+
+def test_a_time_limit_is_a_request_like_the_others() -> None:
+    requests = EndRequests()
+    job = Job(signal.SIGALRM, INTERRUPT_REQUEST, end=DONE)
+    call = requests.around(limited(job, 60, lambda _: None, requests.ask))
+    assert call(MESSAGE) is DONE
+    assert [type(error) for error in job.seen] == [JobTimeout]
