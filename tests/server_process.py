@@ -47,7 +47,8 @@ class ServerProcess:
         self.folder = folder
         self.keys = Keys(namespace)
         # That of the test; a server that reaches Redis in another way says so.
-        self.redis = redis.Redis.from_url(direct_url or url)
+        self.url = direct_url or url
+        self.redis = redis.Redis.from_url(self.url)
         if role := os.environ.get("PYWORKERS_TEST_ROLE"):
             # With the rights that `pyworkers acl` prints, where Redis keeps its users during the test.
             url = url_of(url, Role(role), namespace)

@@ -21,13 +21,15 @@ class Stats:
         self._clock = clock
         self.elapsed_s = 0.0
         """What the last job took."""
+        self.started_s = 0.0
+        """When it began, by the clock."""
 
     def around(self, call_next: CallNext) -> CallNext:
         """The link."""
         clock = self._clock
 
         def stats(message: Message) -> Outcome:
-            started = clock()
+            started = self.started_s = clock()
             try:
                 return call_next(message)
             finally:

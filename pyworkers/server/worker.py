@@ -158,9 +158,10 @@ class Worker:
         self.state = State.LEAVING
 
     def kill(self) -> None:
-        """End the process and everything below it, now."""
+        """End the process, everything below it and what its job has started, now."""
         if self.pid:
-            kill_family(self.pid)
+            job = self.delivery
+            kill_family(self.pid, time.time() - job.started_at if job else None)
         self._close_lifeline()
 
     def signal(self, number: int) -> None:

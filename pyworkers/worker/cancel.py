@@ -1,7 +1,8 @@
 """Requests to end: raises JobCancelled, Interrupted or JobTimeout inside a job, once.
 
 Runs in the worker process, as a built-in link around the application's. A request is a courtesy that lets a
-job clean up; two seconds later the master kills the worker.
+job clean up; two seconds later the master kills the worker. Programs that the job has started end with it,
+however it takes the request.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ _CHOICES = (Interrupted, Discard, Kill, Snooze)
 
 
 class EndRequests:
-    """The master asks only while its table says that this worker has a job, and that one job."""
+    """The master asks only while its table says that this worker has a job, and that one job.
 
-    def __init__(self) -> None:
+    ``after`` is called when a job that was asked to end has ended.
+    """
+
+    def __init__(self, after: Callable[[], None]) -> None:
+        self._after = after
         self._armed = False
         self._asked: BaseException | None = None
         self._raised: BaseException | None = None
@@ -74,7 +79,8 @@ class EndRequests:
         self.ask(self._asked)
 
     def _interrupted(self) -> bool:
-        """True if the job that has ended was asked to, because the server stops."""
+        """Clean up after a job that was asked to end; True if that was because the server stops."""
         # Its traceback keeps alive what the job had in hand.
         request, self._raised, self._asked = self._raised, None, None
+        self._after()
         return isinstance(request, Interrupted)

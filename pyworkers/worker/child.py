@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pyworkers import envelope, logs, retry
+from pyworkers import envelope, logs, programs, retry
 from pyworkers.app import Worker
 from pyworkers.control import Settings
 from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
@@ -29,6 +29,7 @@ from pyworkers.middleware.stats import Stats
 from pyworkers.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.cancel import EndRequests
 from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
+from pyworkers.worker.leftovers import end_programs
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.limits import limited
 from pyworkers.worker.recycle import Recycler
@@ -55,6 +56,7 @@ def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
     die_with(pipes.lifeline)
     set_title(f"worker {queue}")
     _set_signals()
+    programs.mark()
     random.seed()
     status = 0
     try:
@@ -109,7 +111,7 @@ class WorkerProcess:
         self._one_handler = app.owns(queue)
         self._delivery = 0
         self._numbers = app.handler_numbers()
-        self._end_requests = EndRequests()
+        self._end_requests = EndRequests(self._end_programs)
         self._state = Snapshot()
 
     def serve(self) -> None:
@@ -182,6 +184,18 @@ class WorkerProcess:
     def _announce_limit(self, seconds: float) -> None:
         """Tell the master, which enforces the limit, before the job can hang."""
         self._write(pack(Kind.LIMIT, self._delivery, SECONDS.pack(seconds)))
+
+    def _end_programs(self) -> None:
+        """What a job started ends with it if it was asked to end.
+
+        Then another process takes the next job: a program that started meanwhile may have been started for
+        the worker, by a thread or a program of an ``on_startup`` hook.
+        """
+        if self._state.is_copy:
+            return
+        if killed := end_programs(time.monotonic() - self._stats.started_s):
+            log.warning("programs.killed", pids=killed, hint="their job was asked to end")
+            self._recycler.retire()
 
     def _tell_exhausted(self, payload: bytes) -> Report:
         """Run the exhaustion hooks of a job whose own worker cannot, because it died."""

@@ -36,6 +36,10 @@ class Recycler:
             self._jobs_left -= 1
         return self._jobs_left == 0 or (self._max_memory_kb > 0 and self._too_large())
 
+    def retire(self) -> None:
+        """Be due after this job."""
+        self._jobs_left = 1
+
     def _too_large(self) -> bool:
         # Reading the memory map takes about 0.1 ms, so only when the limit can have been passed.
         now = time.monotonic()

@@ -49,8 +49,8 @@ class Job:
         return self._end or DONE
 
 
-def run(job: Callable[[Message], Outcome]) -> Outcome:
-    requests = EndRequests()
+def run(job: Callable[[Message], Outcome], after: Callable[[], None] = lambda: None) -> Outcome:
+    requests = EndRequests(after)
     requests.begin()
     return requests.around(job)(MESSAGE)
 
@@ -59,8 +59,10 @@ def run(job: Callable[[Message], Outcome]) -> Outcome:
     ("number", "kind"), [(CANCEL_REQUEST, JobCancelled), (INTERRUPT_REQUEST, Interrupted)]
 )
 def test_a_request_is_raised_in_the_job_and_leaves_it(number: int, kind: type[BaseException]) -> None:
+    ended: list[bool] = []
     with pytest.raises(kind) as raised:
-        run(Job(number))
+        run(Job(number), lambda: ended.append(True))
+    assert ended == [True]
     assert isinstance(raised.value, Exception) is (kind is JobCancelled)
 
 
@@ -97,7 +99,7 @@ def test_a_cancelled_job_fails_as_it_likes(end: BaseException | Outcome) -> None
 
 
 def test_a_request_from_before_the_job_ends_it_unless_it_was_meant_for_another() -> None:
-    job, requests = Job(), EndRequests()
+    job, requests = Job(), EndRequests(lambda: None)
     call = requests.around(job)
     os.kill(os.getpid(), CANCEL_REQUEST)
     requests.begin()
@@ -108,9 +110,19 @@ def test_a_request_from_before_the_job_ends_it_unless_it_was_meant_for_another()
         call(MESSAGE)
 
 
+def test_nothing_follows_a_job_that_was_not_asked() -> None:
+    ended: list[bool] = []
+    assert run(Job(), lambda: ended.append(True)) is DONE
+    with pytest.raises(ValueError):
+        run(Job(end=ValueError()), lambda: ended.append(True))
+    assert ended == []
+
+
 def test_a_time_limit_is_a_request_like_the_others() -> None:
-    requests = EndRequests()
+    ended: list[bool] = []
+    requests = EndRequests(lambda: ended.append(True))
     job = Job(signal.SIGALRM, INTERRUPT_REQUEST, end=DONE)
     call = requests.around(limited(job, 60, lambda _: None, requests.ask))
     assert call(MESSAGE) is DONE
     assert [type(error) for error in job.seen] == [JobTimeout]
+    assert ended == [True]

@@ -17,8 +17,8 @@ CONFIG = {"config", "config_fields", "cron_entries"}
 APPLICATION = {"app", "handler", "job"}
 ALLOWED = {
     "store": {"store", "embedded", "failpoints"} | CONFIG | VOCABULARY,
-    "server": {"server", "store", "logs", "failpoints"} | CONFIG | VOCABULARY,
-    "worker": {"worker", "middleware", "logs", "failpoints"} | APPLICATION | VOCABULARY,
+    "server": {"server", "store", "logs", "failpoints", "programs"} | CONFIG | VOCABULARY,
+    "worker": {"worker", "middleware", "logs", "failpoints", "programs"} | APPLICATION | VOCABULARY,
     "middleware": {"middleware", "logs"} | APPLICATION | VOCABULARY,
 }
 HOMES = {

@@ -1,0 +1,52 @@
+"""Leftovers: the programs that still run when a job has ended that was asked to end.
+
+Runs in the worker process, after a time limit, a cancellation or an interruption, and never otherwise. It
+kills what has started since the job began; what is older belongs to the worker or to earlier jobs, and stays.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+from pyworkers import programs
+
+# A killed process is gone within milliseconds, unless it is in an uninterruptible call of the kernel.
+_PATIENCE_S = 0.5
+_PAUSE_S = 0.001
+
+
+def end_programs(age_s: float) -> list[int]:
+    """Kill the programs that this process has started in the last ``age_s`` seconds; returns their pids.
+
+    They are gone when this returns, but for those that cannot be killed.
+    """
+    since = programs.tick(age_s)
+    killed: dict[int, None] = {}
+    deadline = time.monotonic() + _PATIENCE_S
+    # Again and again: they may start others until they are dead, and lose their parents when those are.
+    while found := _started(since):
+        killed |= dict.fromkeys(found)
+        _kill(found)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE_S)
+    for pid in killed:
+        # Nothing of the job is left that would wait for its children.
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return list(killed)
+
+
+def _started(since: int) -> list[int]:
+    # Orphans fall to the master: the parent of the fork server, or, when that has died, of this process.
+    fork_server = os.getppid()
+    return programs.started_by(os.getpid(), (fork_server, programs.parent(fork_server)), since)
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,172 @@
+"""Programs that jobs start: they end with a job that was asked to end, and with no other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyworkers import Client
+from tests.server_process import Serve, ServerProcess
+from tests.support import process_alive, wait_for
+
+# A program notes its pid itself, so that a test knows that it has run.
+CODE = """
+from subprocess import DEVNULL, Popen
+
+program = Path(__file__).with_name("program")
+program.write_text(f'#!/bin/sh\\necho "[$$, \\\\"$1\\\\"]" >> "{ledger}"\\nexec sleep 301\\n')
+program.chmod(0o755)
+
+def daemon(then):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            then()
+        os._exit(0)
+    os.wait()
+
+def sleep(name):
+    note(name)
+    time.sleep(301)
+
+STARTS = {
+    "child": lambda name: Popen([program, name]),
+    "session": lambda name: Popen([program, name], start_new_session=True),
+    "pipeline": lambda name: Popen(f"{program} {name} | cat", shell=True),
+    "background": lambda name: Popen(f"{program} {name} &", shell=True).wait(),
+    "bare": lambda name: Popen(f"setsid {program} {name} &", shell=True, env={"PATH": os.defpath}).wait(),
+    "daemon": lambda name: daemon(lambda: os.execv(program, [program, name])),
+    "fork": lambda name: daemon(lambda: sleep(name)),
+}
+
+@worker.on_startup
+def startup():
+    STARTS["child"]("startup")
+
+def start_all(name):
+    for start in STARTS.values():
+        start(name)
+
+@worker.job(queue="q", concurrency=1)
+def start(name):
+    note("worker")
+    start_all(name)
+
+@worker.job(queue="q")
+def hang(name="", how="raise"):
+    note("worker")
+    if name:
+        start_all(name)
+    note("hang")
+    if how == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGWINCH])
+    try:
+        time.sleep(301)
+    except BaseException as error:
+        note("asked", type(error).__name__)
+        if how == "raise":
+            raise
+"""
+KINDS = 7
+
+
+def job(job_class: str, *args: Any, **fields: Any) -> dict[str, Any]:
+    return {"class": job_class, "args": list(args), "jid": job_class, "retry": True} | fields
+
+
+def run(server: ServerProcess, count: int, job_class: str, *args: Any, **fields: Any) -> int:
+    """The pid of the worker that runs the job, which is the ``count``th."""
+    server.push("q", job(job_class, *args, **fields))
+    pid: int = server.wait_for_notes(count, "worker")[-1][0]
+    return pid
+
+
+def started(server: ServerProcess, name: str, count: int = KINDS) -> list[int]:
+    return [pid for pid, *_ in server.wait_for_notes(count, name)]
+
+
+def all_dead(pids: list[int]) -> None:
+    wait_for(lambda: not any(map(process_alive, pids)), message=f"all of {pids} are dead")
+
+
+def all_alive(pids: list[int]) -> bool:
+    return all(map(process_alive, pids))
+
+
+@pytest.fixture
+def server(serve: Serve, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server with these jobs; what is left of their programs is killed after the test."""
+    (tmp_path / "workers.toml").write_text("[server]\nshutdown_timeout = 3\n")
+    with serve(CODE, "--config", str(tmp_path / "workers.toml")) as server:
+        try:
+            yield server
+        finally:
+            for pid in {pid for pid, *_ in server.ledger()}:
+                if process_alive(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.fault("W6")
+@pytest.mark.parametrize(
+    ("how", "error"), [("raise", "JobTimeout"), ("catch", "JobTimeout"), ("raise", "JobCancelled")]
+)
+def test_programs_end_with_a_job_that_was_asked_to_end(server: ServerProcess, how: str, error: str) -> None:
+    before = run(server, 1, "start", "older")
+    older = started(server, "older")
+    [startup] = started(server, "startup", 1)
+    limit = {"timeout": 3} if error == "JobTimeout" else {}
+    assert run(server, 2, "hang", "mine", how, **limit) == before
+    mine = started(server, "mine")
+    assert all_alive([startup, *older, *mine])
+    if not limit:
+        url, namespace = server.url, server.keys.namespace
+        Client(url, namespace=namespace).cancel("hang")
+    server.wait_for_notes(1, "asked", error)
+    wait_for(lambda: not server.inprogress("q"), message="settled")
+    # Not a moment later: the next attempt must not meet them.
+    assert [pid for pid in mine if process_alive(pid)] == []
+    assert set(server.wait_for_event("programs.killed", jid="hang")["pids"]) >= set(mine)
+    assert server.events("worker.lost") == []
+    # Another worker goes on; what had left the first one's session goes on as well.
+    assert run(server, 3, "hang") != before
+    all_dead([before, startup])
+    in_its_session = ("child", "pipeline", "background")
+    wait_for(lambda: sum(map(process_alive, older)) == KINDS - len(in_its_session), message="the others")
+
+
+def test_a_job_without_programs_leaves_its_worker_and_older_programs_alone(server: ServerProcess) -> None:
+    pid = run(server, 1, "start", "older")
+    older = started(server, "older") + started(server, "startup", 1)
+    assert run(server, 2, "hang", timeout=0.3) == pid
+    server.wait_for_notes(1, "asked", "JobTimeout")
+    assert run(server, 3, "hang") == pid
+    assert all_alive(older)
+    assert server.events("programs.killed") == []
+
+
+@pytest.mark.fault("W5")
+def test_programs_end_with_a_job_that_has_to_be_killed(server: ServerProcess) -> None:
+    pid = run(server, 1, "start", "older")
+    older = started(server, "older")
+    assert run(server, 2, "hang", "mine", "deaf", timeout=0.3) == pid
+    mine = started(server, "mine")
+    server.wait_for_event("worker.lost", pid=pid)
+    all_dead(mine)
+    # What an earlier job has started stays if it has both left the worker's session and lost its parent.
+    wait_for(lambda: sum(map(process_alive, older)) == len(("bare", "daemon", "fork")), message="the others")
+
+
+@pytest.mark.fault("M3")
+@pytest.mark.parametrize("how", ["raise", "deaf"])
+def test_programs_end_with_a_job_that_a_stop_interrupts(server: ServerProcess, how: str) -> None:
+    run(server, 1, "hang", "mine", how)
+    mine = started(server, "mine")
+    server.wait_for_notes(1, "hang")
+    assert server.stop() == 0
+    all_dead(mine)
+    assert server.waiting("q") == 1
