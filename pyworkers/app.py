@@ -7,14 +7,16 @@ client, when the application first enqueues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from pyworkers.client import Client, Producer
+from pyworkers.config_fields import RedisConfig
 from pyworkers.cron import CronEntry
-from pyworkers.drafts import PushedJob
+from pyworkers.drafts import Draft, PushedJob, draft
 from pyworkers.errors import BadArgumentError, DeclarationError, UnknownJobError
 from pyworkers.handler import (
     Handler,
@@ -32,6 +34,7 @@ from pyworkers.job import Job
 from pyworkers.message import Message
 from pyworkers.middleware import Middleware
 from pyworkers.retry import Policy
+from pyworkers.store.connection import config_for
 
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]
 
@@ -61,6 +64,8 @@ class Worker(Producer):
         self._processes: dict[str, Handler] = {}
         self._declared: list[str] = []
         self._jobs: dict[str, Handler] = {}
+        self._producers: dict[str, Job[..., Any]] = {}
+        self._draft = self.draft
         self._hooks: dict[str, list[Callable[..., object]]] = {kind: [] for kind in HOOKS}
         self.links: list[Middleware] = []
         """The global middleware, the outermost first."""
@@ -173,7 +178,9 @@ class Worker(Producer):
             job_class = function_name(function, what) if name is None else name
             handler = make(job_class, run=call_with_args(function))
             self._register(handler, self._jobs, job_class)
-            return self._make_job(function, handler, tags)
+            job = self._make_job(function, handler, tags)
+            self._producers[job_class] = job
+            return job
 
         return declare if function is None else declare(function)
 
@@ -244,7 +251,10 @@ class Worker(Producer):
         """What the application declares, as JSON values, for the master."""
         self._declared = [handler.name for handler in (*self._jobs.values(), *self._processes.values())]
         has_hook = bool(self._hooks["on_exhausted"])
-        jobs = {name: {"queue": job.queue, **job.manifest(has_hook)} for name, job in self._jobs.items()}
+        jobs = {
+            name: {"envelope": job.envelope, "queue": job.queue, **self._jobs[name].manifest(has_hook)}
+            for name, job in self._producers.items()
+        }
         return {
             "queues": self._queues(has_hook),
             "jobs": jobs,
@@ -294,10 +304,28 @@ class Worker(Producer):
     def client(self) -> Client:
         """The client that this application enqueues with; made at the first use. Raises ConfigError."""
         if self._client is None:
-            client = Client(self._url, namespace=self._namespace)
-            client.owner = self
-            self._client = client
+            self._client = Client.of(self)
         return self._client
+
+    def redis_config(self) -> RedisConfig:
+        """Where this application enqueues. Raises ConfigError."""
+        return config_for(self._url, self._namespace, os.environ)
+
+    def draft(
+        self,
+        queue: str,
+        job_class: str,
+        retry: bool | int | None,
+        options: Mapping[str, Any],
+        at: float | None = None,
+        /,
+    ) -> Draft:
+        """``drafts.draft`` with what the job declares, unless a ``process`` handler owns the queue."""
+        known = type(queue) is type(job_class) is str and queue not in self._processes
+        job = self._producers.get(job_class) if known else None
+        if job is None:
+            return draft(queue, job_class, retry, options, at)
+        return job.draft(queue, retry, options, at)
 
     def push(self, jobs: list[PushedJob]) -> None:
         """What ``enqueue`` and its kin, which are those of ``Client``, end in."""

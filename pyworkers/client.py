@@ -10,20 +10,23 @@ import asyncio
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from pyworkers import timestamps
 from pyworkers.config_fields import RedisConfig, mask_url
-from pyworkers.drafts import PushedJob, batches, draft, moment, seconds
+from pyworkers.drafts import Draft, PushedJob, batches, draft, moment, seconds
 from pyworkers.keys import Keys
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancelling import Cancelled, cancel
 from pyworkers.store.connection import config_for, connect, connect_async, errors_translated
 from pyworkers.store.producer import push, push_async
 from pyworkers.store.wire import Wires
+
+if TYPE_CHECKING:
+    from pyworkers.app import Worker
 
 __all__ = ["AsyncClient", "Client", "Producer", "PushedJob", "Transport", "intercept"]
 
@@ -55,8 +58,24 @@ def intercept(transport: Transport | None) -> Transport | None:
     return previous
 
 
+class Drafting(Protocol):
+    """Makes a draft of what ``enqueue`` is given: ``drafts.draft``, or the one of a Worker."""
+
+    def __call__(
+        self,
+        queue: str,
+        job_class: str,
+        retry: bool | int | None,
+        options: Mapping[str, Any],
+        at: float | None = None,
+        /,
+    ) -> Draft: ...
+
+
 class Producer(ABC):
     """The four ways to enqueue, above ``push``."""
+
+    _draft: Drafting
 
     def enqueue(
         self,
@@ -72,14 +91,15 @@ class Producer(ABC):
         """Enqueue one job and return its jid. When this returns, Redis has the job.
 
         ``delay`` is in seconds, ``at`` an aware datetime or epoch seconds; a moment that has passed is now.
-        ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is True. The other
+        ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is what the job
+        declares, if it is known here (``Client.of``), and otherwise left to the handler. The other
         ``options`` are fields of the envelope: ``tags``, ``backtrace``, ``dead``, ``timeout`` …
 
         Raises BadArgumentError, with the path of the bad value; StoreError if Redis refused the job; and
         RedisUnavailableError, after which nobody knows whether Redis has the job.
         """
         now = time.time()
-        job = draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
+        job = self._draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
         self.push([job])
         return job.jid
 
@@ -124,7 +144,7 @@ class Producer(ABC):
 
         Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
         """
-        plan = draft(queue, job_class, retry, options, moment(delay, at, time.time()))
+        plan = self._draft(queue, job_class, retry, options, moment(delay, at, time.time()))
         jids: list[str] = []
         for batch in batches(args_list, BATCH_SIZE):
             jobs = plan.jobs(batch, time.time(), len(jids))
@@ -153,10 +173,21 @@ class _Base:
         client._set_config(config)
         return client
 
-    def _set_config(self, config: RedisConfig) -> None:
+    @classmethod
+    def of(cls, worker: Worker) -> Self:
+        """A client that knows the jobs of an application: what they declare goes with them.
+
+        It enqueues where ``worker`` does. Raises ConfigError.
+        """
+        client = cls.__new__(cls)
+        client._set_config(worker.redis_config(), worker)
+        return client
+
+    def _set_config(self, config: RedisConfig, owner: Worker | None = None) -> None:
         self.config = config
-        self.owner: object = None
-        """The Worker that this client was made by and for, if any."""
+        self.owner = owner
+        """The Worker whose jobs this client knows, if any."""
+        self._draft: Drafting = draft if owner is None else owner.draft
         self._keys = Keys(config.namespace)
 
     def __repr__(self) -> str:
@@ -167,8 +198,8 @@ class _Base:
 class Client(_Base, Producer):
     """Enqueues jobs. May be shared by threads, and made before a fork and used on both sides of it."""
 
-    def _set_config(self, config: RedisConfig) -> None:
-        super()._set_config(config)
+    def _set_config(self, config: RedisConfig, owner: Worker | None = None) -> None:
+        super()._set_config(config, owner)
         self._open: Wires | None = None
 
     def push(self, jobs: list[PushedJob]) -> None:
@@ -210,8 +241,8 @@ class Client(_Base, Producer):
 class AsyncClient(_Base):
     """``Client`` with ``await``. Works in any event loop, also in several one after the other."""
 
-    def _set_config(self, config: RedisConfig) -> None:
-        super()._set_config(config)
+    def _set_config(self, config: RedisConfig, owner: Worker | None = None) -> None:
+        super()._set_config(config, owner)
         self._open: dict[tuple[int, asyncio.AbstractEventLoop], _LoopConnection] = {}
 
     async def enqueue(
@@ -227,7 +258,7 @@ class AsyncClient(_Base):
     ) -> str:
         """As ``Client.enqueue``."""
         now = time.time()
-        job = draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
+        job = self._draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
         await self.push([job])
         return job.jid
 
@@ -269,7 +300,7 @@ class AsyncClient(_Base):
         **options: Any,
     ) -> list[str]:
         """As ``Client.enqueue_bulk``."""
-        plan = draft(queue, job_class, retry, options, moment(delay, at, time.time()))
+        plan = self._draft(queue, job_class, retry, options, moment(delay, at, time.time()))
         jids: list[str] = []
         for batch in batches(args_list, BATCH_SIZE):
             jobs = plan.jobs(batch, time.time(), len(jids))

@@ -68,7 +68,8 @@ class CronEntry:
     timezone: str = "UTC"
     misfire: str = "once"
     grace_s: float = 300.0
-    retry: bool | int = True
+    retry: bool | int | None = None
+    """None: the handler's own."""
     options: Mapping[str, Any] = field(default_factory=dict)
     origin: Origin = field(default="application", compare=False)
 
@@ -135,7 +136,7 @@ def envelope_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered:
     ``triggered``: it is none of the entry's slots, somebody asked for it.
     """
     fields = {
-        "retry": entry.retry,
+        **({} if entry.retry is None else {"retry": entry.retry}),
         "queue": entry.queue,
         "class": entry.job_class,
         "args": list(entry.args),

@@ -42,14 +42,15 @@ def check_entry(entry: CronEntry) -> None:
     try:
         cron.check(entry)
         check_value(list(entry.args), "args")
-        check_options({"retry": entry.retry, **entry.options})
+        check_options({**_policy(entry), **entry.options})
     except BadArgumentError as error:
         raise ValueError(error.message) from error
 
 
 def dump(entry: CronEntry) -> bytes:
     """The entry as JSON."""
-    return encode({key: _plain(getattr(entry, name)) for key, name in _FIELDS.items()}).encode()
+    fields = {key: _plain(getattr(entry, name)) for key, name in _FIELDS.items() if key != "retry"}
+    return encode(fields | _policy(entry)).encode()
 
 
 def load(raw: bytes, origin: Origin) -> CronEntry:
@@ -64,6 +65,11 @@ def load(raw: bytes, origin: Origin) -> CronEntry:
     except TypeError as error:
         raise ValueError(f"not the fields of a cron entry: {error}") from error
     return entry
+
+
+def _policy(entry: CronEntry) -> dict[str, Any]:
+    # Absent, not null: an older server reads it, too.
+    return {} if entry.retry is None else {"retry": entry.retry}
 
 
 def _plain(value: Any) -> Any:

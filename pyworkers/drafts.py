@@ -87,8 +87,8 @@ def draft(
 ) -> Draft:
     """Check everything but the arguments. Raises BadArgumentError.
 
-    The order of the fields is Sidekiq's, and ``retry`` is always present, because without it every consumer
-    assumes something else (protocol.md, 15.1).
+    The order of the fields is Sidekiq's. Without ``retry`` (None) the consumer's own policy decides: that of
+    the handler in pyworkers, that of the class in Sidekiq, and no retry in go-workers.
     """
     if at is None and not options and type(queue) is type(job_class) is str and type(retry) in _RETRY_TYPES:
         return _plain_draft(queue, job_class, retry)
@@ -106,8 +106,9 @@ def _draft(
 ) -> Draft:
     _check_queue(queue, "queue")
     _check_class(job_class)
-    check_options({"retry": True if retry is None else retry, **options})
-    about = {"retry": True if retry is None else retry, "queue": queue, "class": job_class}
+    policy = {} if retry is None else {"retry": retry}
+    check_options({**policy, **options})
+    about = {**policy, "queue": queue, "class": job_class}
     head = encode(about)[:-1] + ',"args":'
     others = {name: value for name, value in options.items() if name != "jid"}
     tail = ("," + encode(others)[1:-1] if others else "") + ',"jid":'

@@ -106,6 +106,16 @@ class Job(Generic[P, R]):
         """The arguments as the list that the envelope carries. Raises TypeError as a call would."""
         return self._binder.bind(args, kwargs)
 
+    def draft(
+        self, queue: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None
+    ) -> Draft:
+        """``drafts.draft`` for this class, with what the job declares where ``options`` are silent."""
+        if retry is None and not options and queue == self.queue:
+            return self._draft if at is None else replace(self._draft, at=at)
+        policy = {} if retry is None else {"retry": retry}
+        rest = {**self.envelope, **policy, **options}
+        return draft(queue, self.name, rest.pop("retry", None), rest, at)
+
     def _push(self, plan: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         job = plan.job(self._binder.bind(args, kwargs), time.time())
         self._client().push([job])

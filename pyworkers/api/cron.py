@@ -86,7 +86,7 @@ class CronSet:
         timezone: str = "UTC",
         misfire: str = "once",
         grace: float = 300.0,
-        retry: bool | int = True,
+        retry: bool | int | None = None,
         options: Mapping[str, Any] | None = None,
         replace: bool = False,
     ) -> CronEntry:

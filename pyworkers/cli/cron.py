@@ -84,10 +84,8 @@ def list_(source: Source, as_json: bool) -> None:
 @click.option(
     "--retry",
     metavar="true|false|N",
-    default="true",
-    show_default=True,
     callback=reads(parse_retry),
-    help="Retries of the job if it fails.",
+    help="Retries of the job if it fails.  [default: what its handler says]",
 )
 @click.option("--replace", is_flag=True, help="Also if there is a run-time entry of that name.")
 @_json

@@ -60,7 +60,7 @@ def parse_time(text: str) -> float:
     metavar="true|false|N",
     callback=reads(parse_retry),
     help="Retries of the job if it fails: true for 25, false for none and to drop it, or their number.  "
-    "[default: true]",
+    "[default: what its handler says]",
 )
 @click.option(
     "--count",

@@ -200,7 +200,7 @@ def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:
     """
     declared = [CronEntry(**row | {"args": tuple(row["args"])}) for row in manifest.get("cron", ())]
     entries: dict[str, CronEntry] = {}
-    for entry in [*declared, *map(_configured, config.cron)]:
+    for entry in [*declared, *(_configured(section, manifest) for section in config.cron)]:
         location = f"cron {entry.name!r}"
         if entry.name in entries:
             hint = "names tell the entries of application and configuration apart"
@@ -213,7 +213,11 @@ def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:
     return list(entries.values())
 
 
-def _configured(section: CronConfig) -> CronEntry:
+def _configured(section: CronConfig, manifest: Mapping[str, Any]) -> CronEntry:
+    """The entry of the file; what its job declares goes with it, as if the job had been enqueued in code."""
+    owned = manifest.get("queues", {}).get(section.queue, {}).get("kind") == "process"
+    job = {} if owned else manifest.get("jobs", {}).get(section.job_class, {})
+    options = dict(job.get("envelope", {}))
     return CronEntry(
         name=section.name,
         schedule=section.schedule or f"every {section.every}",
@@ -223,5 +227,7 @@ def _configured(section: CronConfig) -> CronEntry:
         timezone=section.timezone,
         misfire=section.misfire,
         grace_s=section.grace,
+        retry=options.pop("retry", None),
+        options=options,
         origin="configuration",
     )

@@ -609,6 +609,26 @@ def test_the_entries_of_the_application_come_before_those_of_the_configuration()
     assert second == CronEntry("sweep", "@daily", "other", "Sweep", (1,), "Asia/Tokyo", "once", 5.0)
 
 
+def test_what_a_job_declares_goes_with_an_entry_of_the_configuration() -> None:
+    worker = Worker()
+    worker.job(name="Sweep", retry=0, tags=["x"])(lambda: None)
+    worker.process("owned")(lambda message: None)
+    manifest = json.loads(json.dumps(worker.manifest()))
+    sections = (
+        configured("a"),
+        configured("b", queue="other"),
+        configured("c", queue="owned"),
+        configured("d", job_class="Unknown"),
+    )
+    entries = entries_of(manifest, Config(cron=sections))
+    assert [(one.retry, dict(one.options)) for one in entries] == [
+        (0, {"tags": ["x"]}),
+        (0, {"tags": ["x"]}),
+        (None, {}),
+        (None, {}),
+    ]
+
+
 def test_a_configured_period_is_a_schedule() -> None:
     (one,) = entries_of({}, Config(cron=(configured(schedule=None, every="2h"),)))
     assert (one.schedule, one.origin) == ("every 2h", "configuration")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pyworkers import Client
 from tests.server_process import ServerProcess, serving
 from tests.support import stretched, wait_for
 
@@ -36,6 +37,13 @@ def flaky(key):
     note("flaky", key, attempt)
     if attempt < 2:
         raise ConnectionError(f"attempt {attempt}")
+
+@worker.job(queue="mail", retry=0, timeout=0.2)
+def once(how):
+    if how == "raise":
+        raise ValueError(how)
+    signal.pthread_sigmask(signal.SIG_BLOCK, list(signal.Signals))
+    time.sleep(60)
 
 @worker.job(queue="mail")
 def choose(how):
@@ -132,6 +140,21 @@ def test_a_failed_job_goes_where_its_envelope_says(
     assert [note[1:] for note in server.ledger() if note[1] == "gone"] == (
         [] if place == "retry" else [["gone", envelope["jid"], server.ledger()[-1][3]]]
     )
+
+
+def test_a_job_of_a_bare_client_is_tried_as_often_as_its_handler_says(
+    server: ServerProcess, redis_url: str, namespace: str
+) -> None:
+    with Client(redis_url, namespace=namespace) as client:
+        once = client.enqueue("mail", "once", ["raise"])
+        server.wait_for_event("job.failed", jid=once, outcome="dead")
+        crashed = client.enqueue("mail", "once", ["hang"])
+        server.wait_for_event("job.timeout", jid=crashed, outcome="dead")
+        again = client.enqueue("mail", "fail", [])
+        server.wait_for_event("job.failed", jid=again, outcome="retry")
+    wait_for(lambda: settled(server), message="settled")
+    assert [len(server.zset(name)) for name in ("retry", "dead")] == [1, 2]
+    assert all(b'"retry":' not in raw for raw, _ in server.zset("dead"))
 
 
 def test_a_discarded_job_is_no_error(server: ServerProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 from collections.abc import Callable, Iterator
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from pyworkers.app import Job, Worker
-from pyworkers.errors import BadArgumentError, DeclarationError, UnknownJobError
+from pyworkers.client import AsyncClient, Client
+from pyworkers.errors import BadArgumentError, ConfigError, DeclarationError, UnknownJobError
 from pyworkers.message import Message
 from pyworkers.retry import Policy
-from pyworkers.testing import Fake, fake
+from pyworkers.testing import EnqueuedJob, Fake, fake
 
 
 @pytest.fixture
@@ -111,6 +113,68 @@ def test_the_envelope_carries_what_differs_from_the_default(worker: Worker, queu
         },
         {"retry": True, "queue": "default", "class": "two", "args": []},
     ]
+
+
+def declared(job: EnqueuedJob) -> dict[str, Any]:
+    """What the envelope says beside the job itself."""
+    own = ("class", "args", "queue", "jid", "created_at", "enqueued_at")
+    return {key: value for key, value in job.data.items() if key not in own}
+
+
+def declare_charge(worker: Worker) -> None:
+    @worker.job(queue="pay", retry=0, dead=False, backtrace=5, tags=["x"])
+    def charge(amount: int) -> None: ...
+
+    worker.process("myqueue")(lambda message: None)
+
+
+DECLARED = {"retry": 0, "dead": False, "backtrace": 5, "tags": ["x"]}
+
+
+def test_what_a_job_declares_goes_with_it_whoever_enqueues_it(queue: Fake) -> None:
+    worker = Worker("redis://127.0.0.1:1/0")
+    declare_charge(worker)
+    worker.enqueue("pay", "charge", [1])
+    worker.enqueue_in(60, "pay", "charge", [1])
+    worker.enqueue_bulk("slow", "charge", [[1], [2]])
+    worker.client.enqueue("pay", "charge", [1])
+    Client.of(worker).enqueue("pay", "charge", [1])
+    asyncio.run(AsyncClient.of(worker).enqueue_at(4e9, "pay", "charge", [1]))
+    asyncio.run(AsyncClient.of(worker).enqueue_bulk("pay", "charge", [[1]]))
+    assert [declared(job) for job in queue.jobs] == [DECLARED] * 8
+    assert [job.worker for job in queue.jobs] == [worker] * 8
+    assert [job.at is None for job in queue.jobs] == [True, False, True, True, True, True, False, True]
+
+
+def test_what_the_caller_says_wins_over_what_the_job_declares(worker: Worker, queue: Fake) -> None:
+    declare_charge(worker)
+    worker.enqueue("pay", "charge", [1], retry=3, tags=["y"])
+    Client.of(worker).enqueue("pay", "charge", [1], retry=None, dead=True)
+    assert [declared(job) for job in queue.jobs] == [
+        DECLARED | {"retry": 3, "tags": ["y"]},
+        DECLARED | {"dead": True},
+    ]
+
+
+def test_a_bare_client_leaves_out_what_its_caller_does_not_say(worker: Worker, queue: Fake) -> None:
+    declare_charge(worker)
+    client = Client("redis://127.0.0.1:1/0")
+    client.enqueue("pay", "charge", [1])
+    client.enqueue_bulk("pay", "charge", [[1]], retry=None)
+    asyncio.run(AsyncClient("redis://127.0.0.1:1/0").enqueue("pay", "charge", [1]))
+    client.enqueue("pay", "charge", [1], retry=True)
+    worker.enqueue("myqueue", "charge", [1])  # the queue's handler runs it, not the job
+    worker.enqueue("elsewhere", "Unknown", [1])
+    assert [declared(job) for job in queue.jobs] == [{}, {}, {}, {"retry": True}, {}, {}]
+
+
+def test_a_client_of_a_worker_enqueues_where_the_worker_does() -> None:
+    worker = Worker("redis://127.0.0.1:1/3", namespace="app:")
+    for kind in (Client, AsyncClient):
+        client: Client | AsyncClient = kind.of(worker)
+        assert (client.config.url, client.config.namespace) == ("redis://127.0.0.1:1/3", "app:")
+    with pytest.raises(ConfigError, match="is none of redis://"):
+        Client.of(Worker("http://x"))
 
 
 def declare_several(worker: Worker) -> Job[..., Any]:
@@ -492,6 +556,7 @@ def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
         "dead": True,
         "timeout": None,
         "exhausted_hook": True,
+        "envelope": {"retry": True},
     }
     assert [manifest["jobs"][name]["retry"] for name in "bcd"] == [False, True, True]
     assert manifest["jobs"]["c"]["timeout"] == 9

@@ -26,7 +26,7 @@ def payload(
 
 def test_a_job_for_now() -> None:
     assert payload(jid="j1") == (
-        '{"retry":true,"queue":"mail","class":"Add","args":[1,2],"jid":"j1",'
+        '{"queue":"mail","class":"Add","args":[1,2],"jid":"j1",'
         '"created_at":1795225197.5,"enqueued_at":1795225197.5}'
     )
 
@@ -196,7 +196,15 @@ def test_options_that_are_refused(options: dict[str, Any]) -> None:
 def test_options_land_in_the_envelope(options: dict[str, Any]) -> None:
     data = json.loads(payload(**options))
     assert {name: data[name] for name in options} == options
-    assert list(data)[:4] == ["retry", "queue", "class", "args"]
+    assert list(data)[:3] == ["queue", "class", "args"]
+
+
+@pytest.mark.parametrize("retry", [True, False, 0, 7])
+def test_retry_comes_first_and_is_absent_unless_it_is_said(retry: bool | int) -> None:
+    data = json.loads(payload(retry=retry))
+    assert next(iter(data.items())) == ("retry", retry)
+    assert type(data["retry"]) is type(retry)
+    assert "retry" not in json.loads(payload())
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,32 @@ def test_jobs_of_a_bare_client_need_a_worker(worker: Worker, ran: list[Any]) -> 
     assert ran == [("Add", [2])]
 
 
+@pytest.mark.parametrize(
+    ("job_class", "fate"), [("fail", Fate.RETRY), ("fail_once", Fate.DEAD), ("drop", Fate.DISCARD)]
+)
+def test_a_job_of_a_bare_client_has_the_policy_of_its_handler(
+    worker: Worker, job_class: str, fate: Fate
+) -> None:
+    def fail(error: str) -> None:
+        raise ValueError(error)
+
+    worker.job(name="fail_once", retry=0)(fail)
+    worker.job(name="drop", retry=0, dead=False)(fail)
+    with fake() as queue:
+        Client(NOWHERE).enqueue("mail", job_class, ["no"])
+        with pytest.raises(ValueError, match="no"):
+            queue.drain(worker)
+        assert queue.ran[0].outcome is not None
+        assert queue.ran[0].outcome.fate is fate
+
+
+def test_jobs_of_a_client_of_a_worker_need_nobody_else(worker: Worker, ran: list[Any]) -> None:
+    with inline():
+        Client.of(worker).enqueue("mail", "send", [1, "a"])
+        asyncio.run(AsyncClient.of(worker).enqueue("mail", "send", [2, "b"]))
+    assert [note[:2] for note in ran] == [(1, "a"), (2, "b")]
+
+
 def test_assert_enqueued(worker: Worker) -> None:
     @worker.job
     def greet(name: str, loud: bool = False) -> None: ...
