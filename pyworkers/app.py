@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Never, ParamSpec, Protocol, TypeVar, overload
 
 from pyworkers.client import Client, Producer
 from pyworkers.config_fields import RedisConfig
 from pyworkers.cron import CronEntry
 from pyworkers.drafts import Draft, PushedJob, draft
-from pyworkers.errors import BadArgumentError, DeclarationError, UnknownJobError
+from pyworkers.errors import DeclarationError, UnknownJobError
 from pyworkers.handler import (
     Handler,
     OnExhausted,
@@ -29,8 +29,9 @@ from pyworkers.handler import (
     check_takes_message,
     function_name,
     links_of,
+    refuse_unknown,
 )
-from pyworkers.job import Job
+from pyworkers.job import Job, cron_args, declared_job
 from pyworkers.message import Message
 from pyworkers.middleware import Middleware
 from pyworkers.retry import Policy
@@ -85,12 +86,14 @@ class Worker(Producer):
         retry_in: RetryIn | None = None,
         on_exhausted: OnExhausted | None = None,
         middleware: Sequence[Middleware] = (),
+        **unknown: Never,
     ) -> Callable[[Callable[[Message], R]], Callable[[Message], R]]:
         """Let the function handle every job of ``queue``, whatever its class; it gets the Message.
 
         ``concurrency`` is the number of worker processes, ``timeout`` in seconds. ``retry`` is for jobs that
         do not say it themselves; with 0 a failed job is kept in ``dead``. Raises DeclarationError.
         """
+        refuse_unknown(unknown, self.process)
         if not isinstance(queue, str):
             raise DeclarationError("process needs the name of a queue", hint='@worker.process("myqueue")')
 
@@ -131,6 +134,7 @@ class Worker(Producer):
         dead: bool = True,
         backtrace: bool | int = False,
         tags: Sequence[str] = (),
+        extra: Mapping[str, Any] | None = None,
         retry_in: RetryIn | None = None,
         on_exhausted: OnExhausted | None = None,
         middleware: Sequence[Middleware] = (),
@@ -149,17 +153,19 @@ class Worker(Producer):
         dead: bool = True,
         backtrace: bool | int = False,
         tags: Sequence[str] = (),
+        extra: Mapping[str, Any] | None = None,
         retry_in: RetryIn | None = None,
         on_exhausted: OnExhausted | None = None,
         middleware: Sequence[Middleware] = (),
+        **unknown: Never,
     ) -> Any:
         """Let the function run the jobs of one class, named like it or ``name``; it gets their arguments.
 
-        Returns a Job. ``retry``, ``dead``, ``backtrace`` and ``tags`` travel with each job that is enqueued;
-        ``timeout`` is in seconds; of several jobs on one queue the largest ``concurrency`` counts. Raises
-        DeclarationError.
+        Returns a Job. ``retry``, ``dead``, ``backtrace``, ``tags`` and the fields of ``extra`` travel with
+        each job that is enqueued; ``timeout`` is in seconds; of several jobs on one queue the largest
+        ``concurrency`` counts. Raises DeclarationError.
         """
-
+        refuse_unknown(unknown, self.job)
         make = partial(
             Handler,
             queue=queue,
@@ -178,7 +184,7 @@ class Worker(Producer):
             job_class = function_name(function, what) if name is None else name
             handler = make(job_class, run=call_with_args(function))
             self._register(handler, self._jobs, job_class)
-            job = self._make_job(function, handler, tags)
+            job = declared_job(function, handler, tags, extra, lambda: self.client)
             self._producers[job_class] = job
             return job
 
@@ -194,12 +200,14 @@ class Worker(Producer):
         grace: float = 300.0,
         name: str | None = None,
         args: Sequence[Any] = (),
+        **unknown: Never,
     ) -> Callable[[Job[P, R]], Job[P, R]]:
         """Enqueue the job that stands below by the clock; keys and values are those of ``[[cron]]``.
 
         ``every`` is instead of ``schedule``: ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``. ``name`` must be given
         for the second entry of one job: by it, each slot fires once. Raises DeclarationError.
         """
+        refuse_unknown(unknown, self.cron)
         if (schedule is None) == (every is None):
             raise DeclarationError('cron takes either a schedule or every="30s"')
         line = f"every {every}" if schedule is None else schedule
@@ -212,7 +220,7 @@ class Worker(Producer):
                 schedule=line,
                 queue=job.queue,
                 job_class=job.name,
-                args=_cron_args(job, args),
+                args=cron_args(job, args),
                 timezone=timezone,
                 misfire=misfire,
                 grace_s=grace,
@@ -333,17 +341,6 @@ class Worker(Producer):
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _make_job(self, function: Callable[P, R], handler: Handler, tags: Sequence[str]) -> Job[P, R]:
-        policy = handler.policy
-        envelope: dict[str, Any] = {"retry": policy.retry}
-        envelope |= {"backtrace": policy.backtrace} if policy.backtrace else {}
-        envelope |= {} if policy.dead else {"dead": False}
-        envelope |= {"tags": tags} if tags else {}
-        try:
-            return Job(function, handler.name, handler.queue, envelope, lambda: self.client)
-        except BadArgumentError as error:
-            raise DeclarationError(f"the job {handler.name!r}: {error.message}") from error
-
     def _register(self, handler: Handler, handlers: dict[str, Handler], key: str) -> None:
         check_handler(handler)
         self._check_owner(handler)
@@ -386,12 +383,3 @@ def _check_undeclared(function: object, what: str) -> None:
     if isinstance(function, Job):
         raise DeclarationError(f"{what} is a job already")
     check_function(function, what)
-
-
-def _cron_args(job: Job[Any, Any], args: Sequence[Any]) -> tuple[Any, ...]:
-    if not isinstance(args, list | tuple):
-        raise DeclarationError(f"cron of {job.name}: args is a list, not a {type(args).__name__}")
-    try:
-        return tuple(job.bind(*args))
-    except TypeError as error:
-        raise DeclarationError(f"cron of {job.name}: {error}") from error

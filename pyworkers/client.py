@@ -13,12 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from pyworkers import timestamps
 from pyworkers.config_fields import RedisConfig, mask_url
 from pyworkers.drafts import Draft, PushedJob, batches, draft, moment, seconds
 from pyworkers.keys import Keys
+from pyworkers.options import Options
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancelling import Cancelled, cancel
 from pyworkers.store.connection import config_for, connect, connect_async, errors_translated
@@ -86,14 +87,15 @@ class Producer(ABC):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         retry: bool | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> str:
         """Enqueue one job and return its jid. When this returns, Redis has the job.
 
         ``delay`` is in seconds, ``at`` an aware datetime or epoch seconds; a moment that has passed is now.
         ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is what the job
         declares, if it is known here (``Client.of``), and otherwise left to the handler. The other
-        ``options`` are fields of the envelope: ``tags``, ``backtrace``, ``dead``, ``timeout`` …
+        ``options`` are fields of the envelope: ``tags``, ``backtrace``, ``dead``, ``timeout`` …; those of the
+        application's own go into ``extra={"tenant": 7}``.
 
         Raises BadArgumentError, with the path of the bad value; StoreError if Redis refused the job; and
         RedisUnavailableError, after which nobody knows whether Redis has the job.
@@ -111,7 +113,7 @@ class Producer(ABC):
         args: Sequence[Any] = (),
         *,
         retry: bool | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> str:
         """``enqueue`` for ``delay`` seconds from now."""
         return self.enqueue(queue, job_class, args, delay=seconds(delay), retry=retry, **options)
@@ -124,7 +126,7 @@ class Producer(ABC):
         args: Sequence[Any] = (),
         *,
         retry: bool | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> str:
         """``enqueue`` for a moment: an aware datetime or epoch seconds."""
         return self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
@@ -138,7 +140,7 @@ class Producer(ABC):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         retry: bool | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> list[str]:
         """Enqueue one job for each arguments of ``args_list`` and return their jids in that order.
 
@@ -254,7 +256,7 @@ class AsyncClient(_Base):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         retry: bool | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> str:
         """As ``Client.enqueue``."""
         now = time.time()
@@ -270,7 +272,7 @@ class AsyncClient(_Base):
         args: Sequence[Any] = (),
         *,
         retry: bool | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> str:
         """As ``Client.enqueue_in``."""
         return await self.enqueue(queue, job_class, args, delay=seconds(delay), retry=retry, **options)
@@ -283,7 +285,7 @@ class AsyncClient(_Base):
         args: Sequence[Any] = (),
         *,
         retry: bool | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> str:
         """As ``Client.enqueue_at``."""
         return await self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
@@ -297,7 +299,7 @@ class AsyncClient(_Base):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         retry: bool | int | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> list[str]:
         """As ``Client.enqueue_bulk``."""
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, time.time()))

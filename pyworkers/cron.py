@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pyworkers.envelope import encode
+from pyworkers.options import fields_of
 
 if TYPE_CHECKING:
     from croniter import croniter
@@ -58,7 +59,7 @@ _NICKNAMES = {
 
 @dataclass(frozen=True, slots=True)
 class CronEntry:
-    """A job that the clock enqueues. ``options`` are further fields of its envelope."""
+    """A job that the clock enqueues. ``options`` are those of ``Client.enqueue``."""
 
     name: str
     schedule: str
@@ -140,7 +141,7 @@ def envelope_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered:
         "queue": entry.queue,
         "class": entry.job_class,
         "args": list(entry.args),
-        **entry.options,
+        **fields_of(entry.options),
         "jid": jid,
         "created_at": now,
         "enqueued_at": now,

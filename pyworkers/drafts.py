@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,14 +19,9 @@ from pyworkers import timestamps
 from pyworkers.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
 from pyworkers.errors import BadArgumentError
 from pyworkers.keys import check_queue_name
+from pyworkers.options import check_options, fields_of
 
 _JID_BYTES = 12
-_MAX_RETRY_FOR_S = 1e9  # Sidekiq's job_util.rb
-# What no producer sets.
-_OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at")
-_OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
-_OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
-_RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR))
 _RETRY_TYPES = (bool, int, type(None))
 
 
@@ -110,7 +105,7 @@ def _draft(
     check_options({**policy, **options})
     about = {**policy, "queue": queue, "class": job_class}
     head = encode(about)[:-1] + ',"args":'
-    others = {name: value for name, value in options.items() if name != "jid"}
+    others = {name: value for name, value in fields_of(options).items() if name != "jid"}
     tail = ("," + encode(others)[1:-1] if others else "") + ',"jid":'
     return Draft(queue, at, head, tail, options.get("jid"))
 
@@ -131,18 +126,6 @@ def seconds(delay: float | timedelta) -> float:
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
         raise BadArgumentError(f"{delay!r} is no delay: seconds from 0, or a timedelta")
     return float(number)
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise BadArgumentError for an envelope field that a producer cannot set, or not to this value."""
-    for name, value in options.items():
-        if name in _RESERVED:
-            raise BadArgumentError(f"{name} is not an option: it is written by pyworkers itself")
-        if name in _RULES:
-            fits, rule = _RULES[name]
-            if not fits(value):
-                raise BadArgumentError(f"{name} must be {rule}, not {value!r}")
-        check_value(value, name)
 
 
 def _check_queue(queue: str, name: str) -> None:
@@ -167,41 +150,6 @@ def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
         check_value(args, path)
     # Left over: integers of more digits than Python writes, and stacks that were deep before.
     raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_queue(value: Any) -> bool:
-    try:
-        check_queue_name(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_flag_or_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0
-
-
-def _is_tags(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(tag, str) for tag in value)
-
-
-_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "retry": (_is_flag_or_count, "True, False or a number of retries"),
-    "backtrace": (_is_flag_or_count, "True, False or a number of lines"),
-    "dead": (lambda value: isinstance(value, bool), "True or False"),
-    "tags": (_is_tags, "a list of strings"),
-    "retry_for": (
-        lambda value: _is_number(value) and 0 <= value <= _MAX_RETRY_FOR_S,
-        f"seconds up to {_MAX_RETRY_FOR_S:.0e}",
-    ),
-    "retry_queue": (_is_queue, "the name of a queue"),
-    "timeout": (lambda value: _is_number(value) and 0 < value < math.inf, "seconds above 0"),
-    "jid": (lambda value: isinstance(value, str) and value != "", "a string that is not empty"),
-}
 
 
 def batches(items: Iterable[Any], size: int) -> Iterable[list[Any]]:

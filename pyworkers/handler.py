@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from pyworkers.errors import DeclarationError
 from pyworkers.keys import check_queue_name
 from pyworkers.message import Keywords, Message
 from pyworkers.middleware import Middleware
+from pyworkers.options import suggestion
 from pyworkers.retry import Policy
 
 RetryIn = Callable[[int, BaseException, Message], float | None]
@@ -79,6 +80,14 @@ def check_handler(handler: Handler) -> None:
             check_function(function, f"{name} of {handler.name}")
     for link in handler.middleware:
         check_function(link, f"middleware of {handler.name}")
+
+
+def refuse_unknown(unknown: Mapping[str, object], decorator: Callable[..., object]) -> None:
+    """Raise DeclarationError, with the nearest right one, for an option that a decorator does not have."""
+    for name in unknown:
+        known = [p.name for p in inspect.signature(decorator).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        near = suggestion(name, known) or f"it has: {', '.join(sorted(known))}"
+        raise DeclarationError(f"{decorator.__name__} has no option {name}", hint=near)
 
 
 def check_function(function: object, what: str) -> None:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pyworkers import timestamps
 from pyworkers.client import BATCH_SIZE, Client
 from pyworkers.drafts import Draft, batches, draft, moment, seconds
-from pyworkers.errors import BadArgumentError
-from pyworkers.handler import positional
+from pyworkers.errors import BadArgumentError, DeclarationError
+from pyworkers.handler import Handler, positional
+from pyworkers.options import Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,20 +86,18 @@ class Job(Generic[P, R]):
         return jids
 
     def options(
-        self, *, queue: str | None = None, retry: bool | int | None = None, **options: Any
+        self, *, queue: str | None = None, retry: bool | int | None = None, **options: Unpack[Options]
     ) -> Job[P, R]:
         """The same job to be enqueued otherwise: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
         ``options`` are those of ``Client.enqueue``. Raises BadArgumentError.
         """
-        if "delay" in options:
-            raise BadArgumentError("delay is not an option: use enqueue_in")
-        changes = options if retry is None else {"retry": retry, **options}
+        policy = {} if retry is None else {"retry": retry}
         return Job(
             self.function,
             self.name,
             self.queue if queue is None else queue,
-            {**self.envelope, **changes},
+            {**self.envelope, **policy, **options},
             self._client,
         )
 
@@ -130,6 +129,36 @@ class Job(Generic[P, R]):
                 kind = type(args).__name__
                 raise BadArgumentError(f"args_list[{index}] is a {kind}, not a tuple of arguments")
             yield self._binder.bind(tuple(args), {})
+
+
+def declared_job(
+    function: Callable[P, R],
+    handler: Handler,
+    tags: Sequence[str],
+    extra: Mapping[str, Any] | None,
+    client: Callable[[], Client],
+) -> Job[P, R]:
+    """The Job of a declaration. Raises DeclarationError for what its jobs cannot carry."""
+    policy = handler.policy
+    envelope: dict[str, Any] = {"retry": policy.retry}
+    envelope |= {"backtrace": policy.backtrace} if policy.backtrace else {}
+    envelope |= {} if policy.dead else {"dead": False}
+    envelope |= {"tags": tags} if tags else {}
+    envelope |= {"extra": extra} if extra else {}
+    try:
+        return Job(function, handler.name, handler.queue, envelope, client)
+    except BadArgumentError as error:
+        raise DeclarationError(f"the job {handler.name!r}: {error.message}") from error
+
+
+def cron_args(job: Job[Any, Any], args: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of a cron entry, bound to its job's signature. Raises DeclarationError."""
+    if not isinstance(args, list | tuple):
+        raise DeclarationError(f"cron of {job.name}: args is a list, not a {type(args).__name__}")
+    try:
+        return tuple(job.bind(*args))
+    except TypeError as error:
+        raise DeclarationError(f"cron of {job.name}: {error}") from error
 
 
 class _Binder:

@@ -121,7 +121,7 @@ class Fleet:
 
     def enqueue(self, job_class: str = "work", *args: Any, queue: str = "q", **options: Any) -> str:
         """Enqueue, and say so in the ledger only when that has returned."""
-        jid = self.client.enqueue(queue, job_class, args, unknown={"kept": [1]}, **options)
+        jid = self.client.enqueue(queue, job_class, args, extra={"unknown": {"kept": [1]}}, **options)
         self.ledger.note("enqueued", jid)
         return jid
 

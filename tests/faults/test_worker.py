@@ -66,7 +66,7 @@ def test_w10_thousands_of_workers_leave_nothing_behind(fleet: Fleet) -> None:
     args = [[] for _ in range(burst)]
     samples = []
     for done in range(0, total, burst):
-        for jid in fleet.client.enqueue_bulk("q", "work", args, unknown={"kept": [1]}):
+        for jid in fleet.client.enqueue_bulk("q", "work", args, extra={"unknown": {"kept": [1]}}):
             fleet.ledger.note("enqueued", jid)
         wait_for(lambda most=done + burst: _ends(fleet) >= most, timeout=120, message="a burst")  # type: ignore[misc]
         wait_for(lambda: len(server.tree()) == 1 + 4 + 1, message="as many processes as at first")

@@ -42,7 +42,9 @@ def test_go_runs_what_python_enqueued(go: Path, url: str, db: redis.Redis, tmp_p
 def test_a_job_that_failed_in_go_runs_again_in_go(
     go: Path, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    jid = Client(url).enqueue("go", "FailOnce", [7], tags=["t"], future_field={"b": [1.50, None]})
+    jid = Client(url).enqueue(
+        "go", "FailOnce", [7], retry=True, tags=["t"], extra={"future_field": {"b": [1.50, None]}}
+    )
     with pyworkers(tmp_path / "python", url), serving(go, tmp_path / "go", url, "go") as peer:
         failed = only(db, "goretry", jid=jid, retry_count=0, error_message="go failed")
         hurry(db, "goretry")
@@ -53,7 +55,9 @@ def test_a_job_that_failed_in_go_runs_again_in_go(
 def test_goretry_is_drained_if_configured_and_the_job_runs_in_python(
     go: Path, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    jid = Client(url).enqueue("shared", "FailOnce", [7], future_field={"b": [1.50, None]})
+    jid = Client(url).enqueue(
+        "shared", "FailOnce", [7], retry=True, extra={"future_field": {"b": [1.50, None]}}
+    )
     with serving(go, tmp_path / "go", url, "shared"):
         failed = only(db, "goretry", jid=jid)
     assert isinstance(failed["failed_at"], str)
@@ -67,7 +71,7 @@ def test_goretry_is_drained_if_configured_and_the_job_runs_in_python(
 
 
 def test_goretry_is_left_alone_otherwise(go: Path, url: str, db: redis.Redis, tmp_path: Path) -> None:
-    jid = Client(url).enqueue("shared", "FailOnce", [7])
+    jid = Client(url).enqueue("shared", "FailOnce", [7], retry=True)
     with serving(go, tmp_path / "go", url, "shared"):
         only(db, "goretry", jid=jid)
     hurry(db, "goretry")
@@ -81,7 +85,7 @@ def test_goretry_is_left_alone_otherwise(go: Path, url: str, db: redis.Redis, tm
 def test_a_retry_of_go_in_a_namespace_runs_in_python(
     go: Path, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    jid = Client(url, namespace="app:").enqueue("shared", "FailOnce", [7])
+    jid = Client(url, namespace="app:").enqueue("shared", "FailOnce", [7], retry=True)
     with serving(go, tmp_path / "go", url, "shared", namespace="app"):
         assert only(db, "app:goretry", jid=jid)["queue"] == "app:shared"
     hurry(db, "app:goretry")
@@ -92,7 +96,7 @@ def test_a_retry_of_go_in_a_namespace_runs_in_python(
 def test_a_job_that_failed_in_go_and_then_in_python_has_times_that_sidekiq_reads(
     go: Path, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    jid = Client(url).enqueue("shared", "Fail", [7])
+    jid = Client(url).enqueue("shared", "Fail", [7], retry=True)
     with serving(go, tmp_path / "go", url, "shared"):
         only(db, "goretry", jid=jid)
     hurry(db, "goretry")
@@ -105,7 +109,9 @@ def test_a_job_that_failed_in_go_and_then_in_python_has_times_that_sidekiq_reads
 def test_a_job_that_failed_in_python_runs_again_in_go(
     go: Path, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    jid = Client(url).enqueue("shared", "FailOnce", [7], future_field={"b": [1.50, None]})
+    jid = Client(url).enqueue(
+        "shared", "FailOnce", [7], retry=True, extra={"future_field": {"b": [1.50, None]}}
+    )
     with pyworkers(tmp_path / "python", url) as server:
         failed = only(db, "retry", jid=jid)
         server.stop()

@@ -67,7 +67,7 @@ def test_error_and_backtrace_of_a_failed_job_are_read(
 def test_a_retry_of_the_api_runs_again_and_is_not_counted(
     ruby: Ruby, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    jid = Client(url).enqueue("python", "Fail", [1])
+    jid = Client(url).enqueue("python", "Fail", [1], retry=True)
     with pyworkers(tmp_path / "python", url) as server:
         for attempt, count in [(0, 0), (1, 1)]:
             only(db, "retry", retry_count=count)
@@ -104,7 +104,7 @@ def test_the_api_reschedules_a_job_and_makes_no_second_one(
 ) -> None:
     args = ["ä</&\u2028", 1.5, 0.1, 10**30, -0.0, True, None, {"b": [], "a": {}}]
     if zset == "retry":
-        jid = Client(url).enqueue("python", "Fail", args, backtrace=True)
+        jid = Client(url).enqueue("python", "Fail", args, retry=True, backtrace=True)
         with pyworkers(tmp_path / "python", url) as server:
             only(db, "retry")
             server.stop()

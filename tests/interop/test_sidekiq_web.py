@@ -21,7 +21,9 @@ def details(browser: Browser, page: Page, jid: str) -> Page:
 def test_the_retries_page_shows_and_retries_a_job(
     browser: Browser, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    jid = Client(url).enqueue("python", "FailOnce", [1, "<b>ä"], tags=["vip"], backtrace=True, note="extra")
+    jid = Client(url).enqueue(
+        "python", "FailOnce", [1, "<b>ä"], retry=True, tags=["vip"], backtrace=True, extra={"note": "extra"}
+    )
     with pyworkers(tmp_path / "python", url) as server:
         only(db, "retry")
         page = browser.get("retries")
@@ -40,7 +42,7 @@ def test_the_retries_page_shows_and_retries_a_job(
 def test_the_retries_page_kills_and_deletes(
     browser: Browser, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    kill, delete, stay = (Client(url).enqueue("python", "Fail", [n]) for n in range(3))
+    kill, delete, stay = (Client(url).enqueue("python", "Fail", [n], retry=True) for n in range(3))
     with pyworkers(tmp_path / "python", url) as server:
         wait_for(lambda: db.zcard("retry") == 3, PATIENCE_S, "three retries")
         server.stop()
@@ -52,7 +54,7 @@ def test_the_retries_page_kills_and_deletes(
 
 
 def test_retry_all_runs_every_job_again(browser: Browser, url: str, db: redis.Redis, tmp_path: Path) -> None:
-    jids = [Client(url).enqueue("python", "Fail", [n]) for n in range(3)]
+    jids = [Client(url).enqueue("python", "Fail", [n], retry=True) for n in range(3)]
     with pyworkers(tmp_path / "python", url) as server:
         wait_for(lambda: db.zcard("retry") == 3, PATIENCE_S, "three retries")
         page = browser.get("retries")
@@ -116,7 +118,7 @@ def test_dashboard_queues_and_statistics_count_pyworkers_jobs(
     browser: Browser, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
     Client(url).enqueue_bulk("python", "Note", [[1], [2]])
-    Client(url).enqueue("python", "Fail", [])
+    Client(url).enqueue("python", "Fail", [], retry=True)
     with pyworkers(tmp_path / "python", url) as server:
         server.wait_for_notes(3, timeout=PATIENCE_S)
         only(db, "retry")

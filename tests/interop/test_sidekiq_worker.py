@@ -33,7 +33,9 @@ def test_sidekiq_runs_what_python_enqueued(
 def test_a_job_that_failed_in_sidekiq_runs_again_in_python(
     sidekiq_installed: None, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    Client(url).enqueue("shared", "FailOnce", [7], tags=["t"], future_field={"b": [1.5, None]})
+    Client(url).enqueue(
+        "shared", "FailOnce", [7], retry=True, tags=["t"], extra={"future_field": {"b": [1.5, None]}}
+    )
     with sidekiq(tmp_path / "ruby", url, "shared"):
         failed = only(db, "retry")
     assert (failed["error_class"], failed["error_message"]) == ("ArgumentError", "ruby failed")
@@ -49,7 +51,9 @@ def test_a_job_that_failed_in_sidekiq_runs_again_in_python(
 def test_a_job_that_failed_in_python_runs_again_in_sidekiq(
     sidekiq_installed: None, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
-    Client(url).enqueue("shared", "FailOnce", [7], tags=["t"], future_field={"b": [1.5, None]})
+    Client(url).enqueue(
+        "shared", "FailOnce", [7], retry=True, tags=["t"], extra={"future_field": {"b": [1.5, None]}}
+    )
     with pyworkers(tmp_path / "python", url) as server:
         failed = only(db, "retry")
         server.stop()

@@ -12,6 +12,7 @@ import pytest
 
 from pyworkers.app import Job, Worker
 from pyworkers.client import AsyncClient, Client
+from pyworkers.cron import CronEntry, envelope_of
 from pyworkers.errors import BadArgumentError, ConfigError, DeclarationError, UnknownJobError
 from pyworkers.message import Message
 from pyworkers.retry import Policy
@@ -177,6 +178,45 @@ def test_a_client_of_a_worker_enqueues_where_the_worker_does() -> None:
         Client.of(Worker("http://x"))
 
 
+def test_fields_of_ones_own_are_declared_or_given(worker: Worker, queue: Fake) -> None:
+    @worker.cron("@daily")
+    @worker.job(extra={"tenant": 7})
+    def one() -> None: ...
+
+    one.enqueue()
+    one.options(extra={"tenant": 8, "locale": "fr"}, timeout=3).enqueue()
+    worker.enqueue("default", "one", extra={"locale": "de"})
+    Client.of(worker).enqueue_bulk("default", "one", [[]])
+    assert [declared(job) for job in queue.jobs] == [
+        {"retry": True, "tenant": 7},
+        {"retry": True, "tenant": 8, "locale": "fr", "timeout": 3},
+        {"retry": True, "locale": "de"},
+        {"retry": True, "tenant": 7},
+    ]
+    [row] = json.loads(json.dumps(worker.manifest()))["cron"]
+    job = json.loads(envelope_of(CronEntry(**row | {"args": ()}), 60, 61.0, "j1"))
+    assert (job["tenant"], "extra" in job) == (7, False)
+
+
+@pytest.mark.parametrize(
+    ("declare", "message", "hint"),
+    [
+        (lambda worker: worker.job(timeot=3), "job has no option timeot", "did you mean timeout?"),
+        (lambda worker: worker.job(retires=3), "job has no option retires", "did you mean retry?"),
+        (lambda worker: worker.process("q", concurency=3), "process has no", "did you mean concurrency?"),
+        (lambda worker: worker.cron("@daily", timezon="UTC"), "cron has no", "did you mean timezone?"),
+        (lambda worker: worker.cron("@daily", zzz=1), "cron has no option zzz", "it has: args, every, grace"),
+    ],
+)
+def test_a_misspelt_option_of_a_decorator_is_an_error_that_names_the_nearest(
+    worker: Worker, declare: Callable[[Worker], object], message: str, hint: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        declare(worker)
+    assert caught.value.message.startswith(message)
+    assert caught.value.hint.startswith(hint)
+
+
 def declare_several(worker: Worker) -> Job[..., Any]:
     @worker.job
     def several(a: int, b: int = 1, *rest: int, c: int = 9, **more: int) -> None: ...
@@ -266,7 +306,9 @@ def test_options_make_another_job_and_leave_the_first_alone(worker: Worker, queu
     assert found == [("slow", False, ["x"], None), ("mail", 5, None, False), ("mail", 5, None, None)]
 
 
-@pytest.mark.parametrize("options", [{"queue": "a b"}, {"retry": -1}, {"delay": 5}, {"at": 5}, {"tags": "x"}])
+@pytest.mark.parametrize(
+    "options", [{"queue": "a b"}, {"retry": -1}, {"delay": 5}, {"at": 5}, {"tags": "x"}, {"timeot": 3}]
+)
 def test_options_are_checked(worker: Worker, options: dict[str, Any]) -> None:
     job = worker.job(name="x")(lambda: None)
     with pytest.raises(BadArgumentError):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers import drafts, envelope
+from pyworkers import drafts, envelope, options
 from pyworkers.drafts import batches, draft, moment, seconds
 from pyworkers.errors import BadArgumentError
 
@@ -32,7 +32,7 @@ def test_a_job_for_now() -> None:
 
 
 def test_a_job_for_later_has_neither_at_nor_enqueued_at() -> None:
-    job = draft("mail", "Add", 3, {"tags": ("a",), "x": None, "jid": "j1"}, NOW + 60).job([], NOW)
+    job = draft("mail", "Add", 3, {"tags": ("a",), "extra": {"x": None}, "jid": "j1"}, NOW + 60).job([], NOW)
     assert job.payload.decode() == (
         '{"retry":3,"queue":"mail","class":"Add","args":[],"tags":["a"],"x":null,"jid":"j1",'
         '"created_at":1795225197.5}'
@@ -189,14 +189,60 @@ def test_options_that_are_refused(options: dict[str, Any]) -> None:
             "backtrace": 10,
             "dead": False,
             "timeout": 0.5,
+            "retry_max": 5,
         },
-        {"custom": {"nested": [1]}, "locale": "fr", "bid": None},
     ],
 )
 def test_options_land_in_the_envelope(options: dict[str, Any]) -> None:
     data = json.loads(payload(**options))
     assert {name: data[name] for name in options} == options
     assert list(data)[:3] == ["queue", "class", "args"]
+
+
+def test_fields_of_ones_own_land_beside_the_others() -> None:
+    extra = {"custom": {"nested": [1, (2,)]}, "locale": "fr", "bid": None}
+    data = json.loads(payload(tags=["a"], extra=extra, jid="j1"))
+    assert {name: data[name] for name in extra} == {
+        "custom": {"nested": [1, [2]]},
+        "locale": "fr",
+        "bid": None,
+    }
+    assert (data["tags"], data["jid"], "extra" in data) == (["a"], "j1", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"timeot": 3}, "timeot is not an option: did you mean timeout?", 'extra={"timeot": …}'),
+        ({"rety": 3}, "rety is not an option: did you mean retry?", ""),
+        ({"queu": "a"}, "queu is not an option: did you mean queue?", ""),
+        ({"tenant": 7}, "tenant is not an option", 'a field of your own goes into extra={"tenant": …}'),
+        ({"class": "x"}, "class is not an option: it is written by pyworkers itself", ""),
+        ({"delay": 5}, "delay is not an option here: use enqueue_in", ""),
+        ({"concurrency": 5}, "concurrency is not an option here: the decorator of the job takes it", ""),
+        ({"extra": [("a", 1)]}, "extra must be a dict with fields of your own", ""),
+        ({"extra": {"jid": "x"}}, "extra['jid'] is not a field of your own: it is the option jid=…", ""),
+        ({"extra": {"timeout": 3}}, "extra['timeout'] is not a field of your own", ""),
+        ({"extra": {"extra": 3}}, "extra['extra'] is not a field of your own", ""),
+        ({"extra": {"class": "x"}}, "extra['class'] is not a field of your own: pyworkers writes it", ""),
+        ({"extra": {"args": []}}, "extra['args'] is not a field of your own", ""),
+        ({"extra": {"queue": "q"}}, "extra['queue'] is not a field of your own", ""),
+        ({"extra": {"error_class": "x"}}, "extra['error_class'] is not a field of your own", ""),
+        ({"extra": {"a": [{1}]}}, "extra['a'][0] is a set, which JSON does not carry", ""),
+        ({"extra": {1: 2}}, "extra has the key 1; JSON keys are strings", ""),
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest(
+    options: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(BadArgumentError) as caught:
+        draft("mail", "Add", None, options)
+    assert caught.value.message.startswith(message)
+    assert hint in caught.value.hint
+
+
+def test_the_table_of_options_is_what_a_type_checker_sees() -> None:
+    assert {*options.Options.__annotations__, "retry"} == options.OPTIONS
 
 
 @pytest.mark.parametrize("retry", [True, False, 0, 7])

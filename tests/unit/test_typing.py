@@ -12,7 +12,7 @@ from mypy import api
 from tests.support import ROOT
 
 DECLARATIONS = """
-from pyworkers import Job, Message, Worker
+from pyworkers import AsyncClient, Client, Job, Message, Worker
 
 worker = Worker()
 
@@ -37,6 +37,9 @@ RIGHT = [
     "send.enqueue_at(4e9, 7)",
     "send.enqueue_bulk([(7, 'a'), (8,)])",
     "send.options(queue='slow').enqueue(7)",
+    "send.options(timeout=3, tags=['a'], extra={'tenant': 7}).enqueue(7)",
+    "worker.enqueue('q', 'C', [1], retry=3, retry_max=5, extra={'tenant': 7})",
+    "Client().enqueue_bulk('q', 'C', [[1]], dead=False)",
     "x: float = send(7)",
     "x: str = sweep.enqueue() + daily.enqueue(n=1)",
 ]
@@ -49,6 +52,12 @@ WRONG = {
     "sweep.enqueue(1)": "Too many arguments",
     "daily.enqueue('x')": "has incompatible type",
     "x: str = send(7)": "Incompatible types in assignment",
+    "send.options(timeot=3)": 'Unexpected keyword argument "timeot"',
+    "worker.enqueue('q', 'C', timeot=3)": 'Unexpected keyword argument "timeot"',
+    "Client().enqueue_in(1, 'q', 'C', timeot=3)": 'Unexpected keyword argument "timeot"',
+    "AsyncClient().enqueue_bulk('q', 'C', [], tags='a', dead=1)": "has incompatible type",
+    "worker.job(timeot=3)": "overload",
+    "worker.process('q', timeot=3)": "has incompatible type",
     "handle('x')": "has incompatible type",
 }
 
