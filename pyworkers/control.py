@@ -35,6 +35,8 @@ class Load:
     """The fields of ``Settings``."""
     rehearse: bool = False
     """Only to see whether it can be imported: no hook runs."""
+    redis: dict[str, str] = field(default_factory=dict, repr=False)
+    """The fields of ``[redis]``, for clients in the application: here, because they hold a password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,9 @@ class Loaded:
     manifest: dict[str, Any]
     threads: list[str]
     import_ms: int
+    elsewhere: dict[str, str] = field(default_factory=dict, repr=False)
+    """The fields of ``[redis]`` by which the application enqueues in a program that is no worker; or, as
+    ``error``, why it cannot. Only in a rehearsal."""
 
 
 @dataclass(frozen=True, slots=True)

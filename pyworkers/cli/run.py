@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from pyworkers.cli.options import Source, config_options
-from pyworkers.config import Config, RedisConfig
+from pyworkers.config import Config
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.keys import check_queue_name
@@ -128,7 +128,7 @@ def make_spawner(
 ) -> Spawner:
     """A fork server for the application; ``rehearse``: only to see whether it can be imported."""
     load = replace(load_word(config, _import_path(config), identity), rehearse=rehearse)
-    return Spawner(load, os.environ | _redis_environment(config.redis), launch)
+    return Spawner(load, os.environ if rehearse else os.environ | _config_environment(config), launch)
 
 
 def _import_path(config: Config) -> list[str]:
@@ -138,10 +138,9 @@ def _import_path(config: Config) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def _redis_environment(redis: RedisConfig) -> dict[str, str]:
-    """What makes a Client without arguments, in the application, talk to the server's own Redis."""
-    named = {f"PYWORKERS_REDIS__{name.upper()}": str(getattr(redis, name)) for name in redis.__slots__}
-    return {name: value for name, value in named.items() if value}
+def _config_environment(config: Config) -> dict[str, str]:
+    """What lets programs that jobs start find the file: its path, for what it holds may be secret."""
+    return {} if config.path is None else {"PYWORKERS_CONFIG": str(config.path.resolve())}
 
 
 def _run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -17,4 +17,5 @@ def load_word(config: Config, path: list[str], identity: str) -> Load:
         timeouts={name: q.timeout for name, q in config.queues.items() if q.timeout is not None},
     )
     assert config.app is not None
-    return Load(config.app, path, config.log.level, config.log.format, identity, asdict(settings))
+    log, redis = config.log, asdict(config.redis)
+    return Load(config.app, path, log.level, log.format, identity, asdict(settings), redis=redis)

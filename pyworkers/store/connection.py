@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -22,7 +23,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pyworkers import replies
+from pyworkers import own_redis, replies
 from pyworkers.config_fields import RedisConfig, describe, mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
@@ -37,6 +38,8 @@ SOCKET_TIMEOUT_S = 10.0
 SENTINEL_TIMEOUT_S = 1.0
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
+_CONFIG = "PYWORKERS_CONFIG"
+_NAMESPACE = "PYWORKERS_REDIS__NAMESPACE"
 # What a server says unasked, in the protocol that a URL may choose (``?protocol=3``); since hiredis 3.2.
 PUSH: type | None = getattr(hiredis, "PushNotification", None)
 # What a write to a connection that has just been lost raises: with uvloop, and with asyncio in Python 3.13.0.
@@ -98,27 +101,57 @@ def errors_translated() -> _Translation:
     return _translation
 
 
-def config_for(url: str | None, namespace: str | None, env: Mapping[str, str]) -> RedisConfig:
-    """The configuration of a client. What is None comes from ``PYWORKERS_REDIS__*``, then ``REDIS_URL``.
+def config_for(
+    url: str | None, namespace: str | None, env: Mapping[str, str], path: str | Path | None = None
+) -> RedisConfig:
+    """The configuration of a client. What is None is, inside a job, that of the server that runs the job.
 
-    A given ``url`` is complete: user, password and certificates of the environment are for another server.
-    Raises ConfigError.
+    Elsewhere it comes from ``PYWORKERS_REDIS__*``, then ``REDIS_URL``, then from the file at ``path`` or else
+    at ``PYWORKERS_CONFIG``, as for the server itself. A given ``url`` is complete: user, password and
+    certificates are for another server. Raises ConfigError.
     """
-    values = {"url": url} if url is not None else _from_env(env)
-    values["namespace"] = env.get("PYWORKERS_REDIS__NAMESPACE", "") if namespace is None else namespace
-    for option in describe():
-        name = option.path[-1]
-        if option.path[0] == "redis" and name in values and option.check:
-            _check(name, values[name], option.check)
-    return RedisConfig(**values)
+    given = {name: value for name, value in (("url", url), ("namespace", namespace)) if value is not None}
+    _check_fields(given)
+    if len(given) == 2:
+        return RedisConfig(**given)
+    if url is None:
+        return replace(_surroundings(env, path), **given)
+    env = {name: env[name] for name in (_NAMESPACE, _CONFIG) if name in env}
+    return RedisConfig(url, _surroundings(env, path).namespace)
+
+
+def config_of_file(path: str | Path, env: Mapping[str, str]) -> RedisConfig:
+    """The ``[redis]`` of a file, below what ``env`` says. Raises ConfigError."""
+    # Only here: most producers have no file.
+    from pyworkers.config import load
+
+    found = load(Path(path), env={}).redis
+    return replace(found, **_from_env(env))
+
+
+def _surroundings(env: Mapping[str, str], path: str | Path | None) -> RedisConfig:
+    if (own := own_redis.of_this_process()) is not None:
+        return RedisConfig(**own)
+    if path is not None or env.get(_CONFIG):
+        return config_of_file(path or env[_CONFIG], env)
+    return RedisConfig(**_from_env(env))
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, str]:
     names = {field.name: f"PYWORKERS_REDIS__{field.name.upper()}" for field in fields(RedisConfig)}
-    values = {name: env[variable] for name, variable in names.items() if env.get(variable)}
-    if "url" not in values and env.get("REDIS_URL"):
-        values["url"] = env["REDIS_URL"]
+    values = {name: env[variable] for name, variable in names.items() if variable in env}
+    values["url"] = values.get("url") or env.get("REDIS_URL", "")
+    if not values["url"]:
+        del values["url"]
+    _check_fields(values)
     return values
+
+
+def _check_fields(values: Mapping[str, str]) -> None:
+    for option in describe():
+        name = option.path[-1]
+        if option.path[0] == "redis" and name in values and option.check:
+            _check(name, values[name], option.check)
 
 
 def _check(name: str, value: str, check: Callable[[str], None]) -> None:

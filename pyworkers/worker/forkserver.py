@@ -17,10 +17,11 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import asdict
 from importlib import import_module
 from typing import NoReturn
 
-from pyworkers import control, logs
+from pyworkers import control, logs, own_redis
 from pyworkers.app import Worker
 from pyworkers.control import (
     Exited,
@@ -113,6 +114,7 @@ class ForkServer:
         set_up_logs(load)
         sys.path[:0] = [entry for entry in load.path if entry not in sys.path]
         self._settings = Settings(**load.settings)
+        own_redis.hand_over(load.redis)
         started = time.perf_counter()
         try:
             self._app = import_app(load.app)
@@ -133,7 +135,10 @@ class ForkServer:
         # What is alive now is shared with every worker: keep the collector from touching its pages.
         gc.collect()
         gc.freeze()
-        self._say(Loaded(manifest, threads, round((time.perf_counter() - started) * 1000)))
+        import_ms = round((time.perf_counter() - started) * 1000)
+        self._say(
+            Loaded(manifest, threads, import_ms, enqueues_elsewhere(self._app) if load.rehearse else {})
+        )
 
     def _spawn(self, spawn: Spawn) -> None:
         jobs, outcomes, lifeline = (self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN))
@@ -218,6 +223,15 @@ def import_app(spec: str) -> Worker:
     if not isinstance(found, Worker):
         raise TypeError(f"{spec} is a {type(found).__name__}, not a pyworkers.Worker")
     return found
+
+
+def enqueues_elsewhere(app: Worker) -> dict[str, str]:
+    """Where the application enqueues in a program that is no worker, such as a web server."""
+    own_redis.hand_over(None)
+    try:
+        return asdict(app.redis_config())
+    except PyworkersError as error:
+        return {"error": str(error)}
 
 
 def _kill_group(leader: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
 VOCABULARY = {
     "errors", "envelope", "message", "keys", "outcome", "retry", "frames", "timestamps", "control", "version",
-    "cron", "drafts", "preflight", "executions", "replies", "acl", "text", "options",
+    "cron", "drafts", "preflight", "executions", "replies", "acl", "text", "options", "own_redis",
 }  # fmt: skip
 CONFIG = {"config", "config_fields", "cron_entries"}
 APPLICATION = {"app", "handler", "job"}
