@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any, Never, ParamSpec, Protocol, TypeVar, overload
 
 from pyworkers.client import Client, Producer
@@ -55,12 +56,18 @@ class _Declare(Protocol):
 class Worker(Producer):
     """An application: decorate functions with it, and name it as ``app`` in the configuration.
 
-    ``url`` and ``namespace`` are for enqueueing only, and mean what they mean to ``Client``.
+    ``url``, ``namespace`` and ``config``, the path of a configuration file, are for enqueueing only. The
+    first two mean what they mean to ``Client``. Of the file, which is read at the first use, ``[redis]``
+    counts where these and the environment say nothing; in a job, the Redis of its server is used instead.
     """
 
-    def __init__(self, url: str | None = None, *, namespace: str | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, *, namespace: str | None = None, config: str | Path | None = None
+    ) -> None:
         self._url = url
         self._namespace = namespace
+        # Absolute from here on: a program may change its working directory before it enqueues.
+        self._config = None if config is None else Path(config).absolute()
         self._client: Client | None = None
         self._processes: dict[str, Handler] = {}
         self._declared: list[str] = []
@@ -317,7 +324,7 @@ class Worker(Producer):
 
     def redis_config(self) -> RedisConfig:
         """Where this application enqueues. Raises ConfigError."""
-        return config_for(self._url, self._namespace, os.environ)
+        return config_for(self._url, self._namespace, os.environ, self._config)
 
     def draft(
         self,

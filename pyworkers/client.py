@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
@@ -22,7 +23,13 @@ from pyworkers.keys import Keys
 from pyworkers.options import Options
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancelling import Cancelled, cancel
-from pyworkers.store.connection import config_for, connect, connect_async, errors_translated
+from pyworkers.store.connection import (
+    config_for,
+    config_of_file,
+    connect,
+    connect_async,
+    errors_translated,
+)
 from pyworkers.store.producer import push, push_async
 from pyworkers.store.wire import Wires
 
@@ -163,15 +170,21 @@ class _Base:
     """What both clients know."""
 
     def __init__(self, url: str | None = None, *, namespace: str | None = None) -> None:
-        """Without ``url`` and ``namespace``, those of ``PYWORKERS_REDIS__URL`` and ``…__NAMESPACE`` are used,
-        then ``REDIS_URL``, then ``redis://127.0.0.1:6379/0`` and no namespace. Raises ConfigError.
+        """Without ``url`` and ``namespace``: in a job those of its server; elsewhere
+        ``PYWORKERS_REDIS__URL`` and ``…__NAMESPACE``, then ``REDIS_URL``, then the file that
+        ``PYWORKERS_CONFIG`` names, then ``redis://127.0.0.1:6379/0`` and no namespace. Raises ConfigError.
         """
         self._set_config(config_for(url, namespace, os.environ))
 
     @classmethod
-    def from_config(cls, config: RedisConfig) -> Self:
-        """A client with the ``[redis]`` part of a configuration."""
+    def from_config(cls, config: str | Path | RedisConfig) -> Self:
+        """A client with the ``[redis]`` part of a configuration: the path of the file, or what was read.
+
+        Over what stands in a file, the variables of the environment win. Raises ConfigError.
+        """
         client = cls.__new__(cls)
+        if not isinstance(config, RedisConfig):
+            config = config_of_file(config, os.environ)
         client._set_config(config)
         return client
 

