@@ -25,7 +25,7 @@ from pyworkers.config_fields import RedisConfig
 from pyworkers.errors import JobTimeout
 from pyworkers.store.connection import connect, connect_async, translate
 from pyworkers.store.wire import Wires, exchange_async
-from tests.support import free_port, running_server, wait_for
+from tests.support import PATIENCE_S, free_port, running_server, wait_for
 
 
 def opened(url: str, **options: Any) -> closing[Wires]:
@@ -410,7 +410,9 @@ def a_tls_server(url: str, folder: Path) -> Iterator[tuple[RedisConfig, threadin
         gone.set()
 
     with a_server(pass_on) as address:
-        yield RedisConfig(url=f"rediss://{address}/0", ca_file=str(folder / "ca.pem")), gone
+        # 51 handshakes at once, both ends in this process.
+        patience = f"socket_connect_timeout={PATIENCE_S:g}&socket_timeout={PATIENCE_S:g}"
+        yield RedisConfig(url=f"rediss://{address}/0?{patience}", ca_file=str(folder / "ca.pem")), gone
 
 
 def test_tls(one_redis_url: str, tmp_path: Path) -> None:

@@ -115,10 +115,11 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             serving(tmp_path, url, namespace, CODE, "--config", str(tmp_path / "workers.toml")) as server,
         ):
             server.redis = admin
-            # Another master has the turn to move due jobs.
-            wait_for(lambda: admin.set(keys.turn(keys.retry), "another", px=500), message="the turn is taken")
             wait_for(lambda: not admin.sismember(keys.processes, GHOST), 30, "the ghost is forgotten")
             server.push("q", *(job(what) for what in ("kill", "retry", "snooze")))
+            # Another master has the turn to move due jobs, until this one has seen it.
+            turn = keys.turn(keys.retry)
+            wait_for(lambda: admin.set(turn, "another", px=500) and "pttl" in watch.commands)
             for notes in (("kill", 0), ("retry", 1), ("later", 0), ("recovered", 0), ("go", 0), ("tick",)):
                 server.wait_for_notes(1, *notes, timeout=40)
             server.wait_for_notes(2, "bulk")
