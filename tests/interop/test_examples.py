@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import redis
@@ -25,7 +27,7 @@ def test_orders_go_to_python_and_receipts_come_back(
         capture_output=True,
         text=True,
         timeout=3 * PATIENCE_S,
-        env=os.environ | {"REDIS_URL": url},
+        env=os.environ | {"REDIS_URL": url, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
     assert done.returncode == 0, done.stderr
     ordered = [line for line in done.stdout.splitlines() if line.startswith("ordered")]

@@ -24,9 +24,11 @@ def specialized(function):
     return sum(op.opname not in dis.opmap for op in dis.get_instructions(function, adaptive=True))
 
 way = (Reader.feed, Message.parse, Stats.take)
-assert not any(map(specialized, way)), "specialized before the warm-up"
+# Not none before: the compiler of Python 3.12 joins some instructions.
+before = list(map(specialized, way))
 warm_up("info")
-assert all(map(specialized, way)), list(map(specialized, way))
+after = list(map(specialized, way))
+assert all(more > less for more, less in zip(after, before)), (before, after)
 """
 
 
