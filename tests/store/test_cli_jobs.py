@@ -27,10 +27,10 @@ def jids(db: redis.Redis, key: str) -> set[str]:
 def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys, db) -> None:
     now = time.time()
     failed = job("j1", error_class="Timeout", error_message="no\nanswer")
-    db.zadd(keys.dead, {failed: now - 7215, job("j2"): now - 90, b"\xff\x1b[2J": now - 100_000})
+    db.zadd(keys.dead, {failed: now - 7215, job("j2"): now - 5430, b"\xff\x1b[2J": now - 100_000})
     assert cli("dead").stdout.splitlines() == [
         "died   jid  queue  class  error",
-        "1m30s  j2   q      Add",
+        "1h30m  j2   q      Add",
         r"2h     j1   q      Add    Timeout: no\nanswer",
         "1d3h                      unreadable: not UTF-8: invalid start byte at byte 0",
     ]
@@ -39,21 +39,21 @@ def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys, db) -> None:
 def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(cli: Cli, keys, db) -> None:
     now = time.time()
     for key in (keys.schedule, keys.retry):
-        db.zadd(key, {job("late", retry_count=4): now + 7230, job("soon"): now + 90.5})
+        db.zadd(key, {job("late", retry_count=4): now + 7230, job("soon"): now + 5430})
     assert [line.split() for line in cli("scheduled", "list").stdout.splitlines()] == [
         ["due", "in", "jid", "queue", "class", "arguments"],
-        ["1m30s", "soon", "q", "Add", "1"],
+        ["1h30m", "soon", "q", "Add", "1"],
         ["2h", "late", "q", "Add", "1"],
     ]
     assert cli("retries").stdout.splitlines()[2].split() == ["2h", "5", "late", "q", "Add"]
 
 
 def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys, db) -> None:
-    db.lpush(keys.queue("q"), job("j1", enqueued_at=time.time() - 75), job("j2", args=["a", {"b": None}]))
+    db.lpush(keys.queue("q"), job("j1", enqueued_at=time.time() - 4530), job("j2", args=["a", {"b": None}]))
     assert cli("jobs", "q").stdout.splitlines() == [
         "waiting  jid  class  arguments",
         '         j2   Add    "a", {"b": null}',
-        "1m15s    j1   Add    1",
+        "1h15m    j1   Add    1",
     ]
 
 
@@ -207,10 +207,10 @@ def register_busy(db: redis.Redis, keys: Keys, identity: str, **info: Any) -> No
 
 def test_servers_and_running_jobs_are_shown(cli: Cli, keys, db) -> None:
     register_busy(db, keys, "web:1:a")
-    about = {"queue": "q", "run_at": int(time.time()) - 61, "payload": job("j1").decode()}
+    about = {"queue": "q", "run_at": int(time.time()) - 3690, "payload": job("j1").decode()}
     db.hset(keys.work("web:1:a"), "t1", json.dumps(about))
     assert cli("processes").stdout.splitlines()[1].split()[:4] == ["web:1:a", "1h23m", "1", "5"]
-    assert cli("workers").stdout.splitlines()[1].split() == ["1m1s", "j1", "q", "Add", "t1", "web:1:a"]
+    assert cli("workers").stdout.splitlines()[1].split() == ["1h1m", "j1", "q", "Add", "t1", "web:1:a"]
     [process] = json.loads(cli("processes", "--json").stdout)
     assert (process["identity"], process["queues"]) == ("web:1:a", ["q"])
     [work] = json.loads(cli("workers", "--json").stdout)
