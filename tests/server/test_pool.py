@@ -412,7 +412,9 @@ def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(run: Run) -> Non
         await crew.outcomes(200)
         await crew.free(4)
         await async_wait_for(lambda: len(crew.pool.pids()) == 4, message="the retired are gone")
-        assert (descriptors(os.getpid()), descriptors(server)) == before
+        # The fork server may have held the pipes of the last worker, before and now.
+        await async_wait_for(lambda: descriptors(os.getpid()) <= before[0], message="no descriptor here")
+        await async_wait_for(lambda: descriptors(server) <= before[1], message="none in the fork server")
         await async_wait_for(lambda: set(children(server)) == set(crew.pool.pids()), message="no zombie")
         assert all(report.retiring and report.outcome.fate is Fate.DONE for _, report in crew.settled)
         assert len({crew.ran_in(str(number)) for number in range(200)}) == 200
