@@ -53,10 +53,11 @@ _PLAIN = Keys()
 _IDENTITY = "*:[0-9]*:[0-9a-f]*"
 
 GRANTS: tuple[Grant, ...] = (
-    # eval and evalsha for the scripts; client id and unblock end a blocking move at a stop.
+    # eval and evalsha for the scripts; client id and unblock end a blocking move at a stop; with client
+    # tracking Redis announces changes, which otherwise are looked for.
     Grant(
         "",
-        worker="eval evalsha info time client|id client|unblock",
+        worker="eval evalsha info time client|id client|tracking client|unblock",
         client="multi exec",
         admin="multi exec",
         read_only="eval evalsha info time",
@@ -95,7 +96,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.process_cleanup, worker="set"),
     Grant(
         _IDENTITY,
-        worker="hset hget expire rpop unlink",
+        worker="hset hget expire rpop llen unlink",
         admin="lpush expire",
         read_only="hmget hgetall",
     ),
@@ -104,7 +105,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
     Grant(
         "pyworkers:*",
-        worker="set get del exists pttl hset hget hdel hexists hkeys hgetall hsetnx incrby expire "
+        worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "
         "smembers sismember zcard zrange zrem",
         admin="set hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore",
         read_only="hgetall hkeys exists get mget smembers",

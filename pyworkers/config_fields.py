@@ -179,7 +179,9 @@ class SchedulerConfig:
     """``[scheduler]``."""
 
     poll_interval: float = _option(
-        1.0, "Seconds between two looks at the scheduled and retry sets.", minimum=0.01
+        1.0,
+        "Seconds between two looks at the scheduled and retry sets where Redis announces no changes.",
+        minimum=0.01,
     )
 
 

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 
 INPROGRESS_SUFFIX = ":inprogress"
+WATCHED_TTL_S = 10
+"""For how long servers write their numbers each second after somebody has looked at them."""
 QUEUE_NAME_RULE = (
     "a queue name has 1 to 128 characters, no white space, control character or '|', does not start with "
     "'queue:' or 'backup::', and does not end with ':inprogress'"
@@ -75,6 +77,11 @@ class Keys:
     def cancelled(self) -> str:
         """ZSET of the ids of jobs that shall not run; the score is when somebody said so, by Redis' clock."""
         return self._key("pyworkers:cancelled")
+
+    @property
+    def watched(self) -> str:
+        """STRING with a TTL: somebody looks at the servers' numbers; when, in µs by Redis' clock."""
+        return self._key("pyworkers:watched")
 
     @property
     def owners(self) -> str:

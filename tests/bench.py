@@ -6,6 +6,8 @@ Read by the tests alone, in the process of the test. It decides nothing about th
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeAlias, TypeVar
@@ -15,7 +17,10 @@ from redis.asyncio import Redis
 
 from pyworkers.config import RedisConfig
 from pyworkers.keys import Keys
+from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.waiting import cancel
+from pyworkers.server.weather import Weather
+from pyworkers.store.changes import ChangesStore
 from pyworkers.store.connection import connect_async
 
 
@@ -36,6 +41,14 @@ class RedisBench:
         redis: Redis = connect_async(self.config)
         self.ends.push_async_callback(redis.aclose)
         return redis
+
+    def follow(self, part: Follower) -> None:
+        """Pass on to a part of the master what others change, until ``close``."""
+        store = ChangesStore(self.config, self.keys)
+        self.ends.push_async_callback(store.close)
+        changes = Changes(store, Weather(time.monotonic, random.Random()), lambda: None, [part])
+        changes.follow("host:1:x")
+        self.start(changes.run())
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that runs until ``close``; an error that ends it earlier is raised there."""

@@ -23,6 +23,8 @@ from pyworkers.cron_entries import dump, load
 from pyworkers.envelope import encode, new_jid
 from pyworkers.errors import ConfigError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
+from pyworkers.keys import Keys
+from pyworkers.server.changes import Follow
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
 from pyworkers.store.cron import CronStore
@@ -69,12 +71,23 @@ class Cron:
         self._watched: list[_Watched] = []
         self._nudge = asyncio.Event()
         self._seen = -math.inf
-        self._refresh_at = self._declare_at = -math.inf
+        self._stale = True
+        self._declare_at = -math.inf
+
+    def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
+        """What it needs to know, by key."""
+        return {keys.cron_version: Follow("text", self.see)}
+
+    def see(self, version: Any) -> None:
+        """Take the version of what people have changed at run time, or the error in its place."""
+        if isinstance(version, PyworkersError) or version != self._version:
+            self._stale = True
+            self._nudge.set()
 
     def use(self, entries: Iterable[CronEntry]) -> None:
         """Fire these entries from now on. Where one was that stays, Redis knows."""
         self._declared = list(entries)
-        self._declare_at = self._refresh_at = -math.inf
+        self._declare_at = -math.inf
         self._watch()
         self._nudge.set()
 
@@ -114,19 +127,27 @@ class Cron:
                 await asyncio.sleep(self._weather.down(error))
 
     async def _keep_up(self, now: float) -> bool:
-        """Every few seconds, learn what people have changed, and let them see what is declared here."""
-        if now < self._refresh_at:
-            return False
-        await self.refresh()
+        """Learn what people have changed, and let them see what is declared here. True if Redis was asked."""
+        asked = self._stale
+        if self._stale:
+            await self.refresh()
         if self._declared and now >= self._declare_at:
             rows = [simplejson.loads(dump(entry)) | {"origin": entry.origin} for entry in self._declared]
             await self._store.declare(self._identity(), encode(rows).encode(), _DECLARED_S)
             self._declare_at = now + _DECLARED_S / 3
-        self._refresh_at = now + _LOOK_S
-        return True
+            asked = True
+        return asked
 
     async def refresh(self) -> None:
         """Learn which entries people have added, changed, removed or paused. Raises PyworkersError."""
+        self._stale = False
+        try:
+            await self._refresh()
+        except PyworkersError:
+            self._stale = True
+            raise
+
+    async def _refresh(self) -> None:
         version = await self._store.version()
         if version != self._version:
             self._added, self._paused = await self._store.changes()

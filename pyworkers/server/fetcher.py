@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
@@ -26,12 +27,19 @@ from pyworkers.server.waiting import cancel
 from pyworkers.server.weather import Weather
 from pyworkers.store.link import Link
 from pyworkers.store.store import LeaseLostError, QueueStore, Settlement
-from pyworkers.store.waiter import Waiter
+from pyworkers.store.waiter import PATIENCE_S, Waiter
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
 MAX_BYTES = 64 * 1024 * 1024
 
 log = logs.get_logger()
+
+
+class _Suspect(NamedTuple):
+    """A move that may have taken a job whose reply is on its way, and when it was noticed (monotonic)."""
+
+    move: int
+    since: float
 
 
 class Fetcher:
@@ -58,7 +66,7 @@ class Fetcher:
         self._wait_failed = False
         self._defect: BaseException | None = None
         self._strangers: Counter[bytes] = Counter()
-        self._suspect: asyncio.Task[None] | None = None
+        self._suspect: _Suspect | None = None
         self.fetching = False
         self.pool: Pool
 
@@ -185,23 +193,38 @@ class Fetcher:
 
     async def _wait(self) -> None:
         identity = self._waiter.identity
+        got = False
 
         def taken(raw: bytes) -> None:
+            nonlocal got
+            got = True
             hit("after_fetch")
             # What came for an earlier incarnation stays in its list, which is cleared out.
             if self._waiter.identity == identity:
                 self.pool.deliver(raw)
 
         try:
-            await self._waiter.wait(taken)
-            self._wait_failed = False
-            self._weather.up()
+            while not got and self._may_wait(identity):
+                await self._waiter.wait(taken)
+                self._wait_failed = False
+                self._weather.up()
         except PyworkersError as error:
             self._wait_failed = True
             await self._wait_out(error)
         finally:
             self._waiting = None
             self._wake.set()
+
+    def _may_wait(self, identity: str) -> bool:
+        return self.fetching and self.pool.free > 0 and self._waiter.identity == identity
+
+    async def check_wait(self) -> None:
+        """After an outage: end the blocking move, for its connection may be half open."""
+        if move := self._waiter.under_way:
+            await self._waiter.unblock(self._store.redis)
+            await asyncio.sleep(PATIENCE_S)
+            if move == self._waiter.under_way:
+                self._waiter.leave()
 
     def _waited(self, task: asyncio.Task[None]) -> None:
         """What the wait could not deal with ends ``run``, and with it the server, not this queue alone."""
@@ -214,20 +237,25 @@ class Fetcher:
         await asyncio.sleep(self._weather.down(error))
         self._wake.set()
 
+    @property
+    def knows_jobs(self) -> bool:
+        """True if Redis should count jobs of this queue as ours."""
+        return self.pool.busy > 0 or bool(self._reports)
+
     async def adopt(self) -> None:
         """Run the jobs that Redis counts as ours and that never reached us: their reply was lost.
 
         Two sightings are needed, because a reply may be on its way: that of the blocking move which was under
-        way at the first one must have come before the second. Nothing is adopted while nothing is fetched: a
-        stop gives them back. Nor is Redis asked then: its answers come in order, so what was asked before is
-        answered before a stop closes the connection. Raises PyworkersError.
+        way at the first one must have come before the second; it is ended for that. Nothing is adopted while
+        nothing is fetched: a stop gives them back. Nor is Redis asked then: its answers come in order, so
+        what was asked before is answered before a stop closes the connection. Raises PyworkersError.
         """
         # Their number first: it costs nothing, while jobs may be large.
         if not self.fetching or await self._none_strange() or not self.fetching:
-            self._strangers.clear()
+            self.has_no_strays()
             return
         listed = Counter(await self._store.inprogress(self._queue))
-        if not self.fetching or (self._suspect is not None and self._suspect is self._waiting):
+        if not self.fetching or await self._in_doubt():
             return
         known = self.pool.known() + Counter(raw for raw, _ in self._reports)
         strangers = listed - known
@@ -235,7 +263,26 @@ class Fetcher:
             log.warning("job.adopted", queue=self._queue)
             self.pool.deliver(raw)
             strangers[raw] -= 1
-        self._strangers, self._suspect = +strangers, self._waiting
+        self._strangers = +strangers
+        if self._strangers and self._suspect is None and (move := self._waiter.under_way):
+            self._suspect = _Suspect(move, time.monotonic())
+            # Its reply comes now, if it comes at all.
+            await self._waiter.unblock(self._store.redis)
+
+    def has_no_strays(self) -> None:
+        """Forget what was sighted."""
+        self._strangers.clear()
+        self._suspect = None
+
+    async def _in_doubt(self) -> bool:
+        """True while the move that was under way at the first sighting has no reply. It has so much time."""
+        suspect = self._suspect
+        if suspect is None or suspect.move != self._waiter.under_way:
+            self._suspect = None
+            return False
+        if time.monotonic() - suspect.since > 2 * PATIENCE_S:
+            self._waiter.leave()
+        return True
 
     async def _none_strange(self) -> bool:
         return await self._store.held(self._queue) <= self.pool.busy + len(self._reports)

@@ -1,4 +1,4 @@
-"""Heartbeat: renews the lease, writes the counters, and finds out who else is at work.
+"""Heartbeat: renews the lease and writes the counters.
 
 Runs in the master's event loop.
 """
@@ -68,7 +68,7 @@ class Counters:
 
 
 class Heartbeat:
-    """Calls ``on_lost`` when a peer has recovered our lists, ``on_crew`` with our rank among the masters."""
+    """Calls ``on_lost`` when a peer has recovered our lists."""
 
     def __init__(
         self,
@@ -77,7 +77,6 @@ class Heartbeat:
         lease_s: float,
         queues: Callable[[], Sequence[str]],
         on_lost: Callable[[str], None],
-        on_crew: Callable[[tuple[int, int]], None],
     ) -> None:
         self._store = store
         self._metrics = MetricsStore(store.redis, store.keys)
@@ -85,7 +84,6 @@ class Heartbeat:
         self._lease_s = lease_s
         self._queues = queues
         self._on_lost = on_lost
-        self._on_crew = on_crew
         self._nudge = asyncio.Event()
         self.counters = Counters()
         self._beaten_at = -math.inf
@@ -124,7 +122,6 @@ class Heartbeat:
         if lease is Lease.RESTORED:
             log.debug("lease.restored")
         await self.flush()
-        self._on_crew(await self._store.crew())
         await self.flush_executions()
 
     async def flush(self) -> None:

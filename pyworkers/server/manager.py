@@ -116,10 +116,22 @@ class Manager:
         """True when no job runs and Redis knows the outcome of all."""
         return self.pool.busy == 0 and self._fetcher.unsettled == 0
 
+    @property
+    def knows_jobs(self) -> bool:
+        """True if Redis should count jobs of this queue as ours."""
+        return self._fetcher.knows_jobs
+
     async def adopt(self) -> None:
         """Run jobs whose fetch never came to our knowledge. Raises PyworkersError."""
-        self.pool.replace_deaf()
         await self._fetcher.adopt()
+
+    def has_no_strays(self) -> None:
+        """Redis counts none of the jobs of this queue as ours."""
+        self._fetcher.has_no_strays()
+
+    async def check_wait(self) -> None:
+        """Fetch over a connection that works, after an outage."""
+        await self._fetcher.check_wait()
 
     def move_to(self, identity: str) -> None:
         """Give up all claims, and go on as another incarnation."""

@@ -7,6 +7,7 @@ its workers still finish theirs.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from pyworkers import logs
 from pyworkers.control import AboutWorker
@@ -92,12 +93,22 @@ class Managers:
         await asyncio.gather(*(manager.clear_out(identity) for manager in self.everyone()))
         self.clearing -= 1
 
-    async def adopt_strays(self, weather: Weather, pause_s: float) -> None:
-        """Look again and again for jobs whose fetch never came to our knowledge, until cancelled."""
+    async def check_waits(self) -> None:
+        """Fetch over connections that work, after an outage."""
+        await asyncio.gather(*(manager.check_wait() for manager in self.everyone()))
+
+    async def adopt_strays(
+        self, hold_any: Callable[[list[str]], Awaitable[bool]], weather: Weather, pause_s: float
+    ) -> None:
+        """Look again and again for jobs whose fetch never came to our knowledge, until cancelled.
+
+        ``hold_any`` says whether Redis counts a job of any of these queues as ours. It is asked once for all
+        queues that should have none, so that idle queues cost nothing each.
+        """
         while True:
             await asyncio.sleep(pause_s)
             failed = False
-            for manager in list(self.serving.values()):
+            for manager in await self._suspects(hold_any):
                 try:
                     await manager.adopt()
                 except PyworkersError as error:
@@ -105,3 +116,22 @@ class Managers:
                     weather.down(error)
             if not failed:
                 weather.up()
+
+    async def _suspects(self, hold_any: Callable[[list[str]], Awaitable[bool]]) -> list[Manager]:
+        """The managers whose in-progress lists must be looked at."""
+        idle, suspects = {}, []
+        for name, manager in self.serving.items():
+            manager.pool.replace_deaf()
+            if manager.knows_jobs:
+                suspects.append(manager)
+            else:
+                idle[name] = manager
+        try:
+            found = await hold_any(list(idle))
+        except PyworkersError:
+            found = True
+        if found:
+            return [*suspects, *idle.values()]
+        for manager in idle.values():
+            manager.has_no_strays()
+        return suspects

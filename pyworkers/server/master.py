@@ -22,6 +22,7 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.keys import Keys
 from pyworkers.outcome import Fate, Report
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.changes import Changes
 from pyworkers.server.cron import Cron
 from pyworkers.server.dangers import warn_of_dangers
 from pyworkers.server.generations import Callbacks, Generations
@@ -41,6 +42,7 @@ from pyworkers.server.spawner import Spawner
 from pyworkers.server.views import Sources
 from pyworkers.server.waiting import cancel, now, on_callback_failure, pause, until
 from pyworkers.server.weather import Weathers
+from pyworkers.store.changes import ChangesStore
 from pyworkers.store.connection import connect_async, has_sentinels
 from pyworkers.store.cron import CronStore
 from pyworkers.store.orders import OrdersStore
@@ -124,47 +126,45 @@ class Master:
     # Start
 
     def _set_up(self) -> None:
-        redis = self._config.redis
+        redis, lease_s, weather = self._config.redis, self._config.server.lease, self._weathers.of
         self._store = Store(connect_async(redis), Keys(redis.namespace), self._identity)
-        scheduler, retry = self._config.scheduler, self._config.retry
         self._scheduler = Scheduler(
             ScheduleStore(self._store.redis, self._store.keys),
             lambda: self._identity,
             self._weathers,
-            scheduler.poll_interval,
-            retry.drain_goretry,
+            self._config.scheduler.poll_interval,
+            self._config.retry.drain_goretry,
         )
         cron_store = CronStore(self._store.redis, self._store.keys)
-        self._cron = Cron(cron_store, lambda: self._identity, self._weathers.of("cron"), self._rng)
+        self._cron = Cron(cron_store, lambda: self._identity, weather("cron"), self._rng)
         self._heartbeat = Heartbeat(
-            self._store,
-            self._weathers.of("heartbeat"),
-            self._config.server.lease,
-            lambda: self._served,
-            self._lease_lost,
-            self._set_crew,
+            self._store, weather("heartbeat"), lease_s, lambda: self._served, self._lease_lost
         )
         self._recovery = Recovery(
-            self._store,
-            self._weathers.of("recovery"),
-            self._config.server.lease,
-            self._heartbeat.counters.interrupted,
+            self._store, weather("recovery"), lease_s, self._heartbeat.counters.interrupted
         )
         self._presence = Presence(
             PresenceStore(self._store.redis, self._store.keys, self._config.server.sidekiq6),
-            self._weathers.of("presence"),
+            weather("presence"),
             self._facts,
             {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
             self._memory,
+            self._heartbeat.flush,
         )
-        orders_store = OrdersStore(self._store.redis, self._store.keys)
         self._orders = Orders(
-            orders_store,
-            self._weathers.of("orders"),
+            OrdersStore(self._store.redis, self._store.keys),
+            weather("orders"),
             self._cancellations,
             self._managers.set_paused,
             self._managers.cancel_noted,
         )
+        self._changes = Changes(
+            ChangesStore(redis, self._store.keys),
+            weather("changes"),
+            lambda: self._start(self._managers.check_waits(), "waits"),
+            [self._scheduler, self._orders, self._cron, self._presence],
+        )
+        self._changes.follow(self._identity)
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -199,7 +199,8 @@ class Master:
                 await self._heartbeat.beat()
                 weather.up()
                 with suppress(StoreError):
-                    await self._orders.look()
+                    await self._changes.look(time.monotonic())
+                    await self._orders.turn()
                 return True
             except PyworkersError as error:
                 if self._fail_fast:
@@ -210,15 +211,17 @@ class Master:
     def _start_parts(self) -> None:
         self._start(self._heartbeat.run(), "heartbeat")
         self._presence_task = self._start(self._presence.run(), "presence")
+        self._start(self._changes.run(), "changes")
         self._start(self._orders.run(), "orders")
         self._start(self._scheduler.run(), "scheduler")
         self._start(self._recovery.run(), "recovery")
         self._start(self._cron.run(), "cron")
         pause_s = min(_ADOPT_S, self._config.server.lease / _ADOPTIONS_PER_LEASE)
-        self._start(self._managers.adopt_strays(self._weathers.of("strays"), pause_s), "strays")
+        strays = self._managers.adopt_strays(self._store.hold_any, self._weathers.of("strays"), pause_s)
+        self._start(strays, "strays")
         self._start(self._generations.run(), "reaper")
         if has_sentinels(self._config.redis):
-            self._start(watch_primary(self._config.redis, self._managers.leave_primary), "primary")
+            self._start(watch_primary(self._config.redis, self._leave_primary), "primary")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         return self._watch(asyncio.create_task(work, name=name))
@@ -295,8 +298,9 @@ class Master:
             [os.getpid(), self._generations.current.process.pid, *self._managers.pids()],
         )
 
-    def _set_crew(self, crew: tuple[int, int]) -> None:
-        self._scheduler.crew = crew
+    def _leave_primary(self) -> None:
+        self._changes.leave()
+        self._managers.leave_primary()
 
     def _lease_lost(self, identity: str) -> None:
         """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
@@ -308,6 +312,7 @@ class Master:
         set_up_logs(self._config.log, self._identity)
         self._store.identity = self._identity
         self._managers.move_to(self._identity)
+        self._changes.follow(self._identity)
         self._heartbeat.beat_now()
         self._presence.beat_now()
         self._start(self._managers.clear_out(identity), "clearance")
@@ -395,4 +400,5 @@ class Master:
     async def _tear_down(self) -> None:
         await cancel(self._tasks)
         await self._generations.close()
+        await self._changes.close()
         await self._store.close()

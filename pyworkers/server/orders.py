@@ -1,25 +1,29 @@
-"""Orders: learns which queues are paused and which jobs are cancelled, and says so to whom it concerns.
+"""Orders: passes on which queues are paused and which jobs are cancelled.
 
-Runs in the master's event loop: one round trip a second, and none for each job. While Redis cannot be asked,
-the last answer holds.
+Runs in the master's event loop. What is wanted comes from ``Changes``. While Redis cannot be asked, the last
+answer holds.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from pyworkers.errors import PyworkersError
+from pyworkers.keys import Keys
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.changes import Follow
+from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
-from pyworkers.store.orders import OrdersStore
+from pyworkers.store.orders import OrdersStore, texts
 
-# People see an order obeyed within two seconds.
-_LOOK_S = 1.0
+# Notes of jobs that have ended are removed this often. It costs nothing while there are none.
+_TURN_S = 1.0
 
 
 class Orders:
-    """``on_paused`` is told the paused queues with every look, ``on_cancelled`` when there are new notes."""
+    """``on_paused`` is called with the paused queues again and again, ``on_cancelled`` for new notes."""
 
     def __init__(
         self,
@@ -34,30 +38,59 @@ class Orders:
         self._cancellations = cancellations
         self._on_paused = on_paused
         self._on_cancelled = on_cancelled
+        self._nudge = asyncio.Event()
+        self._errors: dict[str, PyworkersError] = {}
         self.paused: frozenset[str] = frozenset()
 
+    def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
+        """What it needs to know, by key."""
+        return {
+            keys.paused: Follow("members", self.see_paused),
+            keys.cancelled: Follow("notes", self.see_notes),
+        }
+
+    def see_paused(self, reply: Any) -> None:
+        """Take the names of the paused queues."""
+        if self._readable("paused", reply):
+            self.paused = texts(reply)
+        self._nudge.set()
+
+    def see_notes(self, reply: Any) -> None:
+        """Take the number and the latest of the cancelled jobs."""
+        if self._readable("notes", reply):
+            self._store.noticed = reply
+        self._nudge.set()
+
+    def _readable(self, what: str, reply: Any) -> bool:
+        self._errors.pop(what, None)
+        if isinstance(reply, PyworkersError):
+            self._errors[what] = reply
+            return False
+        return True
+
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Pass on what is wanted, until cancelled."""
         while True:
-            pause_s = _LOOK_S
+            self._nudge.clear()
+            pause_s = _TURN_S
             try:
-                await self.look()
+                await self.turn()
                 self._weather.up()
             except PyworkersError as error:
-                pause_s = max(_LOOK_S, self._weather.down(error))
-            await asyncio.sleep(pause_s)
+                pause_s = max(_TURN_S, self._weather.down(error))
+            await pause(self._nudge, pause_s)
 
-    async def look(self) -> None:
-        """One look. Raises PyworkersError, after what could be read was passed on."""
-        seen = await self._store.look()
-        if seen.cancelled is not None:
-            self._cancellations.use(seen.cancelled)
+    async def turn(self) -> None:
+        """Pass on what is wanted. Raises PyworkersError, after what could be read was passed on."""
+        try:
+            cancelled = await self._store.notes()
+        finally:
+            await self._on_paused(self.paused)
+        if cancelled is not None:
+            self._cancellations.use(cancelled)
             if self._cancellations.noted:
                 self._on_cancelled()
-        if seen.paused is not None:
-            self.paused = seen.paused
-            await self._on_paused(seen.paused)
-        for error in seen.errors:
+        for error in self._errors.values():
             raise error
         await self.forget()
 

@@ -8,16 +8,20 @@ which Sidekiq looks for scheduled jobs.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyworkers import envelope, logs
 from pyworkers.errors import PyworkersError
+from pyworkers.keys import WATCHED_TTL_S, Keys
+from pyworkers.server.changes import Follow
 from pyworkers.server.memory import Memory
 from pyworkers.server.running import Payloads, Running
 from pyworkers.server.waiting import pause
@@ -27,6 +31,12 @@ from pyworkers.version import __version__
 
 # Sidekiq beats every 5 s up to version 6, and every 10 s since.
 BEAT_S = 5.0
+# While nothing changes, it is said again that nothing does. Whoever judges by it waits for a minute.
+_SAME_S = 15.0
+# While somebody looks.
+_WATCHED_S = 1.0
+# How often the server's clock is compared with ours.
+_CLOCK_S = 60.0
 
 log = logs.get_logger()
 
@@ -43,8 +53,19 @@ class Facts:
     """All processes of the tree."""
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look of somebody at the servers' numbers, and until when it counts (monotonic seconds)."""
+
+    name: bytes
+    until: float = -math.inf
+
+
 class Presence:
-    """``orders`` are the words that may come through Redis, each with what it does."""
+    """``orders`` are the words that may come through Redis, each with what it does.
+
+    ``flush`` writes the counters, before a beat that somebody waits for.
+    """
 
     def __init__(
         self,
@@ -53,33 +74,82 @@ class Presence:
         facts: Callable[[], Facts],
         orders: Mapping[str, Callable[[], None]],
         memory: Memory,
+        flush: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._weather = weather
         self._facts = facts
         self._orders = orders
         self._memory = memory
+        self._flush = flush
         self._payloads = Payloads()
         self._started_at = time.time()
         self._pruned = -float(TTL_S)
         self._shown_as = ""
+        self._shown: object = None
+        self._shown_at = -math.inf
+        self._had_jobs = True
+        self._signalled = True
+        self._look = Look(b"0")
+        self._clock_offset_s = 0.0
+        self._clock_read = -math.inf
+        self._rtt_us = 0
         self._nudge = asyncio.Event()
         self._ended = False
 
     async def run(self) -> None:
         """Beat until ``end``."""
         while True:
+            nudged = self._nudge.is_set()
             self._nudge.clear()
-            pause_s = BEAT_S
             try:
-                await self.beat()
-                await self._prune()
+                await self._turn(nudged)
                 self._weather.up()
+                pause_s = _WATCHED_S if self._watched else BEAT_S
             except PyworkersError as error:
                 pause_s = self._weather.down(error)
             if self._ended:
                 return
             await pause(self._nudge, pause_s)
+
+    @property
+    def _watched(self) -> bool:
+        return time.monotonic() < self._look.until
+
+    async def _turn(self, nudged: bool) -> None:
+        # Before the counters are written: a later look is answered by the next beat.
+        look = self._look
+        if self._watched:
+            await self._flush()
+        elif not nudged and time.monotonic() - self._shown_at < _SAME_S and self._shown == self._state():
+            return
+        await self.beat(look)
+        await self._prune()
+
+    def _state(self) -> object:
+        """What a beat is about; memory, which always changes, may wait."""
+        facts = self._facts()
+        jobs = [(job.queue, job.number) for job in facts.running]
+        return facts.identity, dict(facts.queues), jobs, facts.quiet
+
+    def follows(self, keys: Keys, identity: str) -> dict[str, Follow]:
+        """What it needs to know, by key."""
+        return {
+            keys.signals(identity): Follow("length", self.see_signals),
+            keys.watched: Follow("text", self.see_look),
+        }
+
+    def see_signals(self, number: Any) -> None:
+        """Take the number of signals that were left for this server, or the error in its place."""
+        if isinstance(number, PyworkersError) or number:
+            self._signalled = True
+            self._nudge.set()
+
+    def see_look(self, look: Any) -> None:
+        """Take the last look of somebody at the servers' numbers; None if nobody has looked of late."""
+        if isinstance(look, bytes) and look != self._look.name:
+            self._look = Look(look[:32], time.monotonic() + WATCHED_TTL_S)
+            self._nudge.set()
 
     def beat_now(self) -> None:
         """Beat without delay: something has changed that people wait to see."""
@@ -90,30 +160,49 @@ class Presence:
         self._ended = True
         self._nudge.set()
 
-    async def beat(self) -> None:
-        """One beat, and the order that it brought. Raises PyworkersError."""
-        facts = self._facts()
+    async def beat(self, look: Look) -> None:
+        """One beat, and the order that it brought; it answers ``look``. Raises PyworkersError."""
+        rss_kb = await self._memory.total_kb(self._facts().pids)
+        await self._set_clock()
+        facts, state = self._facts(), self._state()
         if self._shown_as not in ("", facts.identity):
             await self._store.leave(self._shown_as)
         self._shown_as = facts.identity
-        before = time.monotonic()
-        now = await self._store.time()
-        rtt_us = round((time.monotonic() - before) * 1e6)
         jobs = {job.name: work(job, payload) for job, payload in self._payloads.of(facts.running)}
-        fields: dict[str, str | int] = {
+        fields: dict[str, str | int | bytes] = {
             "info": info(facts, self._started_at),
             "concurrency": sum(facts.queues.values()),
             "busy": len(facts.running),
             # go-workers2 reads it as an integer, and judges it by Redis' clock (its heartbeat.go).
-            "beat": int(now),
-            "rtt_us": rtt_us,
+            "beat": int(time.time() + self._clock_offset_s),
+            "rtt_us": self._rtt_us,
             "quiet": "true" if facts.quiet else "false",
-            "rss": await self._memory.total_kb(facts.pids),
+            "rss": rss_kb,
             "worker_heartbeats": "[]",
+            "look": look.name,
         }
-        word = await self._store.beat(facts.identity, fields, jobs)
+        signalled, self._signalled = self._signalled, False
+        changed = jobs if jobs or self._had_jobs else None
+        try:
+            word = await self._store.beat(facts.identity, fields, changed, signalled=signalled)
+        except PyworkersError:
+            self._signalled |= signalled
+            raise
+        self._had_jobs = bool(jobs)
+        self._shown, self._shown_at = state, time.monotonic()
         if word is not None:
+            # There may be another.
+            self._signalled = True
+            self._nudge.set()
             self._obey(word.decode(errors="replace"))
+
+    async def _set_clock(self) -> None:
+        """Learn what Redis' clock says and how long an answer takes, once a minute."""
+        before = time.monotonic()
+        if before - self._clock_read >= _CLOCK_S:
+            self._clock_offset_s = await self._store.time() - time.time()
+            self._clock_read = time.monotonic()
+            self._rtt_us = round((self._clock_read - before) * 1e6)
 
     async def leave(self) -> None:
         """Be shown no more. Only once ``run`` has ended. Raises PyworkersError."""

@@ -1,8 +1,8 @@
 """Scheduler: moves due jobs from ``schedule`` and ``retry`` into their queues.
 
-Runs in the master's event loop, in every master. Producers announce nothing, so the masters take turns in
-looking at the first score of each set; one that has seen a score sleeps until then, and moves the job within
-milliseconds of its time. Of those that wake up together one has the turn, and moves all that is due.
+Runs in the master's event loop, in every master. ``Changes`` passes on the first score of each set whenever
+it changes; a master that has seen a score sleeps until then, and moves the job within milliseconds of its
+time. Of those that wake up together one has the turn, and moves all that is due.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 from pyworkers import envelope, logs, retry
 from pyworkers.errors import BadMessageError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
 from pyworkers.keys import Keys, check_queue_name
+from pyworkers.server.changes import Follow
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weathers
 from pyworkers.store.schedule import PUT_OFF_S, Promoted, Promotion, ScheduleStore
@@ -27,12 +29,16 @@ BATCH = 200
 _SLACK_S = 0.001
 # Where Sidekiq puts a job that names no queue.
 _NO_QUEUE = "default"
+_NAP_S = 1.0
 
 log = logs.get_logger()
 
 
 class Scheduler:
-    """``identity`` names this master to its peers; ``expect`` and ``crew`` say what it need not ask for."""
+    """``identity`` names this master to its peers; ``expect`` and ``see`` say when there is something to do.
+
+    A set that Redis refuses to work on is tried again after ``poll_interval_s``.
+    """
 
     def __init__(
         self,
@@ -47,23 +53,23 @@ class Scheduler:
         self._identity = identity
         self._weather = weathers.of("scheduler")
         self._interval_s = poll_interval_s
-        self._zsets = [keys.retry, keys.schedule, *([keys.goretry] if drain_goretry else [])]
-        self._weather_of = {zset: weathers.of(f"scheduler {zset}") for zset in self._zsets}
+        self.zsets = [keys.retry, keys.schedule, *([keys.goretry] if drain_goretry else [])]
+        self._weather_of = {zset: weathers.of(f"scheduler {zset}") for zset in self.zsets}
         self._nudge = asyncio.Event()
-        self._crew = (0, 1)
-        self._next = self._poll = 0.0
+        self._next = 0.0
 
-    @property
-    def crew(self) -> tuple[int, int]:
-        """This master's place among the masters, from 0, and their number; the heartbeat keeps it."""
-        return self._crew
+    def follows(self, _keys: Keys, _identity: str) -> dict[str, Follow]:
+        """What it needs to know of the sorted sets, by key."""
+        return {zset: Follow("first", partial(self.see, zset), self._interval_s) for zset in self.zsets}
 
-    @crew.setter
-    def crew(self, crew: tuple[int, int]) -> None:
-        if crew != self._crew:
-            self._crew = crew
-            self._poll = min(self._poll, next_poll(time.time(), self._interval_s, *crew))
-            self._nudge.set()
+    def see(self, zset: str, first: Any) -> None:
+        """Take the first member of a set and its score, as Redis replies; or why it refuses."""
+        if isinstance(first, PyworkersError):
+            self.expect(self._refused(zset, first))
+        elif first:
+            self.expect(float(first[1]))
+        else:
+            self._weather_of[zset].up()
 
     def expect(self, at: float) -> None:
         """A job was put away until ``at``: do not oversleep."""
@@ -84,18 +90,17 @@ class Scheduler:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        self._poll = next_poll(time.time(), self._interval_s, *self._crew)
-        while (remaining := min(self._next, self._poll) + _SLACK_S - time.time()) > 0:
+        while (remaining := self._next + _SLACK_S - time.time()) > 0:
             self._nudge.clear()
-            if not await pause(self._nudge, remaining):
-                return
+            # Timers do not notice that the clock was set, or that the machine was suspended.
+            await pause(self._nudge, min(remaining, _NAP_S))
 
     async def look(self) -> float:
         """Move everything that is due; returns when there will be more, as far as one can see.
 
         Raises RedisUnavailableError. A set that Redis refuses to work on does not stop the others.
         """
-        scores = {zset: await self._first_score(zset) for zset in self._zsets}
+        scores = {zset: await self._first_score(zset) for zset in self.zsets}
         now = time.time()
         drains = [self._drain(zset) for zset, score in scores.items() if score <= now]
         found = await asyncio.gather(*drains, return_exceptions=True)
@@ -131,26 +136,16 @@ class Scheduler:
         except StoreError as error:
             return self._refused(zset, error)
 
-    def _refused(self, zset: str, error: StoreError) -> float:
-        """Redis will say the same again: leave the set alone until the next poll."""
+    def _refused(self, zset: str, error: PyworkersError) -> float:
+        """Redis will say the same again: leave the set alone for a while. Until when."""
         self._weather_of[zset].down(error)
-        return math.inf
+        return time.time() + self._interval_s
 
 
 def _wake_at(found: Promoted, now: float) -> float:
     """When the next member is due, or a peer that moves them may have died of it."""
     upcoming = math.inf if found.upcoming is None else found.upcoming
     return min(upcoming, now + found.others_s) if found.others_s else upcoming
-
-
-def next_poll(now: float, interval_s: float, rank: int, masters: int) -> float:
-    """When to poll next. The masters take turns, so that together they poll twice in an interval.
-
-    Once would do, but then every poll of one that has died would be missing until its lease is over.
-    """
-    cycle = interval_s * max(1.0, masters / 2)
-    phase = cycle * rank / masters
-    return (math.floor((now - phase) / cycle) + 1) * cycle + phase
 
 
 def promotions(members: Sequence[bytes], now: float, keys: Keys) -> list[Promotion]:

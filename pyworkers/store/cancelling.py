@@ -44,6 +44,8 @@ def cancel(admin: Admin, jid: str) -> Cancelled:
     """
     if not isinstance(jid, str) or not jid:
         raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
+    # Servers see the note at once: soon after, a job that runs now may be nowhere.
+    ran = _is_running(admin, jid)
     with errors_translated():
         scripts.load("mark").call(admin.redis, [admin.keys.cancelled], [jid.encode(), NOTE_TTL_S])
     # It may move against the direction of the search, once.
@@ -51,7 +53,7 @@ def cancel(admin: Admin, jid: str) -> Cancelled:
         removed = [_revoke(admin, kind, key, jid, raw) for kind, key, raw in _waiting(admin, jid)]
         if any(removed):
             return Cancelled.REMOVED
-        if _is_running(admin, jid):
+        if ran or _is_running(admin, jid):
             return Cancelled.RUNNING
     return Cancelled.UNKNOWN
 

@@ -35,11 +35,12 @@ class _Awaited(NamedTuple):
 class Link:
     """One connection at a time, opened with the first command and again after a loss."""
 
-    def __init__(self, config: RedisConfig, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
-        self._opener = connect_async(config)
+    def __init__(self, config: RedisConfig, timeout_s: float = SOCKET_TIMEOUT_S, **options: Any) -> None:
+        """``options`` are redis-py's, and go before the defaults."""
+        self._opener = connect_async(config, **options)
         self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
-        self._wire: _Wire | None = None
+        self._wire: Wire | None = None
         self._connecting: asyncio.Future[None] | None = None
 
     async def execute_command(self, *command: Any, heard: Callable[[Any], None] | None = None) -> Any:
@@ -77,16 +78,20 @@ class Link:
             self._wire.close(ConnectionError("closed"))
         await self._opener.aclose()
 
-    async def _open(self) -> _Wire:
+    async def _open(self) -> Wire:
         async with self._opening:
             if self._wire is None or self._wire.closed:
                 connection = self._opener.connection_pool.make_connection()
                 await self._connect(connection)
-                wire = self._wire = _Wire(connection, self._timeout_s)
-                # An ACL may forbid it.
-                with suppress(ResponseError):
-                    wire.client_id = await wire.send(("CLIENT", "ID"))
+                wire = self._wire = Wire(connection, self._timeout_s)
+                await self._greet(wire)
             return self._wire
+
+    async def _greet(self, wire: Wire) -> None:
+        """Send the first commands of a new connection."""
+        # An ACL may forbid it.
+        with suppress(ResponseError):
+            wire.client_id = await wire.send(("CLIENT", "ID"))
 
     async def _connect(self, connection: Any) -> None:
         connecting = self._connecting = asyncio.ensure_future(connection.connect())
@@ -104,11 +109,12 @@ class Link:
             self._connecting = None
 
 
-class _Wire(asyncio.Protocol):
+class Wire(asyncio.Protocol):
     """The socket of one of redis-py's connections, after the login."""
 
     def __init__(self, connection: Any, timeout_s: float) -> None:
         # redis-py must not close what it no longer owns; a writer closes its socket when nobody holds it.
+        self.protocol = int(connection.protocol)
         reader, self._writer = connection._reader, connection._writer
         connection._reader = connection._writer = None
         self._transport = self._writer.transport
@@ -124,6 +130,8 @@ class _Wire(asyncio.Protocol):
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.client_id: int | None = None
+        self.on_push: Callable[[Any], None] | None = None
+        self.on_close: Callable[[], None] | None = None
         self.closed = False
 
     async def send(self, command: tuple[Any, ...], heard: Callable[[Any], None] | None = None) -> Any:
@@ -153,6 +161,8 @@ class _Wire(asyncio.Protocol):
 
     def _answer(self, answer: Any) -> None:
         if type(answer) is PUSH:
+            if self.on_push is not None:
+                self.on_push(answer)
             return
         if not self._awaited:
             self.close(ConnectionError("the server answers what was not asked"))
@@ -188,6 +198,8 @@ class _Wire(asyncio.Protocol):
         """Close the socket; every command under way fails with ``error``."""
         self.closed = True
         self._transport.abort()
+        if self.on_close is not None:
+            self.on_close()
         if self._watch is not None:
             self._watch.cancel()
         while self._awaited:

@@ -33,13 +33,21 @@ class PresenceStore:
         return float(seconds) + float(microseconds) / 1e6
 
     async def beat(
-        self, identity: str, fields: Mapping[Any, str | int], jobs: Mapping[Any, str]
+        self,
+        identity: str,
+        fields: Mapping[Any, str | int | bytes],
+        jobs: Mapping[Any, str] | None,
+        *,
+        signalled: bool = True,
     ) -> bytes | None:
-        """Say that this server lives, and what it runs. A signal that somebody has left for it, or None."""
+        """Say that this server lives, and what it runs; ``jobs`` None is for the same as before: none.
+
+        A signal that somebody has left for it, or None; looked for if ``signalled``.
+        """
         keys = self._keys
         with errors_translated():
-            async with self._redis.pipeline(transaction=True) as pipe:
-                for work in self._work(identity):
+            async with self._redis.pipeline(transaction=jobs is not None) as pipe:
+                for work in self._work(identity) if jobs is not None else ():
                     pipe.unlink(work)
                     if jobs:
                         pipe.hset(work, mapping=jobs)
@@ -47,9 +55,10 @@ class PresenceStore:
                 pipe.sadd(keys.processes, identity)
                 pipe.hset(keys.process(identity), mapping=fields)
                 pipe.expire(keys.process(identity), TTL_S)
-                pipe.rpop(keys.signals(identity))
+                if signalled:
+                    pipe.rpop(keys.signals(identity))
                 replies: list[Any] = await pipe.execute()
-        word: bytes | None = replies[-1]
+        word: bytes | None = replies[-1] if signalled else None
         return word
 
     async def leave(self, identity: str) -> None:

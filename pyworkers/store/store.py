@@ -139,12 +139,29 @@ class Store(QueueStore):
     def __init__(self, redis: Redis, keys: Keys, identity: str) -> None:
         super().__init__(redis, keys, identity)
         self.redis: Redis = redis
+        self._registered: tuple[str, tuple[str, ...]] | None = None
+
+    async def hold_any(self, queues: Sequence[str]) -> bool:
+        """Whether Redis counts a job of one of these queues as ours."""
+        if not queues:
+            return False
+        names = [self.keys.inprogress(queue, self.identity) for queue in queues]
+        with errors_translated():
+            return bool(await self.redis.execute_command("EXISTS", *names))
 
     async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
-        """Renew the lease and say which queues this incarnation may hold jobs of."""
+        """Renew the lease; say which queues this incarnation may hold jobs of, unless Redis knows."""
+        known = (self.identity, tuple(queues))
+        found = -1 if known != self._registered else await self._beat(lease_s, "")
+        if found < 0:
+            found = await self._beat(lease_s, _dump(queues))
+            self._registered = known
+        return Lease(found)
+
+    async def _beat(self, lease_s: float, queues: str) -> int:
         keys = self.keys
         names = [keys.lease(self.identity), keys.tombstone(self.identity), keys.owners]
-        return Lease(await self._run("beat", names, [self.identity, int(lease_s * 1000), _dump(queues)]))
+        return int(await self._run("beat", names, [self.identity, int(lease_s * 1000), queues]))
 
     async def leave(self, queues: Sequence[str]) -> bool:
         """Forget this incarnation after a stop; False if jobs are left in its lists, for a peer to find."""
@@ -153,24 +170,20 @@ class Store(QueueStore):
         names += (keys.inprogress(queue, self.identity) for queue in queues)
         return bool(await self._run("leave", names, [self.identity]))
 
-    async def crew(self) -> tuple[int, int]:
-        """The place of this incarnation among all that are registered, from 0, and their number."""
-        with errors_translated():
-            names = sorted(await self.redis.execute_command("HKEYS", self.keys.owners))
-        own = self.identity.encode()
-        return (names.index(own), len(names)) if own in names else (0, 1)
-
     async def silent_owners(self) -> dict[str, list[str]]:
         """The incarnations without a lease, other than this one, each with its queues."""
         with errors_translated():
             owners = await self.redis.execute_command("HGETALL", self.keys.owners)
             found = {name.decode(): _load(queues) for name, queues in _pairs(owners)}
-            found.pop(self.identity, None)
-            if not found:
+            if found.pop(self.identity, None) is None:
+                # Lost with its key: the next beat says it again.
+                self._registered = None
+            leases = [self.keys.lease(identity) for identity in found]
+            if not leases or await self.redis.execute_command("EXISTS", *leases) == len(leases):
                 return {}
             async with self.redis.pipeline(transaction=False) as pipe:
-                for identity in found:
-                    pipe.exists(self.keys.lease(identity))
+                for lease in leases:
+                    pipe.exists(lease)
                 alive = await pipe.execute()
         return {name: queues for (name, queues), lives in zip(found.items(), alive, strict=True) if not lives}
 

@@ -17,11 +17,12 @@ from pyworkers.store.connection import CONNECT_TIMEOUT_S, errors_translated
 from pyworkers.store.link import Link
 from pyworkers.store.scripts import Commands
 
-# How long Redis blocks at a time: an idle queue costs 2 x 60 / 5 = 24 commands a minute.
-LONGEST_BLOCK_S = 5.0
+# How long Redis blocks at a time: an idle queue costs 60 / 20 = 3 commands a minute.
+LONGEST_BLOCK_S = 20.0
 # A master that was stopped (SIGSTOP, a suspended machine) is still served while it blocks. That must be over
-# before its lease is, or a job would go to an owner whose lists were recovered already.
-_BLOCKS_PER_LEASE = 6
+# before its lease is, or a job would go to an owner whose lists were recovered already. A lease that is
+# renewed has 5/6 of its time left at least (heartbeat.py).
+_PART_OF_LEASE = 2 / 3
 # A reply later than this after the block means that the connection is half open.
 PATIENCE_S = 2
 
@@ -32,7 +33,7 @@ class Waiter:
     def __init__(
         self, config: RedisConfig, keys: Keys, queue: str, identity: str, lease_s: float = 30.0
     ) -> None:
-        self._block_s = min(LONGEST_BLOCK_S, lease_s / _BLOCKS_PER_LEASE)
+        self._block_s = min(LONGEST_BLOCK_S, lease_s * _PART_OF_LEASE)
         self._link = Link(config, self._block_s + PATIENCE_S)
         self._keys = keys
         self._queue = queue
@@ -40,9 +41,15 @@ class Waiter:
         # The link's time-out is for one command; this is for all of it, from the connect on.
         self._longest_s = CONNECT_TIMEOUT_S + self._block_s + 2 * PATIENCE_S
         self.blocked = False
+        self._moves = 0
+
+    @property
+    def under_way(self) -> int:
+        """The number of the move whose reply is awaited; 0 if none is."""
+        return self._moves if self.blocked else 0
 
     async def wait(self, taken: Callable[[bytes], None]) -> None:
-        """Return when ``taken`` was called with the next job; without one after a few seconds or ``unblock``.
+        """Return when ``taken`` was called with the next job; without one after a while or ``unblock``.
 
         A move that neither returns nor fails in its time is ended, and its connection replaced: a
         link closes when what waits for a reply is cancelled.
@@ -58,6 +65,7 @@ class Waiter:
 
         source = self._keys.queue(self._queue)
         target = self._keys.inprogress(self._queue, self.identity)
+        self._moves += 1
         self.blocked = True
         try:
             await self._link.execute_command("BRPOPLPUSH", source, target, self._block_s, heard=heard)

@@ -386,7 +386,7 @@ def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_more(r
     async def body(bench: Bench) -> None:
         people = added(bench)
         for _ in range(2):
-            bench.running(entry("every 9000d"))
+            bench.follow(bench.running(entry("every 9000d")))
         await async_wait_for(bench.store.last_slots, message="the first look")
         people.add("new", "every 1s", "New", queue="new")
 

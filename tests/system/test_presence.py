@@ -64,7 +64,7 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         info = json.loads(fields["info"])
         hostname, pid, _ = identity_of(server).split(":")
         assert set(fields) == {
-            "info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "worker_heartbeats",
+            "info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "worker_heartbeats", "look",
         }  # fmt: skip
         assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")
         assert before - 60 < int(fields["beat"]) < before + 60
@@ -202,7 +202,10 @@ def test_a_stopped_server_that_comes_back_is_listed_once(
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         identity = identity_of(server)
         # As if a peer had recovered it.
-        server.redis.set(server.keys.tombstone(identity), 1, ex=60)
+        with server.redis.pipeline(transaction=True) as pipe:
+            pipe.delete(server.keys.lease(identity))
+            pipe.set(server.keys.tombstone(identity), 1, ex=60)
+            pipe.execute()
         server.wait_for_event("lease.lost", timeout=30)
 
         def renamed() -> bool:

@@ -1,14 +1,22 @@
 -- Renew the lease of one incarnation.
 --
 -- KEYS 1 lease  2 tombstone  3 owners
--- ARGV 1 identity  2 lease in ms  3 JSON list of its queues
--- Returns 1 held, 2 missing but nobody had recovered us, so it was made again, 0 lost.
+-- ARGV 1 identity  2 lease in ms  3 JSON list of its queues, '' if owners holds them
+-- Returns 1 held, 2 missing but nobody had recovered us, so it was made again, 0 lost, -1 ARGV 3 is needed.
 
-if redis.call('EXISTS', KEYS[2]) == 1 then
+-- While there is a lease, nobody recovers its owner.
+local held = redis.call('SET', KEYS[1], ARGV[1], 'XX', 'PX', ARGV[2])
+if held and ARGV[3] == '' then
+  return 1
+end
+if not held and redis.call('EXISTS', KEYS[2]) == 1 then
   return 0
 end
+if ARGV[3] == '' then
+  return -1
+end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
-if redis.call('SET', KEYS[1], ARGV[1], 'XX', 'PX', ARGV[2]) then
+if held then
   return 1
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

@@ -1,0 +1,128 @@
+"""Changes: passes on what other programs change to the parts of the master that it concerns.
+
+Runs in the master's event loop. It reads what is due first, which queues are paused, which jobs are
+cancelled, and so on. Redis announces changes, so nothing is sent while nothing changes; where it does not,
+all is read once a second, in one command. A part whose key cannot be read says so itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyworkers.errors import PyworkersError
+from pyworkers.keys import Keys
+from pyworkers.server.waiting import pause
+from pyworkers.server.weather import Weather
+from pyworkers.store.changes import ChangesStore
+
+LOOK_S = 1.0
+"""How often a key is read whose changes Redis does not announce."""
+# Changes that come together are read together: at most 20 reads a second, and a job is never later for it.
+_GAP_S = 0.05
+# A half-open connection announces nothing.
+_ASK_S = 10.0
+# Should an announcement be lost in spite of everything.
+_DISTRUST_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """How a key is read (``look.lua``), what takes the reply or the PyworkersError, and how often to read it
+    where changes are not announced.
+    """
+
+    kind: str
+    take: Callable[[Any], None]
+    every_s: float = LOOK_S
+
+
+class Follower(Protocol):
+    """A part of the master that needs to know what others change."""
+
+    def follows(self, keys: Keys, identity: str, /) -> Mapping[str, Follow]:
+        """What it needs to know, by key."""
+
+
+class Changes:
+    """``on_return`` is called with the first answer after an outage."""
+
+    def __init__(
+        self,
+        store: ChangesStore,
+        weather: Weather,
+        on_return: Callable[[], object],
+        parts: Sequence[Follower],
+    ) -> None:
+        self._store = store
+        self._weather = weather
+        self._on_return = on_return
+        self._parts = parts
+        self._follows: Mapping[str, Follow] = {}
+        self._due: dict[str, float] = {}
+        self._asked = -math.inf
+        self._away = False
+        self._nudge = asyncio.Event()
+        store.on_change = self._nudge.set
+
+    def follow(self, identity: str) -> None:
+        """Read the keys that the parts of this incarnation need, from now on."""
+        parts = [part.follows(self._store.keys, identity) for part in self._parts]
+        follows = self._follows = {name: follow for part in parts for name, follow in part.items()}
+        self._due = dict.fromkeys(follows, -math.inf)
+        self._store.follow({name: one.kind for name, one in follows.items()})
+        self._nudge.set()
+
+    def leave(self) -> None:
+        """Go on with another server, which has become the primary."""
+        self._store.leave()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._store.close()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            self._nudge.clear()
+            try:
+                await self.look(time.monotonic())
+                self._returned()
+            except PyworkersError as error:
+                self._away = True
+                await asyncio.sleep(self._weather.down(error))
+                continue
+            await asyncio.sleep(_GAP_S)
+            await pause(self._nudge, self._next() - time.monotonic())
+
+    async def look(self, now: float) -> None:
+        """Read what is due at ``now``, in monotonic seconds. Raises RedisUnavailableError and StoreError."""
+        names = self._store.stale | {name for name, due in self._due.items() if due <= now}
+        if names:
+            replies = await self._store.read(names)
+            self._asked = now
+            for name, reply in replies.items():
+                self._due[name] = now + self._pause_s(name, reply)
+                self._follows[name].take(reply)
+        elif now - self._asked >= _ASK_S:
+            await self._store.ask()
+            self._asked = now
+
+    def _pause_s(self, name: str, reply: Any) -> float:
+        if self._store.announced and not isinstance(reply, PyworkersError):
+            return _DISTRUST_S
+        return self._follows[name].every_s
+
+    def _next(self) -> float:
+        """When to look again at the latest, in monotonic seconds."""
+        return -math.inf if self._store.stale else min([*self._due.values(), self._asked + _ASK_S])
+
+    def _returned(self) -> None:
+        self._weather.up()
+        if self._away:
+            self._away = False
+            self._on_return()

@@ -1,0 +1,144 @@
+"""Changes: reads the keys that other programs may change, as soon as Redis announces a change.
+
+Runs in the master's event loop, on a connection of its own. Redis remembers which keys that connection has
+read and says when one of them changes (https://redis.io/docs/latest/commands/client-tracking/), so that
+nothing is sent while nothing changes. Where Redis, a proxy or an ACL refuses that, ``announced`` is False and
+the caller has to poll. It never changes a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from redis.exceptions import ConnectionError, ResponseError
+
+from pyworkers.config import RedisConfig
+from pyworkers.keys import Keys
+from pyworkers.store import scripts
+from pyworkers.store.connection import PUSH, errors_translated, translate
+from pyworkers.store.link import Link, Wire
+
+# Redis announces changes unasked in this version of its protocol alone.
+_RESP3 = 3
+
+
+class ChangesStore:
+    """The keys of one namespace that a master follows."""
+
+    def __init__(self, config: RedisConfig, keys: Keys) -> None:
+        self._config = config
+        self.keys = keys
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when ``stale`` has grown: by the keys that have changed, by all after a loss."""
+        # An old hiredis does not tell an announcement from a reply.
+        self._link = Link(config) if PUSH is None else _TrackingLink(config, self._announce)
+        self._kinds: dict[str, str] = {}
+        self.stale: set[str] = set()
+        """The keys that have changed since they were read, and those that were never read."""
+
+    @property
+    def announced(self) -> bool:
+        """True if Redis says when one of the keys that were read has changed."""
+        return isinstance(self._link, _TrackingLink) and self._link.tracking
+
+    def follow(self, kinds: Mapping[str, str]) -> None:
+        """Read these keys from now on, each with the read that ``look.lua`` calls by this name."""
+        self._kinds = dict(kinds)
+        self.stale = set(kinds)
+
+    async def read(self, names: Iterable[str]) -> dict[str, Any]:
+        """The replies by key, a PyworkersError for a key that Redis refuses to read.
+
+        Raises RedisUnavailableError and StoreError.
+        """
+        wanted = [name for name in names if name in self._kinds]
+        # Before the reply: what changes after the read is announced after it.
+        self.stale.difference_update(wanted)
+        try:
+            with errors_translated():
+                replies = await self._look(wanted)
+        except BaseException:
+            self.stale.update(wanted)
+            raise
+        return {name: _reply(reply) for name, reply in zip(wanted, replies, strict=True)}
+
+    async def ask(self) -> None:
+        """Find out whether the connection is alive, with the cheapest command. Raises PyworkersError."""
+        with errors_translated():
+            await self._link.execute_command("CLIENT", "ID")
+
+    def leave(self) -> None:
+        """Go on with another server, which has become the primary."""
+        self._link.leave()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._link.aclose()
+
+    async def _look(self, names: list[str]) -> Any:
+        kinds = [self._kinds[name] for name in names]
+        script = scripts.load("look")
+        try:
+            return await script(self._link, names, kinds)
+        except _ProtocolRefusedError:
+            await self._link.aclose()
+            self._link = Link(self._config)
+            return await script(self._link, names, kinds)
+
+    def _announce(self, names: Iterable[str] | None) -> None:
+        """These keys have changed; None: perhaps all have."""
+        found = set(self._kinds) if names is None else self._kinds.keys() & set(names)
+        if not found <= self.stale:
+            self.stale |= found
+            self.on_change()
+
+
+class _ProtocolRefusedError(ConnectionError):
+    """The server, or a proxy before it, does not speak RESP3."""
+
+
+class _TrackingLink(Link):
+    """A link on which Redis announces the changes of the keys that were read."""
+
+    def __init__(self, config: RedisConfig, announce: Callable[[Iterable[str] | None], None]) -> None:
+        super().__init__(config, protocol=_RESP3)
+        self._announce = announce
+        self.tracking = False
+
+    async def _connect(self, connection: Any) -> None:
+        try:
+            await super()._connect(connection)
+        except ResponseError as error:
+            raise _ProtocolRefusedError(str(error)) from error
+
+    async def _greet(self, wire: Wire) -> None:
+        self.tracking = False
+        if wire.protocol != _RESP3:
+            # The URL asks for another one, in which changes would not be announced.
+            return
+        wire.on_push, wire.on_close = self._pushed, self._closed
+        try:
+            await wire.send(("CLIENT", "TRACKING", "ON"))
+        except ResponseError:
+            # An ACL forbids it, or a service does not have it.
+            return
+        self.tracking = True
+
+    def _pushed(self, message: list[Any]) -> None:
+        if message[:1] == [b"invalidate"]:
+            # None after FLUSHALL and FLUSHDB.
+            names = message[1]
+            self._announce(None if names is None else [name.decode(errors="replace") for name in names])
+
+    def _closed(self) -> None:
+        if self.tracking:
+            self.tracking = False
+            self._announce(None)
+
+
+def _reply(reply: Any) -> Any:
+    error = reply if isinstance(reply, Exception) else None
+    if isinstance(reply, list):
+        error = next((part for part in reply if isinstance(part, Exception)), None)
+    return reply if error is None else translate(error)

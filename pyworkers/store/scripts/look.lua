@@ -1,0 +1,35 @@
+-- Read keys that others may change, in one command. A script of reads alone: a connection that tracks its keys
+-- (CLIENT TRACKING) is told of the next change of each.
+--
+-- KEYS what to read
+-- ARGV how to read each: 'first' (lowest member and score), 'members', 'notes' (number, latest with its score),
+--      'text', 'length'
+-- Returns the replies in the order of KEYS; an error stands for a key that cannot be read.
+
+local reads = {
+  first = function(key)
+    return redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
+  end,
+  members = function(key)
+    return redis.pcall('SMEMBERS', key)
+  end,
+  notes = function(key)
+    local number = redis.pcall('ZCARD', key)
+    if type(number) ~= 'number' then
+      return number
+    end
+    return {number, redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')}
+  end,
+  text = function(key)
+    return redis.pcall('GET', key)
+  end,
+  length = function(key)
+    return redis.pcall('LLEN', key)
+  end,
+}
+
+local replies = {}
+for i, key in ipairs(KEYS) do
+  replies[i] = reads[ARGV[i]](key)
+end
+return replies

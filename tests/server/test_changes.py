@@ -1,0 +1,178 @@
+"""Changes against real servers: passed on at once where Redis announces them, else within the interval."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyworkers.errors import StoreError
+from pyworkers.keys import Keys
+from pyworkers.server.changes import Changes, Follow
+from pyworkers.server.weather import Weather
+from pyworkers.store.changes import ChangesStore
+from tests.bench import RedisBench, Runner, runner
+from tests.support import async_wait_for
+
+EVERY_S = 0.2
+
+
+class Part:
+    """Follows one key of each kind, and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[Any]] = {}
+
+    def follows(self, keys: Keys, identity: str) -> Mapping[str, Follow]:
+        kinds = {
+            keys.schedule: "first",
+            keys.paused: "members",
+            keys.cancelled: "notes",
+            keys.cron_version: "text",
+            keys.signals(identity): "length",
+        }
+        return {
+            name: Follow(kind, self.told.setdefault(name, []).append, EVERY_S) for name, kind in kinds.items()
+        }
+
+
+class Bench(RedisBench):
+    """Changes that a part follows."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        super().__init__(url, namespace)
+        self.part = Part()
+        self.returns: list[float] = []
+
+    def changes(self) -> ChangesStore:
+        self.store = ChangesStore(self.config, self.keys)
+        self.ends.push_async_callback(self.store.close)
+        weather = Weather(time.monotonic, random.Random())
+        changes = Changes(self.store, weather, lambda: self.returns.append(time.time()), [self.part])
+        changes.follow("host:1:x")
+        self.start(changes.run())
+        return self.store
+
+    async def told(self, key: str, expected: Any, timeout: float = 10) -> None:
+        told = self.part.told[key]
+        await async_wait_for(lambda: told and told[-1] == expected, timeout, f"{key}: {told}")
+
+    async def change_all(self) -> None:
+        keys = self.keys
+        await self.told(keys.schedule, [])
+        await self.redis.zadd(keys.schedule, {b"job": 1.5})
+        await self.redis.sadd(keys.paused, "q")
+        await self.redis.zadd(keys.cancelled, {b"jid": 7})
+        await self.redis.set(keys.cron_version, "v")
+        await self.redis.lpush(keys.signals("host:1:x"), "TSTP")
+        await self.told(keys.schedule, [b"job", b"1.5"])
+        await self.told(keys.paused, [b"q"])
+        await self.told(keys.cancelled, [1, [b"jid", b"7"]])
+        await self.told(keys.cron_version, b"v")
+        await self.told(keys.signals("host:1:x"), 1)
+        await self.redis.delete(keys.schedule, keys.paused)
+        await self.told(keys.schedule, [])
+        await self.told(keys.paused, [])
+
+
+Run = Runner[Bench]
+run = runner(Bench)
+
+
+def test_each_change_is_passed_on_and_nothing_is_asked_in_between(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.changes()
+        await bench.change_all()
+        assert store.announced
+        told = {key: len(replies) for key, replies in bench.part.told.items()}
+        began = time.monotonic()
+        # What nobody follows is read by nobody, however long that takes.
+        await async_wait_for(lambda: time.monotonic() - began > 5 * EVERY_S)
+        assert {key: len(replies) for key, replies in bench.part.told.items()} == told
+
+    run(body)
+
+
+def test_where_the_acl_forbids_announcements_all_is_read_again_and_again(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        user = f"mute-{bench.keys.namespace.rstrip(':')}"
+        await bench.redis.execute_command(
+            "ACL", "SETUSER", user, "reset", "on", ">pw", "~*", "+@all", "-client|tracking"
+        )
+        parts = urlsplit(bench.config.url)
+        bench.config = replace(bench.config, url=parts._replace(netloc=f"{user}:pw@{parts.netloc}").geturl())
+        store = bench.changes()
+        await bench.change_all()
+        assert not store.announced
+
+    run(body)
+
+
+def test_with_an_older_protocol_in_the_url_all_is_read_again_and_again(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        bench.config = replace(bench.config, url=bench.config.url + "?protocol=2")
+        store = bench.changes()
+        await bench.change_all()
+        assert not store.announced
+
+    run(body)
+
+
+def test_after_a_lost_connection_everything_is_read_again(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store = bench.changes()
+        await bench.told(bench.keys.paused, [])
+        number = store._link.client_id or await store._link.execute_command("CLIENT", "ID")
+        async with bench.redis.pipeline(transaction=True) as pipe:
+            pipe.execute_command("CLIENT", "KILL", "ID", number)
+            pipe.sadd(bench.keys.paused, "q")
+            await pipe.execute()
+        await bench.told(bench.keys.paused, [b"q"])
+        assert store.announced
+
+    run(body)
+
+
+def test_a_flushed_database_changes_everything(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        bench.config = replace(bench.config, url=bench.config.url.removesuffix("/0") + "/11")
+        database = bench.connection()
+        await database.sadd(bench.keys.paused, "q")
+        bench.changes()
+        await bench.told(bench.keys.paused, [b"q"])
+        await database.flushdb()
+        await bench.told(bench.keys.paused, [])
+
+    run(body)
+
+
+def test_a_key_that_cannot_be_read_is_an_error_for_its_part_alone(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.redis.set(bench.keys.paused, "no set")
+        await bench.redis.set(bench.keys.cancelled, "no set")
+        bench.changes()
+        await bench.told(bench.keys.schedule, [])
+        for key in (bench.keys.paused, bench.keys.cancelled):
+            error = bench.part.told[key][-1]
+            assert isinstance(error, StoreError) and error.code == "WRONGTYPE"
+        await bench.redis.delete(bench.keys.paused)
+        await bench.told(bench.keys.paused, [])
+
+    run(body)
+
+
+def test_many_changes_are_read_together(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        bench.changes()
+        await bench.told(bench.keys.schedule, [])
+        began, told = time.monotonic(), bench.part.told[bench.keys.schedule]
+        before = len(told)
+        for number in range(1000):
+            await bench.redis.zadd(bench.keys.schedule, {f"job{number}": number})
+        took = time.monotonic() - began
+        assert 1 <= len(told) - before <= 20 * took + 2
+
+    run(body)
