@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from pyworkers.api.origin import Where, admin_of
 from pyworkers.api.record import JobRecord
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.store import registry
 from pyworkers.store.admin import Admin
 from pyworkers.store.registry import ProcessView, WorkView
+
+# How long to wait before asking again whether the servers have answered.
+_ANSWER_S = 0.02
 
 
 class Process:
@@ -77,9 +81,26 @@ class ProcessSet:
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
         self._admin = admin_of(where, namespace)
+        self._may_watch = True
 
     def __iter__(self) -> Iterator[Process]:
         return (Process(about, self._admin) for about in registry.processes(self._admin))
+
+    def refresh(self, timeout: float = 1.5) -> None:
+        """Have our servers write their counters and running jobs now, and each second for the next ten.
+
+        Returns when all of them have, at most ``timeout`` seconds later; at once if the user may not write to
+        Redis, and then the numbers are as old as the last beat. Raises RedisUnavailableError.
+        """
+        if self._may_watch:
+            try:
+                look = registry.watch(self._admin)
+            except StoreError:
+                self._may_watch = False
+            else:
+                deadline = time.monotonic() + timeout
+                while not registry.answered(self._admin, look) and time.monotonic() < deadline:
+                    time.sleep(_ANSWER_S)
 
     @property
     def size(self) -> int:

@@ -21,12 +21,14 @@ _HEADER = ("identity", "up", "busy", "of", "memory", "beat", "state", "queues")
 def processes(source: Source, as_json: bool) -> None:
     """Show the servers: what they serve, how busy they are.
 
-    beat is how long ago a server was heard of; all of them speak up every 5 or 10 seconds.
+    beat is how long ago a server wrote these numbers: pyworkers' just now, Sidekiq's every 5 or 10 seconds.
 
     \b
     Example: pyworkers processes --json
     """
-    found = sorted(ProcessSet(source.redis()), key=lambda process: process.identity)
+    servers = ProcessSet(source.redis())
+    servers.refresh()
+    found = sorted(servers, key=lambda process: process.identity)
     now = time.time()
     if as_json:
         click.echo(json.dumps([_entry(process) for process in found]))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from pyworkers.api import Day, Stats
+from pyworkers.api import Day, ProcessSet, Stats
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import table
 
@@ -35,6 +35,7 @@ def stats(source: Source, as_json: bool, days: int | None) -> None:
     Example: pyworkers stats --history 7
     """
     config = source.redis()
+    ProcessSet(config).refresh()
     counts = Stats.fetch(config).counts()
     history = Stats.history(days, config) if days else []
     if as_json:

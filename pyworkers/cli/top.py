@@ -8,7 +8,7 @@ import time
 
 import click
 
-from pyworkers.api import Stats, WorkSet
+from pyworkers.api import ProcessSet, Stats, WorkSet
 from pyworkers.api.origin import admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.screen import Sample, frame
@@ -16,6 +16,8 @@ from pyworkers.cli.text import fit, printable
 from pyworkers.config import mask_url
 from pyworkers.errors import PyworkersError
 from pyworkers.store.admin import Admin
+
+_PATIENCE_S = 0.3
 
 
 @click.command()
@@ -39,7 +41,7 @@ def top(source: Source, once: bool, interval_s: float) -> None:
     admin = admin_of(source.redis())
     if once:
         columns = shutil.get_terminal_size().columns
-        for line in frame(_sample(admin), None, _title(admin), columns, None):
+        for line in frame(_sample(admin, ProcessSet(admin)), None, _title(admin), columns, None):
             click.echo(line.rstrip())
     elif sys.stdin.isatty() and sys.stdout.isatty():
         _watch(admin, interval_s)
@@ -47,7 +49,8 @@ def top(source: Source, once: bool, interval_s: float) -> None:
         raise click.UsageError("Here is no terminal: --once prints one frame.")
 
 
-def _sample(admin: Admin) -> Sample:
+def _sample(admin: Admin, servers: ProcessSet, timeout_s: float = 1.5) -> Sample:
+    servers.refresh(timeout_s)
     return Sample(time.time(), Stats.fetch(admin), list(WorkSet(admin)))
 
 
@@ -58,7 +61,7 @@ def _title(admin: Admin) -> str:
 def _watch(admin: Admin, interval_s: float) -> None:
     from pyworkers.cli.terminal import Screen
 
-    screen = Screen()
+    screen, servers = Screen(), ProcessSet(admin)
     before: Sample | None = None
     sample: Sample | None = None
     trouble = ""
@@ -67,7 +70,9 @@ def _watch(admin: Admin, interval_s: float) -> None:
         while True:
             if time.monotonic() >= due:
                 try:
-                    before, sample, trouble = sample, _sample(admin), ""
+                    # The first frame must be right; the others must not make a key wait.
+                    fresh = _sample(admin, servers, _PATIENCE_S if sample else 1.5)
+                    before, sample, trouble = sample, fresh, ""
                 except PyworkersError as error:
                     trouble = printable(f"Trying again: {error.message}")
                 due = time.monotonic() + interval_s

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from pyworkers.api import Work, WorkSet
+from pyworkers.api import ProcessSet, Work, WorkSet
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.places import entry
 from pyworkers.cli.text import duration, printable, table, valid
@@ -21,12 +21,14 @@ _HEADER = ("running", "jid", "queue", "class", "thread", "identity")
 def workers(source: Source, as_json: bool) -> None:
     """Show the jobs that run, the longest first.
 
-    Servers say what they run with each beat, every 5 or 10 seconds: shorter jobs are hardly seen.
+    pyworkers' servers say what they run at once; Sidekiq's with each beat, every 5 or 10 seconds.
 
     \b
     Example: pyworkers workers --json
     """
-    found = sorted(WorkSet(source.redis()), key=lambda work: work.run_at)
+    config = source.redis()
+    ProcessSet(config).refresh()
+    found = sorted(WorkSet(config), key=lambda work: work.run_at)
     now = time.time()
     if as_json:
         click.echo(json.dumps([_entry(work) for work in found]))

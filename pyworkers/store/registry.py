@@ -15,15 +15,18 @@ import simplejson
 
 from pyworkers import timestamps
 from pyworkers.drafts import batches
+from pyworkers.keys import WATCHED_TTL_S
 from pyworkers.store.admin import Admin
 
-_FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency")
+_FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "look")
 # Sidekiq's names: TSTP fetches nothing more, TERM stops, TTIN logs the stacks.
 QUIET, STOP, DUMP = "TSTP", "TERM", "TTIN"
 _PER_ROUND_TRIP = 100
 _CLEANUP_S = 60
 # Everybody beats every 5 or 10 s; after this time Sidekiq's own descriptions are gone (protocol.md, 6).
 _SILENT_S = 60.0
+# A server that is idle beats every 15 s: one that has not beaten for longer will not answer.
+_ANSWERS_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class ProcessView:
     queues: tuple[str, ...]
     labels: tuple[str, ...]
     info: Mapping[str, Any] = field(repr=False)
+    look: int | None = field(default=None, repr=False)
+    """The last ``watch`` that it has answered; None if it is no pyworkers server."""
 
     def silent(self, now: float) -> bool:
         """True if it has not been heard of for a minute: go-workers2's descriptions outlive their process."""
@@ -84,6 +89,25 @@ def works(admin: Admin, identities: Sequence[str]) -> Iterator[WorkView]:
                 view = work_view(name, thread, value)
                 if view is not None:
                     yield view
+
+
+def watch(admin: Admin) -> int:
+    """Have the servers write their numbers now, and each second for a while. The number of this look.
+
+    Raises RedisUnavailableError, and StoreError where the user may not write.
+    """
+    seconds, microseconds = admin.run("TIME")
+    look = int(seconds) * 1_000_000 + int(microseconds)
+    admin.run("SET", admin.keys.watched, look, "EX", WATCHED_TTL_S)
+    return look
+
+
+def answered(admin: Admin, look: int) -> bool:
+    """True if each server that is alive has written its numbers since. Raises PyworkersError."""
+    late = look / 1e6 - _ANSWERS_S
+    return not any(
+        view.look is not None and view.look < look and view.beat >= late for view in processes(admin)
+    )
 
 
 def cleanup(admin: Admin) -> int:
@@ -127,6 +151,7 @@ def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessVi
         queues=tuple(_queues(info)),
         labels=tuple(names_of(info.get("labels"))),
         info=info,
+        look=None if stored.get("look") is None else _int(stored.get("look")),
     )
 
 

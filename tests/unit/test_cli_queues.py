@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from pyworkers.api import Stats
+from pyworkers.api import ProcessSet, Stats
 from pyworkers.api import stats as api_stats
 from pyworkers.cli import main
 from pyworkers.store.reader import Overview, QueueView
@@ -22,6 +22,7 @@ def redis_holds(monkeypatch: pytest.MonkeyPatch):
     def hold(*queues: QueueView) -> None:
         seen = Overview(120, 7, 3, 4, 5, 6, 2, list(queues), [])
         monkeypatch.setattr(api_stats, "overview", lambda admin, now: seen)
+        monkeypatch.setattr(ProcessSet, "refresh", lambda self: None)
         monkeypatch.setattr("time.time", lambda: NOW)
 
     return hold

@@ -1,0 +1,116 @@
+"""Whoever looks at the servers' numbers sees those of now, and servers that nobody looks at write seldom."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import redis
+from click.testing import CliRunner
+
+from pyworkers.acl import Role
+from pyworkers.api import ProcessSet, Stats, WorkSet
+from pyworkers.cli import main
+from tests.acl import url_of
+from tests.server_process import serving
+from tests.support import wait_for
+
+CODE = """
+@worker.process("q", concurrency=2)
+def handle(message):
+    note("start", message.jid)
+    while message.args and not Path(__file__).with_name(message.args[0]).exists():
+        time.sleep(0.01)
+    note("end", message.jid)
+"""
+
+
+def run(url: str, namespace: str, *words: str) -> str:
+    result = CliRunner().invoke(main, [*words, "--url", url, "--namespace", namespace])
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+def test_the_first_job_is_counted_as_soon_as_somebody_asks(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        for number in range(1, 4):
+            server.push("q", {"class": "A", "args": [], "jid": str(number)})
+            server.wait_for_notes(1, "end", str(number))
+            # Its outcome is with the master within milliseconds.
+            wait_for(lambda: server.inprogress("q") == [])
+            began = time.monotonic()
+            assert json.loads(run(redis_url, namespace, "stats", "--json"))["processed"] == number
+            assert time.monotonic() - began < 1.4, "it has waited in vain"
+
+
+def test_a_running_job_is_shown_from_its_begin_to_its_end(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        for number in range(3):
+            server.push("q", {"class": "A", "args": [f"go{number}"], "jid": str(number)})
+            server.wait_for_notes(1, "start", str(number))
+            (job,) = json.loads(run(redis_url, namespace, "workers", "--json"))
+            assert job["jid"] == str(number)
+            (process,) = json.loads(run(redis_url, namespace, "processes", "--json"))
+            assert process["busy"] == 1
+            (tmp_path / f"go{number}").touch()
+            server.wait_for_notes(1, "end", str(number))
+            wait_for(lambda: server.inprogress("q") == [])
+            assert json.loads(run(redis_url, namespace, "workers", "--json")) == []
+
+
+def test_servers_go_on_writing_while_somebody_looks(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        ProcessSet(redis_url, namespace=namespace).refresh()
+        for number in range(1, 4):
+            server.push("q", {"class": "A", "args": [], "jid": str(number)})
+            began = time.monotonic()
+            # Nobody asks again: a beat, every 5 s, would be too late for the second.
+            wait_for(lambda n=number: Stats.fetch(redis_url, namespace=namespace).processed == n)
+            assert time.monotonic() - began < 2.5
+        assert 0 < server.redis.ttl(server.keys.watched) <= 10
+
+
+def test_without_servers_nobody_waits(redis_url: str, namespace: str) -> None:
+    began = time.monotonic()
+    ProcessSet(redis_url, namespace=namespace).refresh(timeout=30)
+    assert time.monotonic() - began < 10
+    assert list(WorkSet(redis_url, namespace=namespace)) == []
+
+
+def describe(db: redis.Redis, namespace: str, identity: str, **fields: float) -> None:
+    """What a server that is not there has written."""
+    db.sadd(f"{namespace}processes", identity)
+    info = json.dumps({"identity": identity, "queues": ["q"]})
+    db.hset(f"{namespace}{identity}", mapping={"info": info, "beat": time.time(), "busy": 0, **fields})
+
+
+def test_servers_of_others_are_not_waited_for(redis_url: str, namespace: str, db: redis.Redis) -> None:
+    describe(db, namespace, "ruby:1:abcdef")
+    began = time.monotonic()
+    ProcessSet(redis_url, namespace=namespace).refresh(timeout=30)
+    assert time.monotonic() - began < 10
+
+
+def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(
+    redis_url: str, namespace: str, db: redis.Redis
+) -> None:
+    describe(db, namespace, "gone:1:abcdef", look=0)
+    began = time.monotonic()
+    ProcessSet(redis_url, namespace=namespace).refresh(timeout=0.3)
+    assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_who_may_not_write_sees_the_last_beat_and_no_error(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    url = url_of(redis_url, Role.READ_ONLY, namespace)
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        wait_for(lambda: server.redis.smembers(server.keys.processes), message="it is registered")
+        (process,) = json.loads(run(url, namespace, "processes", "--json"))
+        assert process["queues"] == ["q"]
+        assert not server.redis.exists(server.keys.watched)
