@@ -63,6 +63,8 @@ class Fetcher:
         self._reports: list[tuple[bytes, Report]] = []
         self._waiting: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._asking = False
+        self._answered = asyncio.Event()
         self._wait_failed = False
         self._defect: BaseException | None = None
         self._strangers: Counter[bytes] = Counter()
@@ -85,8 +87,12 @@ class Fetcher:
         self._wake.set()
 
     async def quiet(self) -> None:
-        """Fetch no more; a job that the blocking move has taken meanwhile still runs."""
+        """Fetch no more. Jobs that the exchange or the blocking move under way has taken still run."""
         self.fetching = False
+        while self._asking:
+            # Redis may not have read it yet, and would take a job for it that comes later.
+            self._answered.clear()
+            await self._answered.wait()
         while (waiting := self._waiting) is not None:
             await self._waiter.unblock(self._store.redis)
             await asyncio.wait([waiting], timeout=0.2)
@@ -153,8 +159,15 @@ class Fetcher:
         identity = self._store.identity
         if batch:
             hit("before_settle")
+        self._asking = wanted > 0
         try:
-            found = await self._store.exchange(self._queue, _settlements(batch), max(0, wanted), time.time())
+            try:
+                found = await self._store.exchange(
+                    self._queue, _settlements(batch), max(0, wanted), time.time()
+                )
+            finally:
+                self._asking = False
+                self._answered.set()
         except LeaseLostError:
             self._on_lease_lost(identity)
             return

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -204,5 +205,37 @@ def test_a_fetcher_that_stops_looks_for_no_strays(
         await bench.fetcher.adopt()
         await bench.fetcher.adopt()
         assert (questions, bench.pool.jobs) == (asked, [])
+
+    run(body)
+
+
+def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(bench: Bench) -> None:
+        exchange = bench.store.exchange
+        asked, sent = asyncio.Event(), asyncio.Event()
+
+        async def slow(*args: Any) -> object:
+            asked.set()
+            await sent.wait()
+            return await exchange(*args)
+
+        monkeypatch.setattr(bench.store, "exchange", slow)
+        bench.start(bench.fetcher.run())
+        await asked.wait()
+        quiet = asyncio.create_task(bench.fetcher.quiet())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not quiet.done()
+        await bench.redis.lpush(bench.keys.queue("q"), b"early")
+        sent.set()
+        await quiet
+        assert bench.pool.jobs == [b"early"]
+        bench.pool.free = 1
+        await bench.redis.lpush(bench.keys.queue("q"), b"late")
+        bench.fetcher.wake()
+        await asyncio.sleep(0)
+        assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"late"]
 
     run(body)
