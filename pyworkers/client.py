@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from pyworkers import timestamps
 from pyworkers.config_fields import RedisConfig, mask_url
-from pyworkers.drafts import Draft, PushedJob, batches, draft, moment, seconds
+from pyworkers.drafts import Drafting, PushedJob, batches, draft, moment, seconds
 from pyworkers.keys import Keys
 from pyworkers.options import Options
 from pyworkers.store.admin import Admin
@@ -64,20 +64,6 @@ def intercept(transport: Transport | None) -> Transport | None:
     global _interceptor
     previous, _interceptor = _interceptor, transport
     return previous
-
-
-class Drafting(Protocol):
-    """Makes a draft of what ``enqueue`` is given: ``drafts.draft``, or the one of a Worker."""
-
-    def __call__(
-        self,
-        queue: str,
-        job_class: str,
-        retry: bool | int | None,
-        options: Mapping[str, Any],
-        at: float | None = None,
-        /,
-    ) -> Draft: ...
 
 
 class Producer(ABC):

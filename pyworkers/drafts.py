@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from pyworkers import timestamps
 from pyworkers.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
@@ -75,6 +75,20 @@ class Draft:
         if len(payload) > MAX_BYTES:
             raise BadArgumentError(f"{path}: a job of {len(payload)} bytes; the limit is {MAX_BYTES}")
         return PushedJob(self.queue, payload, jid, self.at)
+
+
+class Drafting(Protocol):
+    """Makes a draft of what ``enqueue`` is given: ``draft``, or that of a Worker."""
+
+    def __call__(
+        self,
+        queue: str,
+        job_class: str,
+        retry: bool | int | None,
+        options: Mapping[str, Any],
+        at: float | None = None,
+        /,
+    ) -> Draft: ...
 
 
 def draft(
