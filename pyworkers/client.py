@@ -31,7 +31,7 @@ from pyworkers.store.connection import (
     errors_translated,
 )
 from pyworkers.store.producer import push, push_async
-from pyworkers.store.wire import Wires
+from pyworkers.store.wire import AsyncWires, Wires
 
 if TYPE_CHECKING:
     from pyworkers.app import Worker
@@ -316,7 +316,7 @@ class AsyncClient(_Base):
             return
         connection = await self._connection()
         await connection.wake()
-        await push_async(connection.redis, self._keys, jobs)
+        await push_async(connection.wires, self._keys, jobs)
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
@@ -356,7 +356,7 @@ class _LoopConnection:
     """The connections of one event loop, which closes them when it ends."""
 
     def __init__(self, config: RedisConfig) -> None:
-        self.redis = connect_async(config)
+        self.wires = AsyncWires(connect_async(config))
         self._used = time.monotonic()
         self._lifetime = self._until_closed()
 
@@ -386,4 +386,4 @@ class _LoopConnection:
             yield
         finally:
             with errors_translated():
-                await self.redis.aclose()
+                await self.wires.aclose()

@@ -106,9 +106,9 @@ class _TrackingLink(Link):
         self._announce = announce
         self.tracking = False
 
-    async def _connect(self, connection: Any) -> None:
+    async def _connect(self) -> Wire:
         try:
-            await super()._connect(connection)
+            return await super()._connect()
         except ResponseError as error:
             raise _ProtocolRefusedError(str(error)) from error
 

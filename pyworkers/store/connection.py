@@ -29,6 +29,7 @@ from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.replies import Action
 from pyworkers.store.refusals import code_of, reply_text
+from pyworkers.store.turns import Line, Turns
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
@@ -36,6 +37,8 @@ AsyncConnection = redis.asyncio.Redis
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
 SENTINEL_TIMEOUT_S = 1.0
+MAX_CONNECTIONS = 100
+"""What one pool opens at most; a URL may say otherwise (``?max_connections=…``)."""
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 _CONFIG = "PYWORKERS_CONFIG"
@@ -172,7 +175,12 @@ def _url_checked(url: str) -> Iterator[None]:
 
 
 def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connection:
-    options = {"retry": Retry(NoBackoff(), 0), **_options(config, url), **options}
+    options = {
+        "retry": Retry(NoBackoff(), 0),
+        "max_connections": MAX_CONNECTIONS,
+        **_options(config, url),
+        **options,
+    }
     single = options.pop("single_connection_client", False)
     client = redis.Redis(connection_pool=_pool(url, options), single_connection_client=single)
     client.auto_close_connection_pool = True
@@ -184,20 +192,24 @@ def _pool(url: str, options: dict[str, Any]) -> redis.ConnectionPool:
         return _Pool.from_url(url, **options)
     group = _Group.parse(url)
     sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
-    return _GroupPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
+    return _GroupPool(group.name, sentinel, **(options | group.options))
 
 
 def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> AsyncConnection:
     options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
-    if not url.startswith(_SENTINEL_SCHEME):
-        return _AsyncClient.from_url(url, **options)
-    group = _Group.parse(url)
-    sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     single = options.pop("single_connection_client", False)
-    pool = _SentinelPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
-    client = _AsyncClient(connection_pool=pool, single_connection_client=single)
+    client = _AsyncClient(connection_pool=_async_pool(url, options), single_connection_client=single)
     client.auto_close_connection_pool = True
     return client
+
+
+def _async_pool(url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPool:
+    options = {"timeout": options["socket_timeout"], "max_connections": MAX_CONNECTIONS, **options}
+    if not url.startswith(_SENTINEL_SCHEME):
+        return redis.asyncio.BlockingConnectionPool.from_url(url, **options)
+    group = _Group.parse(url)
+    sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
+    return _SentinelPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
 
 
 def _options(config: RedisConfig, url: str) -> dict[str, Any]:
@@ -269,22 +281,49 @@ def _address(host: str) -> tuple[str, int]:
 
 
 class _Pool(redis.ConnectionPool):
-    """Keeps no connection whose login was interrupted, by a job's time limit say, or Ctrl-C.
+    """Lets a command wait for a connection, where redis-py's pool refuses it.
 
-    redis-py would give it to the next command as it is: perhaps without a user, or to another database.
+    It keeps no connection whose login was interrupted, by a job's time limit say, or Ctrl-C: redis-py would
+    give it to the next command as it is, perhaps without a user, or to another database.
     """
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._turns = Turns(self.max_connections)
+        self._lent: dict[Any, Line] = {}
+
     def get_connection(self, *args: Any, **options: Any) -> Any:
-        """As redis-py's."""
+        """As redis-py's. Raises its TimeoutError if none becomes free."""
+        turn = self._turns.take(self.connection_kwargs["socket_timeout"])
         try:
-            return super().get_connection(*args, **options)
+            connection = super().get_connection(*args, **options)
+            self._lent[connection] = turn
         except BaseException:
+            turn.leave()
             self.disconnect(inuse_connections=False)
             raise
+        return connection
+
+    def release(self, connection: Any) -> None:
+        """As redis-py's."""
+        turn = self._lent.pop(connection, None)
+        try:
+            super().release(connection)
+        finally:
+            if turn is not None:
+                turn.leave()
+
+    def is_current(self, connection: Any) -> bool:
+        """True if the connection leads where a new one would lead."""
+        return True
 
 
 class _GroupPool(_Pool, redis.sentinel.SentinelConnectionPool):
     """As ``_Pool``, for the primary that sentinels name."""
+
+    def is_current(self, connection: Any) -> bool:
+        """False if the sentinels have named another primary since it was opened."""
+        return bool(self.master_address == (connection.host, connection.port))
 
 
 class _AsyncClient(redis.asyncio.Redis):
@@ -309,7 +348,7 @@ class _AsyncClient(redis.asyncio.Redis):
             await self.connection_pool.disconnect(inuse_connections=False)
 
 
-class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool):
+class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, redis.asyncio.BlockingConnectionPool):
     """Closes the connections to the sentinels with its own; redis-py leaves them to the collector."""
 
     async def aclose(self) -> None:

@@ -1,35 +1,48 @@
-"""Link: one connection of the master for the commands of the hot path.
+"""Link: one connection of the master for the commands of the hot path; Wire: a connection of an event loop.
 
-Runs in the master's event loop. redis-py opens it (address, login, TLS, Sentinel) and hiredis speaks; what
-lies between them in redis-py (retries, streams, timeouts, metrics) costs three times as much as the exchange
-itself. Commands are sent at once and answered in order, so several may be under way. Nothing is sent twice.
+redis-py opens them (address, login, TLS, Sentinel) and hiredis speaks; what lies between them in redis-py
+(retries, streams, timeouts, metrics) costs three times as much as the exchange itself. Commands are sent at
+once and answered in order, so several may be under way. Nothing is sent twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import hiredis
 from redis._parsers import BaseParser
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
 from pyworkers import replies
-from pyworkers.config import RedisConfig
+from pyworkers.config_fields import RedisConfig
 from pyworkers.replies import Action
-from pyworkers.store.connection import PUSH, SOCKET_TIMEOUT_S, connect_async
+from pyworkers.store.connection import PUSH, SOCKET_TIMEOUT_S, AsyncConnection, connect_async
 from pyworkers.store.refusals import code_of
+
+# Commands that wait for others are sent so many bytes at a time, as long as the network takes them.
+_PORTION_BYTES = 65_536
+_RESP3 = 3
+
+
+class NotSentError(Exception):
+    """The connection was lost before the command was sent, so that it may be sent over another."""
 
 
 class _Awaited(NamedTuple):
-    """A command under way. ``due``: until when something must have been heard, in the loop's time."""
+    """Commands under way. ``due``: until when something must have been heard, in the loop's time.
+
+    ``answers`` collects the replies to several, of which there will be ``number``.
+    """
 
     reply: asyncio.Future[Any]
     heard: Callable[[Any], None] | None
     due: float
+    answers: list[Any] | None = None
+    number: int = 1
 
 
 class Link:
@@ -41,7 +54,7 @@ class Link:
         self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
-        self._connecting: asyncio.Future[None] | None = None
+        self._connecting: asyncio.Task[Wire] | None = None
 
     async def execute_command(self, *command: Any, heard: Callable[[Any], None] | None = None) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
@@ -81,9 +94,7 @@ class Link:
     async def _open(self) -> Wire:
         async with self._opening:
             if self._wire is None or self._wire.closed:
-                connection = self._opener.connection_pool.make_connection()
-                await self._connect(connection)
-                wire = self._wire = Wire(connection, self._timeout_s)
+                wire = self._wire = await self._connect()
                 await self._greet(wire)
             return self._wire
 
@@ -93,20 +104,38 @@ class Link:
         with suppress(ResponseError):
             wire.client_id = await wire.send(("CLIENT", "ID"))
 
-    async def _connect(self, connection: Any) -> None:
-        connecting = self._connecting = asyncio.ensure_future(connection.connect())
+    async def _connect(self) -> Wire:
+        connecting = self._connecting = asyncio.create_task(open_wire(self._opener, self._timeout_s))
         try:
             await asyncio.wait([connecting])
             if connecting.cancelled():
                 raise ConnectionError("another server is the primary")
-            connecting.result()
+            return connecting.result()
         except BaseException:
             connecting.cancel()
-            # Where redis-py is cancelled, it leaves the socket open. Not awaited: we may be cancelled again.
-            connecting.add_done_callback(lambda _: connection._close())
+            # Not awaited: we may be cancelled again.
+            connecting.add_done_callback(_close_unused)
             raise
         finally:
             self._connecting = None
+
+
+def _close_unused(connecting: asyncio.Task[Wire]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().close(ConnectionError("a command was cancelled"))
+
+
+async def open_wire(opener: AsyncConnection, timeout_s: float) -> Wire:
+    """A new connection to the server of ``opener``, after the login. Raises redis-py's errors and OSError."""
+    pool: Any = opener.connection_pool
+    connection = pool.make_connection()
+    try:
+        await connection.connect()
+        return Wire(connection, timeout_s)
+    except BaseException:
+        # Where redis-py is cancelled, it leaves the socket open.
+        connection._close()
+        raise
 
 
 class Wire(asyncio.Protocol):
@@ -124,25 +153,29 @@ class Wire(asyncio.Protocol):
             raise ConnectionError("the server closed the connection after the login")
         self._transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
-        self._parser = hiredis.Reader(replyError=BaseParser.parse_error)
+        self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=BaseParser.parse_error)
         self._timeout_s = timeout_s
         self._awaited: deque[_Awaited] = deque()
+        self._missing = 0
+        self._unsent: deque[tuple[bytes, _Awaited]] = deque()
+        self._flushing = self._full = self._retired = False
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.client_id: int | None = None
         self.on_push: Callable[[Any], None] | None = None
         self.on_close: Callable[[], None] | None = None
+        self.address = getattr(connection, "host", None), getattr(connection, "port", None)
+        self.load_bytes = 0
+        """What was given to ``exchange`` and has not been answered yet."""
         self.closed = False
 
     async def send(self, command: tuple[Any, ...], heard: Callable[[Any], None] | None = None) -> Any:
+        """The reply to one command; to cancel it closes the connection, for it may block."""
         if self.closed:
             raise ConnectionError("the server closed the connection")
         reply: asyncio.Future[Any] = self._loop.create_future()
         packed = hiredis.pack_command(command)
-        due = self._loop.time() + self._timeout_s
-        self._awaited.append(_Awaited(reply, heard, due))
-        if self._watch is None:
-            self._watch = self._loop.call_at(due, self._look)
+        self._expect(_Awaited(reply, heard, self._loop.time() + self._timeout_s))
         try:
             self._transport.write(packed)
             return await reply
@@ -150,26 +183,103 @@ class Wire(asyncio.Protocol):
             self.close(ConnectionError("a command was cancelled"))
             raise
 
+    async def exchange(self, packed: bytes, count: int) -> list[Any]:
+        """The ``count`` replies to commands that do not block, refusals among them as exceptions.
+
+        What comes while others wait for their replies is sent together, as soon as the loop has done what is
+        ready. Once sent, a cancellation only means that nobody looks at the replies. Raises NotSentError,
+        redis-py's errors and OSError.
+        """
+        if self.closed:
+            raise NotSentError
+        reply: asyncio.Future[list[Any]] = self._loop.create_future()
+        awaited = _Awaited(reply, None, self._loop.time() + self._timeout_s, [], count)
+        self.load_bytes += len(packed)
+        try:
+            if self._awaited or self._unsent:
+                self._unsent.append((packed, awaited))
+                if not self._flushing:
+                    self._flushing = True
+                    self._loop.call_soon(self._flush)
+            else:
+                self._expect(awaited)
+                self._transport.write(packed)
+            return await reply
+        finally:
+            self.load_bytes -= len(packed)
+
+    def retire(self) -> None:
+        """Close as soon as nothing is under way."""
+        self._retired = True
+        self._part()
+
+    def pause_writing(self) -> None:
+        """The network takes no more for now."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The network takes more."""
+        self._full = False
+        self._flush()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        while self._unsent and not self._full and not self.closed:
+            self._transport.write(b"".join(self._portion()))
+
+    def _portion(self) -> Iterator[bytes]:
+        size = 0
+        while self._unsent and size < _PORTION_BYTES:
+            packed, awaited = self._unsent.popleft()
+            # Cancelled before it was sent: so it never is.
+            if not awaited.reply.done():
+                size += len(packed)
+                self._expect(awaited)
+                yield packed
+
+    def _expect(self, awaited: _Awaited) -> None:
+        self._awaited.append(awaited)
+        self._missing += awaited.number
+        if self._watch is None:
+            self._watch = self._loop.call_at(awaited.due, self._look)
+
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
+        answers = []
         try:
             self._parser.feed(data)
-            while not self.closed and (answer := self._parser.gets()) is not False:
-                self._answer(answer)
-        except hiredis.HiredisError as error:
-            self.close(ConnectionError(f"the server sent what is no reply: {error}"))
-
-    def _answer(self, answer: Any) -> None:
-        if type(answer) is PUSH:
-            if self.on_push is not None:
-                self.on_push(answer)
+            while (answer := self._parser.gets()) is not False:
+                if type(answer) is not PUSH:
+                    answers.append(answer)
+                elif self.on_push is not None:
+                    self.on_push(answer)
+        except InvalidResponse as error:
+            self.close(error)
             return
-        if not self._awaited:
+        # Before any of them is believed: one too many may have come before those that were asked for.
+        self._missing -= len(answers)
+        # In the third protocol, what follows the last one may be the beginning of an announcement.
+        if self._missing < 0 or (self._missing == 0 and self.protocol < _RESP3 and self._parser.has_data()):
             self.close(ConnectionError("the server answers what was not asked"))
             return
-        reply, heard, _ = self._awaited.popleft()
+        for answer in answers:
+            self._answer(answer)
+        if self._retired:
+            self._part()
+
+    def _answer(self, answer: Any) -> None:
+        if self.closed:
+            return
+        reply, heard, _, answers, number = self._awaited[0]
+        if answers is not None:
+            answers.append(answer)
+            if len(answers) < number:
+                return
+            answer = answers
+        self._awaited.popleft()
         if reply.done():
-            # Cancelled in this round of the loop, and not yet closed: for the server this reply is lost.
+            # Cancelled: a wire of blocking commands is closed in this round of the loop, and for the server
+            # this reply is lost; another goes on.
             return
         if isinstance(answer, Exception):
             reply.set_exception(answer)
@@ -191,6 +301,10 @@ class Wire(asyncio.Protocol):
             else:
                 self._watch = self._loop.call_at(due, self._look)
 
+    def eof_received(self) -> None:
+        """The server has closed the connection."""
+        self.close(ConnectionError("the server closed the connection"))
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(ConnectionError(str(exc or "the server closed the connection")))
 
@@ -206,3 +320,13 @@ class Wire(asyncio.Protocol):
             reply = self._awaited.popleft().reply
             if not reply.done():
                 reply.set_exception(error)
+        # What has waited for as long as the others must not begin again elsewhere.
+        unsent_error = error if isinstance(error, TimeoutError) else NotSentError()
+        while self._unsent:
+            reply = self._unsent.popleft()[1].reply
+            if not reply.done():
+                reply.set_exception(unsent_error)
+
+    def _part(self) -> None:
+        if not self._awaited and not self._unsent:
+            self.close(ConnectionError("the connection is no longer used"))

@@ -16,9 +16,9 @@ import redis
 
 from pyworkers.drafts import PushedJob
 from pyworkers.keys import Keys
-from pyworkers.store.connection import AsyncConnection, errors_translated, translate
+from pyworkers.store.connection import errors_translated, translate
 from pyworkers.store.refusals import code_of
-from pyworkers.store.wire import Wires, exchange_async
+from pyworkers.store.wire import AsyncWires, Wires
 
 # Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
 _REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
@@ -75,17 +75,16 @@ def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
         raise translate(error) from error
 
 
-async def push_async(connection: AsyncConnection, keys: Keys, jobs: Sequence[PushedJob]) -> None:
+async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
     """As ``push``."""
     commands, count = packed(keys, jobs)
     with errors_translated():
         try:
-            _check(await exchange_async(connection, commands, count))
+            _check(await wires.exchange(commands, count, _REFUSALS))
         except redis.ResponseError as error:
             if code_of(error) not in _REFUSALS:
                 raise
-            await connection.connection_pool.disconnect(inuse_connections=False)
-            _check(await exchange_async(connection, commands, count))
+            _check(await wires.exchange(commands, count))
 
 
 def _check(replies: Iterable[Any]) -> None:

@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection
 from contextlib import suppress
+from operator import attrgetter
 from select import POLLIN, poll
 from typing import Any
 
 import hiredis
 from redis._parsers import BaseParser
-from redis.exceptions import ConnectionError, InvalidResponse
+from redis.exceptions import ConnectionError, InvalidResponse, ResponseError
 
 from pyworkers.store.connection import PUSH, AsyncConnection, Connection
+from pyworkers.store.link import NotSentError, Wire, open_wire
+from pyworkers.store.refusals import code_of
+from pyworkers.store.turns import Turns
 
 # The longest record of TLS. So a read leaves nothing of one behind, which a look at the socket would not see.
 _READ_BYTES = 16_384
+# One connection carries as much as several. With more than this under way on it, a small job would wait for
+# large ones, and a loss would hit many: then there is another.
+_BUSY_BYTES, _MOST_SHARED = 1_000_000, 4
+# So that a server which closes every connection after the login does not keep a caller for ever.
+_MOST_LOSSES = 5
 
 
 class Wires:
-    """Connections, each used by one exchange at a time, in the process that opened it.
+    """Connections, each used by one exchange at a time, in the process that opened it; at most as many as the
+    URL says (``?max_connections=…``), or 100. An exchange waits for one that is free.
 
     Threads share them without a lock, for a fork would copy it locked: to take the last of a list, and to put
     one there, cannot be interrupted.
@@ -31,6 +42,9 @@ class Wires:
 
     def __init__(self, opener: Connection) -> None:
         self._opener = opener
+        self._pool: Any = opener.connection_pool
+        self._timeout_s = self._pool.connection_kwargs["socket_timeout"]
+        self._turns = Turns(self._pool.max_connections)
         self._idle: list[_Wire] = []
 
     def exchange(self, packed: bytes, count: int) -> list[Any]:
@@ -38,16 +52,20 @@ class Wires:
 
         Raises redis-py's errors and OSError, after which nobody knows what the commands have done.
         """
-        wire = self._usable() or _Wire(self._opener.connection_pool)
+        turn = self._turns.take(self._timeout_s)
         try:
-            wire.open()
-            replies = wire.exchange(packed, count)
-        except BaseException:
-            # What is still to come would be taken for the reply to something else.
-            wire.close()
-            raise
-        self._idle.append(wire)
-        return replies
+            wire = self._usable() or _Wire(self._pool)
+            try:
+                wire.open()
+                replies = wire.exchange(packed, count)
+            except BaseException:
+                # What is still to come would be taken for the reply to something else.
+                wire.close()
+                raise
+            self._idle.append(wire)
+            return replies
+        finally:
+            turn.leave()
 
     def close(self) -> None:
         """Close what is not in use. A later exchange opens new ones."""
@@ -75,7 +93,9 @@ class _Wire:
     def open(self) -> None:
         if self._connection is not None:
             return
-        self._connection = self._pool.get_connection()
+        # Not by the pool, whose locks a fork would copy: it may count, and keep, what it lends.
+        self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        self._connection.connect()
         self._socket = self._connection._sock
         self._poll = poll()
         self._poll.register(self._socket, POLLIN)
@@ -85,11 +105,7 @@ class _Wire:
         """False if another process opened it, if it leads to what is no longer the primary, or if there is
         something to read: its end.
         """
-        return (
-            self._pid == os.getpid()
-            and self._pool.owns_connection(self._connection)
-            and not self._poll.poll(0)
-        )
+        return self._pid == os.getpid() and self._pool.is_current(self._connection) and not self._poll.poll(0)
 
     def exchange(self, packed: bytes, count: int) -> list[Any]:
         replies: list[Any] = []
@@ -99,31 +115,92 @@ class _Wire:
         return replies
 
     def close(self) -> None:
-        if self._connection is None:
-            return
-        # In a forked process, redis-py closes its descriptor alone; the connection lives on.
-        self._connection.disconnect()
-        # Makes room for another: a URL may limit their number (``?max_connections=…``).
-        self._pool.release(self._connection)
+        if self._connection is not None:
+            # In a forked process, redis-py closes its descriptor alone; the connection lives on.
+            self._connection.disconnect()
 
 
-async def exchange_async(opener: AsyncConnection, packed: bytes, count: int) -> list[Any]:
-    """As ``Wires.exchange``, with a connection of redis-py's pool."""
-    pool: Any = opener.connection_pool
-    connection = await pool.get_connection()
-    try:
-        replies: list[Any] = []
-        reader = _reader()
-        async with asyncio.timeout(connection.socket_timeout):
-            connection._writer.write(packed)
-            while len(replies) < count:
-                _add(replies, count, reader, await connection._reader.read(_READ_BYTES))
-    except BaseException:
-        await connection.disconnect(nowait=True)
-        raise
-    finally:
-        await pool.release(connection)
-    return replies
+class AsyncWires:
+    """The connections of one event loop: a few, each shared by the exchanges that are under way."""
+
+    def __init__(self, opener: AsyncConnection) -> None:
+        self._opener = opener
+        pool: Any = opener.connection_pool
+        self._timeout_s = pool.connection_kwargs["socket_timeout"]
+        self._most = min(_MOST_SHARED, pool.max_connections)
+        self._wires: list[Wire] = []
+        self._opening: asyncio.Task[Wire] | None = None
+        self._closed = False
+
+    async def exchange(self, packed: bytes, count: int, refusals: Collection[str] = ()) -> list[Any]:
+        """Send commands together; their ``count`` replies, refusals among them as exceptions.
+
+        After a refusal with one of these codes, the next exchange opens a connection, which may lead to
+        another server. The cancellation of an exchange, or a refusal, concerns no other; a lost connection
+        concerns those whose commands were sent. Raises redis-py's errors and OSError.
+        """
+        for _ in range(_MOST_LOSSES):
+            wire = self._least_loaded() or await self._opened()
+            try:
+                replies = await wire.exchange(packed, count)
+            except NotSentError:
+                continue
+            if any(isinstance(reply, ResponseError) and code_of(reply) in refusals for reply in replies):
+                self._leave(wire)
+            return replies
+        raise ConnectionError("the connection is lost each time before anything is sent")
+
+    async def aclose(self) -> None:
+        """Close all, with what is under way."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        while self._wires:
+            self._wires.pop().close(ConnectionError("the client was closed"))
+        await self._opener.aclose()
+
+    def _least_loaded(self) -> Wire | None:
+        """None if there is none; of one that has much to do, another is opened meanwhile."""
+        wires = self._wires
+        if any(wire.closed for wire in wires):
+            wires = self._wires = [wire for wire in wires if not wire.closed]
+        if not wires:
+            return None
+        wire = min(wires, key=attrgetter("load_bytes"))
+        if wire.load_bytes > _BUSY_BYTES and len(wires) < self._most:
+            self._open()
+        return wire
+
+    async def _opened(self) -> Wire:
+        opening = self._open()
+        # All wait for the same one, which the cancellation of a waiter does not end.
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            raise ConnectionError("the client was closed")
+        return opening.result()
+
+    def _open(self) -> asyncio.Task[Wire]:
+        if self._closed:
+            raise ConnectionError("the client was closed")
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._add())
+            # Somebody may wait for it, or nobody.
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._opening
+
+    async def _add(self) -> Wire:
+        wire = await open_wire(self._opener, self._timeout_s)
+        for other in [*self._wires]:
+            if other.address != wire.address:
+                self._leave(other)
+        self._wires.append(wire)
+        return wire
+
+    def _leave(self, wire: Wire) -> None:
+        """Send nothing more over it: another server is the primary now."""
+        if wire in self._wires:
+            self._wires.remove(wire)
+        wire.retire()
 
 
 def _reader() -> hiredis.Reader:

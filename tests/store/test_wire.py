@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import aclosing, closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,7 +24,7 @@ import uvloop
 from pyworkers.config_fields import RedisConfig
 from pyworkers.errors import JobTimeout
 from pyworkers.store.connection import connect, connect_async, translate
-from pyworkers.store.wire import Wires, exchange_async
+from pyworkers.store.wire import AsyncWires, Wires
 from tests.support import PATIENCE_S, free_port, running_server, wait_for
 
 
@@ -477,11 +477,11 @@ Run = Callable[[RedisConfig, Callable[[Ask], Coroutine[Any, Any, None]]], None]
 def run(request: pytest.FixtureRequest) -> Run:
     def start(config: RedisConfig, body: Callable[[Ask], Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:
-            async with connect_async(config) as opener:
+            async with aclosing(AsyncWires(connect_async(config))) as wires:
 
                 async def ask(*commands: tuple[Any, ...]) -> list[Any]:
                     packed = b"".join(map(hiredis.pack_command, commands))
-                    return await exchange_async(opener, packed, len(commands))
+                    return await wires.exchange(packed, len(commands))
 
                 await body(ask)
 
@@ -536,19 +536,23 @@ def test_what_ends_a_connection_in_a_loop(run: Run, text: bytes, code: str) -> N
         run(RedisConfig(url=f"redis://{address}/0?socket_timeout={timeout}"), body)
 
 
-def test_a_cancelled_exchange_takes_its_connection_along(
-    run: Run, one_redis_url: str, namespace: str
-) -> None:
+def test_a_cancelled_exchange_costs_no_other_its_reply(run: Run, one_redis_url: str, namespace: str) -> None:
     async def body(ask: Ask) -> None:
         [before] = await ask(("CLIENT", "ID"))
-        waiting = asyncio.create_task(ask(("BLPOP", f"{namespace}none", 0)))  # type: ignore[arg-type]
         with redis.Redis.from_url(one_redis_url) as server:
+            cancelled = asyncio.create_task(ask(("BLPOP", f"{namespace}list", 10)))  # type: ignore[arg-type]
             while not any(client["cmd"] == "blpop" for client in server.client_list()):
                 await asyncio.sleep(0.01)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        # On the old connection this would wait for ever.
-        [after] = await ask(("CLIENT", "ID"))
-        assert after != before
+            behind = [asyncio.create_task(ask(("ECHO", b"%d" % n))) for n in range(9)]  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+            for task in (cancelled, *behind[::3]):
+                task.cancel()
+            await asyncio.wait([cancelled, *behind[::3]])
+            server.rpush(f"{namespace}list", "end")
+        found = await asyncio.gather(*behind, return_exceptions=True)
+        assert [reply for reply in found if isinstance(reply, list)] == [
+            [b"%d" % n] for n in range(9) if n % 3
+        ]
+        assert await ask(("CLIENT", "ID")) == [before]
 
     run(RedisConfig(url=one_redis_url), body)

@@ -1,0 +1,460 @@
+"""Many calls at once: each waits for a connection and gets its own outcome, in threads and in event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from pyworkers.api import Queue
+from pyworkers.client import AsyncClient, Client
+from pyworkers.config_fields import RedisConfig
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.store.connection import connect_async, translate
+from pyworkers.store.turns import Turns
+from tests.faults.proxy import Proxy, Trap, proxied
+from tests.faults.redises import OwnRedis
+from tests.support import wait_for
+
+
+@pytest.fixture
+def named(one_redis_url: str, namespace: str) -> Iterator[tuple[str, Callable[[], int]]]:
+    """A URL that names its connections, and what says how many of them Redis sees."""
+    name = namespace.rstrip(":")
+    with redis.Redis.from_url(one_redis_url) as server:
+        yield (
+            f"{one_redis_url}?client_name={name}",
+            lambda: sum(client["name"] == name for client in server.client_list()),
+        )
+
+
+def numbers(server: redis.Redis, namespace: str, queue: str = "q") -> Counter[int]:
+    """The only argument of each waiting job."""
+    raws = server.lrange(f"{namespace}queue:{queue}", 0, -1)
+    return Counter(json.loads(raw)["args"][0] for raw in raws)
+
+
+async def outcomes(*calls: Any) -> list[Any]:
+    async with asyncio.timeout(30):
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+
+# --- event loops ------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_calls_in_a_loop_share_a_few_connections(
+    named: tuple[str, Callable[[], int]], one_redis_url: str, namespace: str
+) -> None:
+    url, connections = named
+
+    async def scenario() -> int:
+        async with AsyncClient(url, namespace=namespace) as client:
+            jids = await outcomes(*(client.enqueue("q", "Add", [n]) for n in range(1000)))
+            assert len({jid for jid in jids if isinstance(jid, str)}) == 1000
+            return connections()
+
+    assert asyncio.run(scenario()) == 1
+    with redis.Redis.from_url(one_redis_url) as server:
+        assert numbers(server, namespace) == Counter(range(1000))
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("", 4), ("&max_connections=2", 2)])
+def test_large_calls_are_spread_over_more_connections(
+    named: tuple[str, Callable[[], int]], one_redis_url: str, namespace: str, limit: str, expected: int
+) -> None:
+    url, connections = named
+
+    async def scenario() -> list[int]:
+        seen = []
+        async with AsyncClient(url + limit, namespace=namespace) as client:
+            for _ in range(8):
+                await asyncio.gather(*(client.enqueue("q", "Add", [n, "x" * 300_000]) for n in range(20)))
+                seen.append(connections())
+        return seen
+
+    # One more at a time, while the others are busy.
+    assert max(asyncio.run(scenario())) == expected
+    with redis.Redis.from_url(one_redis_url) as server:
+        assert numbers(server, namespace) == Counter(dict.fromkeys(range(20), 8))
+
+
+def test_a_call_that_is_refused_concerns_no_other(one_redis_url: str, namespace: str) -> None:
+    async def scenario() -> list[Any]:
+        async with AsyncClient(one_redis_url, namespace=namespace) as client:
+            return await outcomes(
+                *(client.enqueue("broken" if n == 50 else "q", "Add", [n]) for n in range(100))
+            )
+
+    with redis.Redis.from_url(one_redis_url) as server:
+        server.set(f"{namespace}queue:broken", "no list")
+        found = asyncio.run(scenario())
+        assert [n for n, outcome in enumerate(found) if not isinstance(outcome, str)] == [50]
+        assert isinstance(found[50], StoreError)
+        assert "WRONGTYPE" in str(found[50])
+        assert numbers(server, namespace) == Counter(n for n in range(100) if n != 50)
+
+
+def test_a_full_server_refuses_what_needs_memory_and_nothing_else(tmp_path: Path, valkey_binary: str) -> None:
+    own = OwnRedis(valkey_binary, tmp_path / "redis")
+    own.start()
+
+    async def scenario(server: redis.Redis) -> None:
+        async with AsyncClient(own.url) as client:
+            server.config_set("maxmemory", 1)
+            found = await outcomes(*(client.enqueue("q", "Add", [n]) for n in range(50)))
+            assert {type(outcome) for outcome in found} == {StoreError}
+            server.config_set("maxmemory", 0)
+            await client.enqueue("q", "Add", [50])
+            assert numbers(server, "") == {50: 1}
+
+    try:
+        with redis.Redis.from_url(own.url) as server:
+            asyncio.run(scenario(server))
+    finally:
+        own.kill()
+
+
+def test_cancelled_calls_concern_no_other(one_redis_url: str, namespace: str) -> None:
+    async def scenario() -> None:
+        async with AsyncClient(one_redis_url, namespace=namespace) as client:
+            await client.enqueue("first", "Add")
+            for rounds in range(3):
+                calls = [asyncio.create_task(client.enqueue("q", "Add", [n])) for n in range(200)]
+                # Not begun, waiting to be sent, sent.
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                for call in calls[::4]:
+                    call.cancel()
+                found = await outcomes(*calls)
+                assert [isinstance(outcome, str) for outcome in found] == [n % 4 != 0 for n in range(200)]
+
+    asyncio.run(scenario())
+    with redis.Redis.from_url(one_redis_url) as server:
+        counts = numbers(server, namespace)
+        assert all(counts[n] == 3 if n % 4 else counts[n] <= 2 for n in range(200))
+
+
+def test_who_opens_the_connection_may_be_cancelled(one_redis_url: str, namespace: str) -> None:
+    async def scenario() -> list[Any]:
+        async with AsyncClient(one_redis_url, namespace=namespace) as client:
+            calls = [asyncio.create_task(client.enqueue("q", "Add", [n])) for n in range(3)]
+            await asyncio.sleep(0)
+            calls[0].cancel()
+            return await outcomes(*calls)
+
+    assert [isinstance(outcome, str) for outcome in asyncio.run(scenario())] == [False, True, True]
+
+
+def test_lost_connections_in_a_loop(one_redis_url: str, namespace: str) -> None:
+    """Each call ends, what is reported as done is done once, and nothing is sent twice."""
+
+    async def scenario(server: redis.Redis) -> list[Any]:
+        async def kill() -> None:
+            for _ in range(20):
+                await asyncio.to_thread(server.client_kill_filter, _type="normal", skipme=True)
+                await asyncio.sleep(0.005)
+
+        async with AsyncClient(one_redis_url, namespace=namespace) as client:
+            killer = asyncio.create_task(kill())
+            found: list[Any] = []
+            while not killer.done():
+                first = len(found)
+                found += await outcomes(
+                    *(client.enqueue("q", "Add", [n, "x" * 5000]) for n in range(first, first + 200))
+                )
+            return found
+
+    with redis.Redis.from_url(one_redis_url) as server:
+        found = asyncio.run(scenario(server))
+        counts = numbers(server, namespace)
+    lost = [n for n, outcome in enumerate(found) if not isinstance(outcome, str)]
+    assert 0 < len(lost) < len(found)
+    assert {type(found[n]) for n in lost} == {RedisUnavailableError}
+    assert max(counts.values()) == 1
+    assert {n for n, outcome in enumerate(found) if isinstance(outcome, str)} <= counts.keys()
+
+
+def test_redis_is_killed_under_many_calls(tmp_path: Path, valkey_binary: str) -> None:
+    own = OwnRedis(valkey_binary, tmp_path / "redis")
+    own.start()
+
+    async def scenario() -> None:
+        async with AsyncClient(own.url) as client:
+            await client.enqueue("q", "Add")
+            calls = [asyncio.create_task(client.enqueue("q", "Add", ["x" * 100_000])) for _ in range(500)]
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.to_thread(own.kill)
+            found = await outcomes(*calls)
+            kinds = Counter(type(outcome) for outcome in found)
+            assert kinds.keys() == {str, RedisUnavailableError}
+            await asyncio.to_thread(own.start)
+            again = await outcomes(*(client.enqueue("q", "Add") for _ in range(500)))
+            assert all(isinstance(outcome, str) for outcome in again)
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        own.kill()
+
+
+def test_what_was_not_sent_goes_over_the_next_connection(one_redis_url: str, namespace: str) -> None:
+    """Of two hundred calls the first alone was sent when the connection is lost."""
+
+    async def scenario(proxy: Proxy) -> list[Any]:
+        async with AsyncClient(proxy.url, namespace=namespace) as client:
+            await client.enqueue("q", "Add", [-1])
+            [wire] = next(iter(client._open.values())).wires._wires
+            wire.pause_writing()
+            calls = [asyncio.create_task(client.enqueue("q", "Add", [n])) for n in range(200)]
+            await asyncio.sleep(0.05)
+            assert proxy.drop() == 1
+            return await outcomes(*calls)
+
+    with proxied(one_redis_url) as proxy, redis.Redis.from_url(one_redis_url) as server:
+        found = asyncio.run(scenario(proxy))
+        # The first was written at once, and answered.
+        assert all(isinstance(outcome, str) for outcome in found)
+        assert numbers(server, namespace) == Counter(range(-1, 200))
+
+
+def test_many_calls_on_a_replica_open_one_more_connection(tmp_path: Path, valkey_binary: str) -> None:
+    own = OwnRedis(valkey_binary, tmp_path / "redis")
+    own.start()
+
+    async def scenario(server: redis.Redis) -> None:
+        async with AsyncClient(own.url) as client:
+            await client.enqueue("q", "Add")
+            server.replicaof("127.0.0.1", 1)
+            before = server.info("stats")["total_connections_received"]
+            found = await outcomes(*(client.enqueue("q", "Add") for _ in range(200)))
+            assert {type(outcome) for outcome in found} == {RedisUnavailableError}
+            assert {outcome.code for outcome in found} == {"READONLY"}
+            assert server.info("stats")["total_connections_received"] - before <= 3
+            server.replicaof("NO", "ONE")
+            await client.enqueue("q", "Add")
+
+    try:
+        with redis.Redis.from_url(own.url) as server:
+            asyncio.run(scenario(server))
+    finally:
+        own.kill()
+
+
+def test_silence_fails_all_calls_in_time(one_redis_url: str, namespace: str) -> None:
+    async def scenario(url: str) -> list[Any]:
+        async with AsyncClient(f"{url}?socket_timeout=0.3", namespace=namespace) as client:
+            async with asyncio.timeout(5):
+                return await outcomes(*(client.enqueue("q", "Add") for _ in range(50)))
+
+    with proxied(one_redis_url) as proxy:
+        trap = proxy.trap(Trap(b"LPUSH"))
+        found = asyncio.run(scenario(proxy.url))
+        assert trap.sprung == 1
+    # What had not been sent when the time was over has waited for as long.
+    assert {outcome.code for outcome in found} == {"TIMEOUT"}
+
+
+def test_a_client_that_is_closed_ends_what_is_under_way(one_redis_url: str, namespace: str) -> None:
+    async def scenario() -> None:
+        client = AsyncClient(one_redis_url, namespace=namespace)
+        for rounds in range(4):
+            calls = [asyncio.create_task(client.enqueue("q", "Add")) for _ in range(100)]
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            await client.close()
+            found = await outcomes(*calls)
+            assert {type(outcome) for outcome in found} <= {str, RedisUnavailableError}
+        await client.enqueue("q", "Add")
+        await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_commands_of_one_pool_wait_for_each_other(one_redis_url: str) -> None:
+    """As those of the master, and of ``pyworkers check``."""
+
+    async def scenario() -> None:
+        async with connect_async(RedisConfig(url=f"{one_redis_url}?max_connections=2")) as client:
+            found = await outcomes(*(client.execute_command("ECHO", str(n)) for n in range(300)))
+            assert found == [str(n).encode() for n in range(300)]
+
+    asyncio.run(scenario())
+
+
+# --- threads ----------------------------------------------------------------------------------------------
+
+
+def in_threads(count: int, work: Callable[[int], object]) -> list[Exception]:
+    """Run ``work`` in so many threads at once; what they raised."""
+    errors: list[Exception] = []
+    begin = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        begin.wait()
+        try:
+            work(number)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    return errors
+
+
+@pytest.mark.parametrize(("limit", "most"), [("", 100), ("&max_connections=3", 3)])
+def test_two_hundred_threads_share_a_client(
+    named: tuple[str, Callable[[], int]], one_redis_url: str, namespace: str, limit: str, most: int
+) -> None:
+    url, connections = named
+    with Client(url + limit, namespace=namespace) as client:
+
+        def work(number: int) -> None:
+            for repeat in range(5):
+                client.enqueue("q", "Add", [5 * number + repeat])
+
+        assert in_threads(200, work) == []
+        assert 0 < connections() <= most
+    with redis.Redis.from_url(one_redis_url) as server:
+        assert numbers(server, namespace) == Counter(range(1000))
+
+
+def test_two_hundred_threads_share_an_object_of_the_api(one_redis_url: str, namespace: str) -> None:
+    with Client(one_redis_url, namespace=namespace) as client:
+        client.enqueue("q", "Add")
+    queue = Queue("q", one_redis_url, namespace=namespace)
+    sizes: list[int] = []
+    assert in_threads(200, lambda _: sizes.extend(queue.size for _ in range(3))) == []
+    assert sizes == [1] * 600
+
+
+def test_a_thread_waits_no_longer_than_a_reply_may_take(one_redis_url: str, namespace: str) -> None:
+    with proxied(one_redis_url) as proxy:
+        trap = proxy.trap(Trap(b"LPUSH", action="hold"))
+        url = f"{proxy.url}?max_connections=1&socket_timeout=0.5"
+        with Client(url, namespace=namespace) as client:
+            found: list[PyworkersError] = []
+
+            def enqueue() -> None:
+                with pytest.raises(RedisUnavailableError) as caught:
+                    client.enqueue("q", "Add")
+                found.append(caught.value)
+
+            threads = [threading.Thread(target=enqueue) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(10)
+            trap.release()
+            assert {error.code for error in found} == {"TIMEOUT"}
+            # The time of the one that was sent is over at about the same moment.
+            assert any("none of the 1 connections became free within 0.5 s" in str(error) for error in found)
+            client.enqueue("q", "Add")
+
+
+def test_a_forked_process_has_all_turns_again(one_redis_url: str, namespace: str) -> None:
+    with proxied(one_redis_url) as proxy:
+        trap = proxy.trap(Trap(b"LPUSH", action="hold"))
+        with Client(f"{proxy.url}?max_connections=1", namespace=namespace) as client:
+            threads = [threading.Thread(target=client.enqueue, args=("q", "Add", [n])) for n in range(3)]
+            for thread in threads:
+                thread.start()
+            wait_for(lambda: trap.sprung)
+            # One has the only connection, the others wait for it.
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    client.enqueue("child", "Add", [0])
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            trap.release()
+            for thread in threads:
+                thread.join(10)
+    assert status == 0
+    with redis.Redis.from_url(one_redis_url) as server:
+        assert numbers(server, namespace, "child") == Counter([0])
+        assert numbers(server, namespace) == Counter(range(3))
+
+
+def test_a_wait_that_is_interrupted_costs_no_turn() -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    import signal
+
+    turns = Turns(1)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(3):
+            held = turns.take(5)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Interrupted):
+                turns.take(5)
+            held.leave()
+            turns.take(0).leave()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_turns_go_to_who_came_first() -> None:
+    turns = Turns(1)
+    held = turns.take(5)
+    order: list[int] = []
+
+    def work(number: int) -> None:
+        turn = turns.take(10)
+        order.append(number)
+        turn.leave()
+
+    threads = []
+    for number in range(20):
+        threads.append(threading.Thread(target=work, args=(number,)))
+        threads[-1].start()
+        wait_for(lambda number=number: len(held._waiting) == number + 1)  # type: ignore[misc]
+    held.leave()
+    for thread in threads:
+        thread.join(10)
+    assert order == list(range(20))
+
+
+def test_no_turn_is_lost_or_made_in_a_crowd() -> None:
+    turns = Turns(3)
+    inside: list[None] = []
+    most: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            try:
+                turn = turns.take(0.0005 if number % 2 else 30)
+            except redis.TimeoutError:
+                continue
+            inside.append(None)
+            most.append(len(inside))
+            inside.pop()
+            turn.leave()
+
+    assert in_threads(12, work) == []
+    assert max(most) <= 3
+    for turn in [turns.take(0) for _ in range(3)]:
+        turn.leave()
+    held = [turns.take(0) for _ in range(3)]
+    with pytest.raises(redis.TimeoutError) as caught:
+        turns.take(0.01)
+    assert translate(caught.value).code == "TIMEOUT"
+    assert len(held) == 3
