@@ -49,6 +49,7 @@ TABLE: dict[str, Rule] = dict(
         _row("NOMASTER", Action.RECONNECT, _AWAY, "the sentinels name no primary"),
         _row("TLS", Action.STOP, _AWAY, "Redis cannot be reached by TLS"),
         _row("PROTOCOL", Action.RECONNECT, _AWAY, "what answers does not speak Redis' protocol"),
+        _row("UNEXPECTED", Action.RECONNECT, _AWAY, "Redis sent an unexpected reply"),
         # Another server will answer, or this one soon
         _row("LOADING", Action.RECONNECT, _AWAY, "Redis is not ready"),
         _row("MAXCLIENTS", Action.RECONNECT, _AWAY, "Redis takes no more connections"),

@@ -9,6 +9,7 @@ the caller has to poll. It never changes a key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError
@@ -18,6 +19,7 @@ from pyworkers.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import PUSH, errors_translated, translate
 from pyworkers.store.link import Link, Wire
+from pyworkers.store.shapes import Reader, blobs, done, integer, maybe_blob
 
 # Redis announces changes unasked in this version of its protocol alone.
 _RESP3 = 3
@@ -66,7 +68,7 @@ class ChangesStore:
     async def ask(self) -> None:
         """Find out whether the connection is alive, with the cheapest command. Raises PyworkersError."""
         with errors_translated():
-            await self._link.execute_command("CLIENT", "ID")
+            await self._link.execute_command("CLIENT", "ID", read=integer)
 
     def leave(self) -> None:
         """Go on with another server, which has become the primary."""
@@ -80,11 +82,11 @@ class ChangesStore:
         kinds = [self._kinds[name] for name in names]
         script = scripts.load("look")
         try:
-            return await script(self._link, names, kinds)
+            return await script(self._link, names, kinds, partial(_looked, kinds))
         except _ProtocolRefusedError:
             await self._link.aclose()
             self._link = Link(self._config)
-            return await script(self._link, names, kinds)
+            return await script(self._link, names, kinds, partial(_looked, kinds))
 
     def _announce(self, names: Iterable[str] | None) -> None:
         """These keys have changed; None: perhaps all have."""
@@ -119,7 +121,7 @@ class _TrackingLink(Link):
             return
         wire.on_push, wire.on_close = self._pushed, self._closed
         try:
-            await wire.send(("CLIENT", "TRACKING", "ON"))
+            await wire.send(("CLIENT", "TRACKING", "ON"), read=done)
         except ResponseError:
             # An ACL forbids it, or a service does not have it.
             return
@@ -135,6 +137,36 @@ class _TrackingLink(Link):
         if self.tracking:
             self.tracking = False
             self._announce(None)
+
+
+def _first(reply: Any) -> Any:
+    if blobs(reply):
+        _, score = reply
+        float(score)
+    return reply
+
+
+def _notes(reply: Any) -> Any:
+    number, latest = reply
+    return [integer(number), _unless_refused(blobs, latest)]
+
+
+# What each kind of read in look.lua gives.
+_KINDS: dict[str, Reader] = {
+    "first": _first,
+    "members": blobs,
+    "notes": _notes,
+    "text": maybe_blob,
+    "length": integer,
+}
+
+
+def _looked(kinds: list[str], replies: Any) -> list[Any]:
+    return [_unless_refused(_KINDS[kind], reply) for kind, reply in zip(kinds, replies, strict=True)]
+
+
+def _unless_refused(read: Reader, reply: Any) -> Any:
+    return reply if isinstance(reply, Exception) else read(reply)
 
 
 def _reply(reply: Any) -> Any:

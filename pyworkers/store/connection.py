@@ -29,6 +29,7 @@ from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.replies import Action
 from pyworkers.store.refusals import code_of, reply_text
+from pyworkers.store.shapes import CheckedPipeline, Readers, reading
 from pyworkers.store.turns import Line, Turns
 
 Connection = redis.Redis
@@ -200,15 +201,18 @@ def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> As
     single = options.pop("single_connection_client", False)
     client = _AsyncClient(connection_pool=_async_pool(url, options), single_connection_client=single)
     client.auto_close_connection_pool = True
+    client.response_callbacks = Readers(client.response_callbacks)
     return client
 
 
 def _async_pool(url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPool:
     options = {"timeout": options["socket_timeout"], "max_connections": MAX_CONNECTIONS, **options}
     if not url.startswith(_SENTINEL_SCHEME):
-        return redis.asyncio.BlockingConnectionPool.from_url(url, **options)
+        return _AsyncPool.from_url(url, **options)
     group = _Group.parse(url)
     sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
+    for node in sentinel.sentinels:
+        node.response_callbacks = Readers(node.response_callbacks)
     return _SentinelPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
 
 
@@ -327,9 +331,8 @@ class _GroupPool(_Pool, redis.sentinel.SentinelConnectionPool):
 
 
 class _AsyncClient(redis.asyncio.Redis):
-    """Leaves a connection that leads to the wrong server, as to a primary that has become a replica.
-
-    The next one looks for the address again, in DNS or at a load balancer.
+    """Leaves a connection that leads to the wrong server, as to a primary that has become a replica, or whose
+    replies have an unexpected shape. The next one looks for the address again, in DNS or at a load balancer.
     """
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -341,6 +344,10 @@ class _AsyncClient(redis.asyncio.Redis):
                 await self._leave()
             raise
 
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> CheckedPipeline:
+        """As redis-py's."""
+        return CheckedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
     async def _leave(self) -> None:
         if self.connection is not None:
             await self.connection.disconnect()
@@ -348,7 +355,20 @@ class _AsyncClient(redis.asyncio.Redis):
             await self.connection_pool.disconnect(inuse_connections=False)
 
 
-class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, redis.asyncio.BlockingConnectionPool):
+class _AsyncPool(redis.asyncio.BlockingConnectionPool):
+    """Keeps no connection whose login was cancelled or answered with something else."""
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's."""
+        try:
+            with reading("the login"):
+                return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        except BaseException:
+            await self.disconnect(inuse_connections=False)
+            raise
+
+
+class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, _AsyncPool):
     """Closes the connections to the sentinels with its own; redis-py leaves them to the collector."""
 
     async def aclose(self) -> None:

@@ -25,11 +25,15 @@ async def read_counts(redis: Redis, keys: Keys, queues: Sequence[str]) -> Counts
     """The numbers now. Raises RedisUnavailableError and StoreError."""
     with errors_translated():
         async with redis.pipeline(transaction=False) as pipe:
-            pipe.get(keys.stat("processed"))
-            pipe.get(keys.stat("failed"))
+            pipe.execute_command("GET", keys.stat("processed"), read=_number)
+            pipe.execute_command("GET", keys.stat("failed"), read=_number)
             pipe.zcard(keys.retry)
             for queue in queues:
                 pipe.llen(keys.queue(queue))
             processed, failed, retries, *sizes = await pipe.execute()
     enqueued = dict(zip(queues, sizes, strict=True))
-    return Counts(int(processed or 0), int(failed or 0), retries, enqueued)
+    return Counts(processed, failed, retries, enqueued)
+
+
+def _number(stored: bytes | None) -> int:
+    return int(stored or 0)

@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from pyworkers.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated
+from pyworkers.store.shapes import integer
 
 
 class CronStore:
@@ -37,13 +38,15 @@ class CronStore:
         names += (keys.cron_entries, keys.cron_paused)
         args: list[Any] = [life_s, queue, payload, name, slot, definition]
         with errors_translated():
-            return bool(await scripts.load("fire")(self._redis, names, args))
+            return bool(await scripts.load("fire")(self._redis, names, args, integer))
 
     async def last_slots(self) -> dict[str, int]:
         """The last slot that was fired, or since when it is known, by name of the entry (epoch seconds)."""
         with errors_translated():
-            found = await self._redis.execute_command("HGETALL", self._keys.cron_last)
-        return {name.decode(): int(slot) for name, slot in found.items()}
+            found: dict[str, int] = await self._redis.execute_command(
+                "HGETALL", self._keys.cron_last, read=_slots
+            )
+        return found
 
     async def register(self, names: Iterable[str], now: int) -> None:
         """Remember that entries are known since ``now``; of one that is known already, nothing changes."""
@@ -73,3 +76,7 @@ class CronStore:
         with errors_translated():
             key = self._keys.cron_declared(identity)
             await self._redis.execute_command("SET", key, entries, "EX", life_s)
+
+
+def _slots(stored: dict[bytes, bytes]) -> dict[str, int]:
+    return {name.decode(): int(slot) for name, slot in stored.items()}

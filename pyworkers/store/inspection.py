@@ -11,6 +11,7 @@ from pyworkers.preflight import Finding, judge
 from pyworkers.store.address import redis_cli
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.refusals import code_of
+from pyworkers.store.shapes import integer
 
 
 async def inspect(redis: Redis, clock: Callable[[], float]) -> list[Finding]:
@@ -26,7 +27,7 @@ async def inspect(redis: Redis, clock: Callable[[], float]) -> list[Finding]:
 
 async def _may_run_scripts(redis: Redis) -> bool:
     try:
-        await redis.execute_command("EVAL", "return 1", 0)
+        await redis.execute_command("EVAL", "return 1", 0, read=integer)
     except ResponseError as error:
         return code_of(error) not in ("NOPERM", "UNKNOWN")
     return True

@@ -20,8 +20,10 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, Ti
 from pyworkers import replies
 from pyworkers.config_fields import RedisConfig
 from pyworkers.replies import Action
+from pyworkers.store import shapes
 from pyworkers.store.connection import PUSH, SOCKET_TIMEOUT_S, AsyncConnection, connect_async
 from pyworkers.store.refusals import code_of
+from pyworkers.store.shapes import SHAPES, Reader, UnexpectedReplyError, integer, reading
 
 # Commands that wait for others are sent so many bytes at a time, as long as the network takes them.
 _PORTION_BYTES = 65_536
@@ -39,8 +41,10 @@ class _Awaited(NamedTuple):
     """
 
     reply: asyncio.Future[Any]
-    heard: Callable[[Any], None] | None
     due: float
+    command: str = ""
+    read: Reader | None = None
+    heard: Callable[[Any], None] | None = None
     answers: list[Any] | None = None
     number: int = 1
 
@@ -56,10 +60,13 @@ class Link:
         self._wire: Wire | None = None
         self._connecting: asyncio.Task[Wire] | None = None
 
-    async def execute_command(self, *command: Any, heard: Callable[[Any], None] | None = None) -> Any:
+    async def execute_command(
+        self, *command: Any, heard: Callable[[Any], None] | None = None, read: Reader | None = None
+    ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
-        ``heard`` is called with it as soon as it has come; whoever waits for it goes on a little later.
+        ``read`` makes something of it, instead of the check for the command's shape. ``heard`` is called with
+        that as soon as the reply has come; whoever waits for it goes on a little later.
         After anything but an error reply the connection is closed, for what was under way on it is unknown;
         and after one that tells of the wrong server, so that the next command looks for the address again.
         """
@@ -67,7 +74,7 @@ class Link:
         if wire is None or wire.closed:
             wire = await self._open()
         try:
-            return await wire.send(command, heard)
+            return await wire.send(command, heard, read or SHAPES.get(command[0]))
         except ResponseError as error:
             if replies.rule(code_of(error)).action is Action.RECONNECT:
                 wire.close(ConnectionError("the wrong server"))
@@ -102,7 +109,7 @@ class Link:
         """Send the first commands of a new connection."""
         # An ACL may forbid it.
         with suppress(ResponseError):
-            wire.client_id = await wire.send(("CLIENT", "ID"))
+            wire.client_id = await wire.send(("CLIENT", "ID"), read=integer)
 
     async def _connect(self) -> Wire:
         connecting = self._connecting = asyncio.create_task(open_wire(self._opener, self._timeout_s))
@@ -130,7 +137,8 @@ async def open_wire(opener: AsyncConnection, timeout_s: float) -> Wire:
     pool: Any = opener.connection_pool
     connection = pool.make_connection()
     try:
-        await connection.connect()
+        with reading("the login"):
+            await connection.connect()
         return Wire(connection, timeout_s)
     except BaseException:
         # Where redis-py is cancelled, it leaves the socket open.
@@ -169,13 +177,18 @@ class Wire(asyncio.Protocol):
         """What was given to ``exchange`` and has not been answered yet."""
         self.closed = False
 
-    async def send(self, command: tuple[Any, ...], heard: Callable[[Any], None] | None = None) -> Any:
+    async def send(
+        self,
+        command: tuple[Any, ...],
+        heard: Callable[[Any], None] | None = None,
+        read: Reader | None = None,
+    ) -> Any:
         """The reply to one command; to cancel it closes the connection, for it may block."""
         if self.closed:
             raise ConnectionError("the server closed the connection")
         reply: asyncio.Future[Any] = self._loop.create_future()
         packed = hiredis.pack_command(command)
-        self._expect(_Awaited(reply, heard, self._loop.time() + self._timeout_s))
+        self._expect(_Awaited(reply, self._loop.time() + self._timeout_s, command[0], read, heard))
         try:
             self._transport.write(packed)
             return await reply
@@ -193,7 +206,7 @@ class Wire(asyncio.Protocol):
         if self.closed:
             raise NotSentError
         reply: asyncio.Future[list[Any]] = self._loop.create_future()
-        awaited = _Awaited(reply, None, self._loop.time() + self._timeout_s, [], count)
+        awaited = _Awaited(reply, self._loop.time() + self._timeout_s, answers=[], number=count)
         self.load_bytes += len(packed)
         try:
             if self._awaited or self._unsent:
@@ -245,21 +258,21 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        answers = []
+        answers, parser = [], self._parser
         try:
-            self._parser.feed(data)
-            while (answer := self._parser.gets()) is not False:
+            parser.feed(data)
+            while (answer := parser.gets()) is not False:
                 if type(answer) is not PUSH:
                     answers.append(answer)
                 elif self.on_push is not None:
-                    self.on_push(answer)
-        except InvalidResponse as error:
+                    shapes.read("CLIENT TRACKING", self.on_push, answer)
+        except (InvalidResponse, UnexpectedReplyError) as error:
             self.close(error)
             return
         # Before any of them is believed: one too many may have come before those that were asked for.
         self._missing -= len(answers)
         # In the third protocol, what follows the last one may be the beginning of an announcement.
-        if self._missing < 0 or (self._missing == 0 and self.protocol < _RESP3 and self._parser.has_data()):
+        if self._missing < 0 or (self._missing == 0 and self.protocol < _RESP3 and parser.has_data()):
             self.close(ConnectionError("the server answers what was not asked"))
             return
         for answer in answers:
@@ -270,12 +283,19 @@ class Wire(asyncio.Protocol):
     def _answer(self, answer: Any) -> None:
         if self.closed:
             return
-        reply, heard, _, answers, number = self._awaited[0]
+        reply, _, command, read, heard, answers, number = self._awaited[0]
         if answers is not None:
             answers.append(answer)
             if len(answers) < number:
                 return
             answer = answers
+        elif read is not None and not isinstance(answer, Exception):
+            try:
+                answer = shapes.read(command, read, answer)
+            except UnexpectedReplyError as error:
+                # This command fails with those behind it, whose replies may be those of others.
+                self.close(error)
+                return
         self._awaited.popleft()
         if reply.done():
             # Cancelled: a wire of blocking commands is closed in this round of the loop, and for the server

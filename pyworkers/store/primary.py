@@ -14,6 +14,7 @@ from typing import Any
 from pyworkers.config import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.store.connection import connect_async, errors_translated
+from pyworkers.store.shapes import reading
 
 _LOOK_S = 1.0
 
@@ -28,7 +29,7 @@ async def watch_primary(config: RedisConfig, on_change: Callable[[], None]) -> N
         pool: Any = redis.connection_pool
         while True:
             try:
-                with errors_translated():
+                with errors_translated(), reading("the question for the primary"):
                     found = await pool.get_master_address()
             except PyworkersError:
                 found = known

@@ -17,9 +17,11 @@ import redis.sentinel
 from redis import exceptions
 
 from pyworkers.replies import TABLE
+from pyworkers.store.shapes import UnexpectedReplyError
 
 # Older redis-py does not keep the code (status_code came with 6.x).
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
+    (UnexpectedReplyError, "UNEXPECTED"),
     (redis.sentinel.MasterNotFoundError, "NOMASTER"),
     (redis.asyncio.sentinel.MasterNotFoundError, "NOMASTER"),
     (exceptions.BusyLoadingError, "LOADING"),

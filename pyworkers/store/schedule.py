@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from pyworkers.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated
+from pyworkers.store.shapes import blob, blobs, integer
 from pyworkers.store.store import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
 
 TURN_MS = 1000
@@ -58,8 +59,10 @@ class ScheduleStore:
     async def first_score(self, zset: str) -> float | None:
         """The lowest score of a sorted set, in epoch seconds; None if it is empty."""
         with errors_translated():
-            first = await self._redis.execute_command("ZRANGE", zset, 0, 0, "WITHSCORES")
-        return float(first[1]) if first else None
+            first: float | None = await self._redis.execute_command(
+                "ZRANGE", zset, 0, 0, "WITHSCORES", read=_first_score
+            )
+        return first
 
     async def promote(
         self, zset: str, promotions: Sequence[Promotion], now: float, identity: str, wanted: int = 0
@@ -79,14 +82,25 @@ class ScheduleStore:
             args += (promotion.member for promotion in batch)
             args += (promotion.payload for promotion in batch)
         with errors_translated():
-            moved, broken, upcoming, others_ms, due = await scripts.load("promote")(self._redis, names, args)
-        return Promoted(
-            moved,
-            [name.decode() for name in broken],
-            float(upcoming) if upcoming else None,
-            others_ms / 1000,
-            due,
-        )
+            return await scripts.load("promote")(self._redis, names, args, _promoted)
+
+
+def _first_score(first: list[Any]) -> float | None:
+    """Of a member and its score, which are a pair in the third protocol."""
+    if not first:
+        return None
+    return float(first[0][1] if isinstance(first[0], list) else first[1])
+
+
+def _promoted(reply: list[Any]) -> Promoted:
+    moved, broken, upcoming, others_ms, due = reply
+    return Promoted(
+        integer(moved),
+        [name.decode() for name in blobs(broken)],
+        float(upcoming) if blob(upcoming) else None,
+        integer(others_ms) / 1000,
+        blobs(due),
+    )
 
 
 def _by_queue(promotions: Sequence[Promotion]) -> dict[str | None, list[Promotion]]:

@@ -6,9 +6,10 @@ Errors of redis-py leave as RedisUnavailableError or StoreError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import simplejson
 from redis.asyncio import Redis
@@ -21,6 +22,7 @@ from pyworkers.outcome import Fate, Outcome
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated, translate
 from pyworkers.store.link import Link
+from pyworkers.store.shapes import blobs, integer, integers
 
 # Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, 4.3).
 DEAD_MAX_AGE_S = 180 * 86_400
@@ -29,6 +31,7 @@ STATS_TTL_S = 5 * 365 * 86_400
 # A tombstone must outlive any owner that may come back: a suspended laptop, a paused container.
 TOMBSTONE_TTL_S = 7 * 86_400
 
+T = TypeVar("T")
 Settlement = tuple[bytes, Outcome]
 # Of these jobs nothing is left, and nothing but the removal to be said.
 _GONE = {fate: int(fate) for fate in (Fate.DONE, Fate.DISCARD, Fate.CANCELLED)}
@@ -84,12 +87,10 @@ class QueueStore:
                 args += (_GONE[outcome.fate], raw)
             else:
                 args += (int(outcome.fate), raw, repr(outcome.at), outcome.payload)
-        reply = await self._run("exchange", names, args)
-        if not reply:
+        found = await self._run("exchange", names, args, partial(_exchanged, len(settlements), wanted))
+        if found is None:
             raise LeaseLostError(self.identity)
-        stale, jobs, *error = reply
-        refusal = translate(ResponseError(error[0].decode())) if error else None
-        return Exchange(jobs, [place - 1 for place in stale], refusal)
+        return found
 
     def _name_for_exchanges(self, queue: str) -> list[str]:
         """The keys of the script, once for an incarnation and not for every few jobs."""
@@ -108,7 +109,8 @@ class QueueStore:
     async def held(self, queue: str) -> int:
         """How many jobs Redis counts as ours."""
         with errors_translated():
-            return int(await self.redis.execute_command("LLEN", self.keys.inprogress(queue, self.identity)))
+            found: int = await self.redis.execute_command("LLEN", self.keys.inprogress(queue, self.identity))
+        return found
 
     async def inprogress(self, queue: str) -> list[bytes]:
         """The bytes of all jobs that Redis counts as ours, newest first."""
@@ -123,14 +125,14 @@ class QueueStore:
         keys = self.keys
         names = [keys.inprogress(queue, self.identity), keys.queue(queue), keys.queues]
         total = 0
-        while moved := await self._run("give_back", names, [queue, batch]):
+        while moved := await self._run("give_back", names, [queue, batch], integer):
             total += moved
             hit("mid_give_back")
         return total
 
-    async def _run(self, script: str, names: list[str], args: list[Any]) -> Any:
+    async def _run(self, script: str, names: list[str], args: list[Any], read: Callable[[Any], T]) -> T:
         with errors_translated():
-            return await scripts.load(script)(self.redis, names, args)
+            return await scripts.load(script)(self.redis, names, args, read)
 
 
 class Store(QueueStore):
@@ -152,29 +154,28 @@ class Store(QueueStore):
     async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
         """Renew the lease; say which queues this incarnation may hold jobs of, unless Redis knows."""
         known = (self.identity, tuple(queues))
-        found = -1 if known != self._registered else await self._beat(lease_s, "")
-        if found < 0:
-            found = await self._beat(lease_s, _dump(queues))
+        found = None if known != self._registered else await self._beat(lease_s, "", _renewed)
+        if found is None:
+            found = await self._beat(lease_s, _dump(queues), Lease)
             self._registered = known
-        return Lease(found)
+        return found
 
-    async def _beat(self, lease_s: float, queues: str) -> int:
+    async def _beat(self, lease_s: float, queues: str, read: Callable[[Any], T]) -> T:
         keys = self.keys
         names = [keys.lease(self.identity), keys.tombstone(self.identity), keys.owners]
-        return int(await self._run("beat", names, [self.identity, int(lease_s * 1000), queues]))
+        return await self._run("beat", names, [self.identity, int(lease_s * 1000), queues], read)
 
     async def leave(self, queues: Sequence[str]) -> bool:
         """Forget this incarnation after a stop; False if jobs are left in its lists, for a peer to find."""
         keys = self.keys
         names = [keys.lease(self.identity), keys.owners]
         names += (keys.inprogress(queue, self.identity) for queue in queues)
-        return bool(await self._run("leave", names, [self.identity]))
+        return bool(await self._run("leave", names, [self.identity], integer))
 
     async def silent_owners(self) -> dict[str, list[str]]:
         """The incarnations without a lease, other than this one, each with its queues."""
         with errors_translated():
-            owners = await self.redis.execute_command("HGETALL", self.keys.owners)
-            found = {name.decode(): _load(queues) for name, queues in _pairs(owners)}
+            found = await self.redis.execute_command("HGETALL", self.keys.owners, read=_queues_by_owner)
             if found.pop(self.identity, None) is None:
                 # Lost with its key: the next beat says it again.
                 self._registered = None
@@ -196,7 +197,7 @@ class Store(QueueStore):
         names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues]
         for queue in queues:
             names += (keys.inprogress(queue, identity), keys.queue(queue))
-        return int(await self._run("recover", names, [identity, TOMBSTONE_TTL_S, most, *queues]))
+        return await self._run("recover", names, [identity, TOMBSTONE_TTL_S, most, *queues], integer)
 
     async def count(self, counters: Mapping[str, int], day: str) -> None:
         """Add to ``stat:*``; ``day`` is ``YYYY-MM-DD`` in UTC."""
@@ -210,13 +211,24 @@ class Store(QueueStore):
                 await pipe.execute()
 
 
-def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
-    """A reply of alternating names and values, or the dict that redis-py makes of some of them."""
-    if isinstance(flat, dict):
-        return list(flat.items())
-    if flat and isinstance(flat[0], list | tuple):
-        return [tuple(pair) for pair in flat]
-    return list(zip(flat[::2], flat[1::2], strict=True))
+def _renewed(reply: Any) -> Lease | None:
+    """None if Redis does not hold the queues of this incarnation."""
+    return None if integer(reply) == -1 else Lease(reply)
+
+
+def _exchanged(settled: int, wanted: int, reply: list[Any]) -> Exchange | None:
+    """What the exchange script has done; None if it has done nothing, because the lease is lost."""
+    if reply == []:
+        return None
+    stale, jobs, *error = reply
+    if len(blobs(jobs)) > max(0, wanted) or (integers(stale) and not 0 < min(stale) <= max(stale) <= settled):
+        raise ValueError
+    refusal = translate(ResponseError(error[0].decode())) if error else None
+    return Exchange(jobs, [place - 1 for place in stale], refusal)
+
+
+def _queues_by_owner(owners: dict[bytes, bytes]) -> dict[str, list[str]]:
+    return {name.decode(): _load(queues) for name, queues in owners.items()}
 
 
 def _dump(queues: Sequence[str]) -> str:

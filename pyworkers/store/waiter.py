@@ -16,6 +16,7 @@ from pyworkers.keys import Keys
 from pyworkers.store.connection import CONNECT_TIMEOUT_S, errors_translated
 from pyworkers.store.link import Link
 from pyworkers.store.scripts import Commands
+from pyworkers.store.shapes import integer
 
 # How long Redis blocks at a time: an idle queue costs 60 / 20 = 3 commands a minute.
 LONGEST_BLOCK_S = 20.0
@@ -77,7 +78,7 @@ class Waiter:
         if self.blocked and self._link.client_id is not None:
             # A refusal (ACL) or an outage only means that the wait ends by its own time-out.
             with suppress(PyworkersError), errors_translated():
-                await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id)
+                await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id, read=integer)
 
     def leave(self) -> None:
         """End a wait with an error: another server is the primary now."""

@@ -17,6 +17,7 @@ from pyworkers.replies import Action
 from pyworkers.server.weather import backoff_s
 from pyworkers.store.connection import translate
 from pyworkers.store.refusals import code_of
+from pyworkers.store.shapes import UnexpectedReplyError
 from tests.support import ROOT
 
 AWAY, HERE = RedisUnavailableError, StoreError
@@ -84,6 +85,7 @@ EXCEPTIONS = [
     (ConnectionResetError(104, "reset"), "UNREACHABLE", RECONNECT, AWAY),
     (BrokenPipeError(32, "pipe"), "UNREACHABLE", RECONNECT, AWAY),
     (redis.TimeoutError("late"), "TIMEOUT", RECONNECT, AWAY),
+    (UnexpectedReplyError("GET was answered with a list of 1"), "UNEXPECTED", RECONNECT, AWAY),
     (TimeoutError(), "TIMEOUT", RECONNECT, AWAY),
     (caused(redis.ConnectionError("Error -2"), socket.gaierror(-2, "unknown")), "DNS", RECONNECT, AWAY),
     (socket.gaierror(-3, "Temporary failure"), "DNS", RECONNECT, AWAY),

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from redis import Redis as BlockingRedis
 from redis.exceptions import NoScriptError
+
+T = TypeVar("T")
 
 
 class Commands(Protocol):
     """What sends a command: a client of redis-py, or a Link."""
 
-    async def execute_command(self, *command: Any) -> Any:
-        """The reply. Raises redis-py's errors."""
+    async def execute_command(self, *command: Any, **options: Any) -> Any:
+        """The reply; the option ``read`` is the function that reads it. Raises redis-py's errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,16 @@ class Script:
     text: str
     sha: str
 
-    async def __call__(self, redis: Commands, keys: list[str], args: list[Any]) -> Any:
-        """Run it. Raises redis-py's errors."""
+    async def __call__(
+        self, redis: Commands, keys: list[str], args: list[Any], read: Callable[[Any], T]
+    ) -> T:
+        """Run it; what ``read`` makes of the reply. Raises redis-py's errors."""
+        reply: T
         try:
-            return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
+            reply = await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args, read=read)
         except NoScriptError:
-            return await redis.execute_command("EVAL", self.text, len(keys), *keys, *args)
+            reply = await redis.execute_command("EVAL", self.text, len(keys), *keys, *args, read=read)
+        return reply
 
     def call(self, redis: BlockingRedis, keys: Sequence[str | bytes], args: Sequence[Any]) -> Any:
         """Run it over a blocking client. Raises redis-py's errors."""

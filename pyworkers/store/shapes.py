@@ -1,0 +1,202 @@
+"""Shapes: what a reply must look like before anything is made of it.
+
+Used by the connections of the master, while a reply is read and its connection is held. Redis keeps to its
+types, so another shape means that the connection has lost step, that a proxy has mixed replies up, or that
+something else answers: the connection is closed, and its part of the server tries again on a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from redis.asyncio.client import Pipeline
+from redis.exceptions import ConnectionError
+
+Reader = Callable[[Any], Any]
+T = TypeVar("T")
+
+_BYTES, _INTEGER = frozenset({bytes}), frozenset({int})
+# What reading something else raises. Redis' refusals are exceptions of their own, and never come here.
+_MISREAD = (TypeError, ValueError, LookupError, AttributeError)
+
+
+class UnexpectedReplyError(ConnectionError):
+    """A reply has another shape than those of its command. As a ConnectionError it ends the connection."""
+
+
+def read(command: str, reader: Callable[[Any], T], reply: Any) -> T:
+    """What ``reader`` makes of a reply. Raises UnexpectedReplyError, which holds nothing of its content."""
+    try:
+        return reader(reply)
+    except _MISREAD as error:
+        raise UnexpectedReplyError(f"{command} was answered with {_kind(reply)}") from error
+
+
+class reading:
+    """As ``read``, around the statements of redis-py that send a command and make something of its reply."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        if isinstance(error, _MISREAD):
+            raise UnexpectedReplyError(f"{self._command} was answered with something else") from error
+
+
+class Readers(dict[str | bytes, Any]):
+    """The response callbacks of a redis-py client, which calls them while it holds the connection.
+
+    Each checks the shape of its command, does what redis-py's own does, and then what ``read=`` asks for.
+    """
+
+    def __init__(self, callbacks: Any) -> None:
+        super().__init__()
+        self._callbacks = callbacks
+
+    def __contains__(self, command: object) -> bool:
+        return True
+
+    def __getitem__(self, command: str | bytes) -> Any:
+        return partial(_called_back, command, self._callbacks.get(command))
+
+
+def _called_back(command: Any, then: Callable[..., Any] | None, reply: Any, **options: Any) -> Any:
+    last: Reader | None = options.pop("read", None)
+
+    def reader(reply: Any) -> Any:
+        if command in SHAPES:
+            SHAPES[command](reply)
+        value = reply if then is None else then(reply, **options)
+        return value if last is None else last(value)
+
+    return read(command, reader, reply)
+
+
+class CheckedPipeline(Pipeline):
+    """Knows the replies to all steps of a transaction."""
+
+    async def _execute_transaction(self, connection: Any, commands: Any, raise_on_error: Any) -> Any:
+        queued = (b"QUEUED" for _ in commands)
+        self._steps: Iterator[bytes | int] = iter((b"OK", *queued, len(commands)))
+        return await super()._execute_transaction(connection, commands, raise_on_error)
+
+    async def parse_response(self, connection: Any, command_name: str | bytes, **options: Any) -> Any:
+        """As redis-py's, which calls all commands of a transaction ``_`` until it is executed."""
+        step = next(self._steps) if command_name == "_" else None
+        reply = await super().parse_response(connection, command_name, **options)
+        if step is not None:
+            read("a transaction", partial(_check_step, step), reply)
+        return reply
+
+
+def _check_step(expected: bytes | int, reply: Any) -> None:
+    found = len(reply) if type(reply) is list else reply
+    if type(found) is not type(expected) or found != expected:
+        raise ValueError
+
+
+def integer(reply: Any) -> int:
+    """An integer."""
+    if type(reply) is not int:
+        raise TypeError
+    return reply
+
+
+def blob(reply: Any) -> bytes:
+    """Bytes."""
+    if type(reply) is not bytes:
+        raise TypeError
+    return reply
+
+
+def maybe_blob(reply: Any) -> bytes | None:
+    """Bytes, or nothing."""
+    return None if reply is None else blob(reply)
+
+
+def blobs(reply: Any) -> list[bytes]:
+    """A list of bytes; in the third protocol it may be a set."""
+    if not _BYTES.issuperset(map(type, _items(reply))):
+        raise TypeError
+    return reply if type(reply) is list else list(reply)
+
+
+def integers(reply: Any) -> list[int]:
+    """A list of integers."""
+    if not _INTEGER.issuperset(map(type, _items(reply))):
+        raise TypeError
+    return list(reply)
+
+
+def members(reply: Any) -> Any:
+    """Members of a sorted set, in the third protocol perhaps in pairs with their scores."""
+    for item in _items(reply):
+        blob(item[0] if type(item) is list else item)
+    return reply
+
+
+def pairs(reply: Any) -> Any:
+    """Names and values, in turn; in the third protocol a dict."""
+    if isinstance(reply, dict):
+        blobs([*reply, *reply.values()])
+    elif len(blobs(reply)) % 2:
+        raise ValueError
+    return reply
+
+
+def done(reply: Any) -> Any:
+    """OK; nothing, where a condition was not met."""
+    if reply not in (b"OK", None):
+        raise ValueError
+    return reply
+
+
+def text(reply: Any) -> Any:
+    """A text, which the third protocol decodes."""
+    return reply if isinstance(reply, str) else blob(reply)
+
+
+def _page(reply: Any) -> Any:
+    cursor, found = reply
+    return int(blob(cursor)), blobs(found)
+
+
+def _items(reply: Any) -> Any:
+    if type(reply) is not list and type(reply) is not set:
+        raise TypeError
+    return reply
+
+
+def _kind(reply: Any) -> str:
+    if reply is None:
+        return "nothing"
+    if isinstance(reply, list | set | dict):
+        return f"a {type(reply).__name__} of {len(reply)}"
+    return (
+        f"{len(reply)} bytes" if isinstance(reply, bytes) else f"a value of the type {type(reply).__name__}"
+    )
+
+
+_INTEGERS = (
+    "EXISTS EXPIRE HDEL HEXISTS HINCRBY HSET HSETNX INCRBY LLEN LPUSH SADD SREM UNLINK ZADD ZCARD ZREM"
+)
+SHAPES: dict[str, Reader] = {
+    **dict.fromkeys(_INTEGERS.split(), integer),
+    **dict.fromkeys(("BRPOPLPUSH", "GET", "HGET", "RPOP"), maybe_blob),
+    **dict.fromkeys(("HKEYS", "LRANGE", "SMEMBERS", "TIME"), blobs),
+    **dict.fromkeys(("CONFIG GET", "HGETALL"), pairs),
+    "BITFIELD": integers,
+    "INFO": text,
+    "SET": done,
+    "SSCAN": _page,
+    "ZRANGE": members,
+}
+"""Of the commands that the master sends; those of scripts are told by who calls them, with ``read=``."""
