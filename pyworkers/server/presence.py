@@ -26,7 +26,7 @@ from pyworkers.server.memory import Memory
 from pyworkers.server.running import Payloads, Running
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
-from pyworkers.store.presence import TTL_S, PresenceStore
+from pyworkers.store.presence import CLEANUP_S, PresenceStore
 from pyworkers.version import __version__
 
 # Sidekiq beats every 5 s up to version 6, and every 10 s since.
@@ -84,7 +84,7 @@ class Presence:
         self._flush = flush
         self._payloads = Payloads()
         self._started_at = time.time()
-        self._pruned = -float(TTL_S)
+        self._pruned = -float(CLEANUP_S)
         self._shown_as = ""
         self._shown: object = None
         self._shown_at = -math.inf
@@ -218,7 +218,7 @@ class Presence:
         order()
 
     async def _prune(self) -> None:
-        if time.monotonic() - self._pruned < TTL_S:
+        if time.monotonic() - self._pruned < CLEANUP_S:
             return
         self._pruned = time.monotonic()
         for identity in await self._store.prune():

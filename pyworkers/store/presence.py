@@ -14,8 +14,12 @@ from redis.asyncio import Redis
 from pyworkers.keys import Keys
 from pyworkers.store.connection import errors_translated
 
-TTL_S = 60
+# Longer than go-workers2 waits (60 s, and 5 s between its looks) before it takes a silent server out of
+# ``processes``: its heartbeat ends for good if it finds the name there without a hash.
+TTL_S = 90
 """For how long a server that says nothing is shown."""
+# Sidekiq's launcher.rb and scheduled.rb.
+_WORK_TTL_S, CLEANUP_S = 60, 60
 
 
 class PresenceStore:
@@ -51,7 +55,7 @@ class PresenceStore:
                     pipe.unlink(work)
                     if jobs:
                         pipe.hset(work, mapping=jobs)
-                        pipe.expire(work, TTL_S)
+                        pipe.expire(work, _WORK_TTL_S)
                 pipe.sadd(keys.processes, identity)
                 pipe.hset(keys.process(identity), mapping=fields)
                 pipe.expire(keys.process(identity), TTL_S)
@@ -74,7 +78,7 @@ class PresenceStore:
         """Take out the servers of which nothing is left but the name, unless somebody has just looked."""
         keys = self._keys
         with errors_translated():
-            if not await self._redis.set(keys.process_cleanup, "1", nx=True, ex=TTL_S):
+            if not await self._redis.set(keys.process_cleanup, "1", nx=True, ex=CLEANUP_S):
                 return []
             names = [name async for name in self._redis.sscan_iter(keys.processes)]
             if not names:

@@ -191,10 +191,11 @@ class Store(QueueStore):
     async def recover(self, identity: str, queues: Sequence[str], most: int) -> int:
         """Return up to ``most`` jobs of a dead incarnation to their queues; -1 if it lives.
 
-        It is forgotten with the call that returns less than ``most``.
+        The first call takes it out of ``processes``; the one that returns less than ``most`` forgets it.
         """
         keys = self.keys
-        names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues]
+        names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues, keys.processes]
+        names += (keys.work(identity), keys.workers(identity), keys.signals(identity))
         for queue in queues:
             names += (keys.inprogress(queue, identity), keys.queue(queue))
         return await self._run("recover", names, [identity, TOMBSTONE_TTL_S, most, *queues], integer)

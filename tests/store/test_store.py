@@ -248,6 +248,43 @@ def test_twenty_peers_recover_each_job_once_and_in_order(run: Run) -> None:
     run(body)
 
 
+@pytest.mark.parametrize("jobs", [0, 5])
+def test_the_dead_are_listed_no_more_from_the_first_step_on(run: Run, jobs: int) -> None:
+    async def body(bench: Bench) -> None:
+        store, peer, keys = bench.store(), bench.store("host:2:bbb"), bench.keys
+        for number in range(jobs):
+            await bench.push("q", b"%d" % number)
+        await store.beat(30, ["q"])
+        await store.exchange("q", [], jobs, NOW)
+        await bench.redis.sadd(keys.processes, store.identity, "sidekiq:1:abc")
+        await bench.redis.hset(keys.process(store.identity), "worker_heartbeats", "[]")
+        await bench.redis.hset(keys.work(store.identity), "1.1", "{}")
+        await bench.redis.lpush(keys.signals(store.identity), "TERM")
+        assert await peer.recover(store.identity, ["q"], 2) == -1
+        assert await bench.redis.scard(keys.processes) == 2
+        await bench.redis.delete(keys.lease(store.identity))
+        assert await peer.recover(store.identity, ["q"], 2) == min(jobs, 2)
+        assert await bench.redis.smembers(keys.processes) == {b"sidekiq:1:abc"}
+        assert not await bench.redis.exists(keys.work(store.identity), keys.signals(store.identity))
+        assert await bench.redis.exists(keys.process(store.identity))
+
+    run(body)
+
+
+def test_a_list_of_processes_that_is_no_set_keeps_no_job(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        store, peer = bench.store(), bench.store("host:2:bbb")
+        await bench.push("q", b"1")
+        await store.beat(30, ["q"])
+        await store.exchange("q", [], 1, NOW)
+        await bench.redis.set(bench.keys.processes, "no set")
+        await bench.redis.delete(bench.keys.lease(store.identity))
+        assert await peer.recover(store.identity, ["q"], 100) == 1
+        assert await bench.waiting("q") == [b"1"]
+
+    run(body)
+
+
 def test_jobs_whose_queue_is_no_list_stay_until_it_is(run: Run) -> None:
     """An error after the removal would lose them: a script is not undone."""
 

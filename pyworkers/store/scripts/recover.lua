@@ -1,7 +1,12 @@
 -- Take the jobs of an incarnation whose lease is gone, a bounded number a call. However many peers call it,
 -- each job is moved once, and the tombstone tells the owner, should it come back.
 --
--- KEYS 1 lease  2 tombstone  3 owners  4 queues  then for each queue: in-progress list, queue
+-- The dead leave ``processes`` here, and not when their description has expired: the heartbeat of go-workers2 ends
+-- for good when it finds a member without a hash. It reads the set first and the hashes after it, so the hash
+-- itself stays until it expires.
+--
+-- KEYS 1 lease  2 tombstone  3 owners  4 queues  5 processes  6 work  7 workers  8 signals
+--      then for each queue: in-progress list, queue
 -- ARGV 1 identity  2 life of the tombstone in s  3 most to move  then for each queue: its name
 -- Returns -1 while the lease lives, else the number moved; the owner is forgotten once that is below ARGV 3. The
 -- jobs of a queue whose key is no list stay where they are, and their owner is remembered.
@@ -10,11 +15,15 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   return -1
 end
 redis.call('SET', KEYS[2], '1', 'EX', ARGV[2])
+if holds(KEYS[5], 'set') then
+  redis.call('SREM', KEYS[5], ARGV[1])
+end
+redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
 local most = tonumber(ARGV[3])
 local moved = 0
 local stuck = false
 for q = 4, #ARGV do
-  local from, to = KEYS[2 * q - 3], KEYS[2 * q - 2]
+  local from, to = KEYS[2 * q + 1], KEYS[2 * q + 2]
   local any = false
   local fits = holds(to, 'list')
   stuck = stuck or not fits and redis.call('EXISTS', from) == 1
