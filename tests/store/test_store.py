@@ -248,6 +248,23 @@ def test_twenty_peers_recover_each_job_once_and_in_order(run: Run) -> None:
     run(body)
 
 
+def test_jobs_are_taken_while_memory_is_full(run: Run) -> None:
+    """Only they make room."""
+
+    async def body(bench: Bench) -> None:
+        store = bench.store()
+        await bench.push("q", b"1", b"2")
+        await store.beat(30, ["q"])
+        await bench.redis.config_set("maxmemory", 1)
+        try:
+            assert (await store.exchange("q", [], 1, NOW)).jobs == [b"1"]
+            assert (await store.exchange("q", [(b"1", DONE)], 1, NOW)).jobs == [b"2"]
+        finally:
+            await bench.redis.config_set("maxmemory", 0)
+
+    run(body)
+
+
 @pytest.mark.parametrize("jobs", [0, 5])
 def test_the_dead_are_listed_no_more_from_the_first_step_on(run: Run, jobs: int) -> None:
     async def body(bench: Bench) -> None:

@@ -49,9 +49,10 @@ end
 
 -- With maxmemory reached, Redis refuses a script its first write if that could need memory, but none after
 -- another write. A move needs none, and jobs must go on, for only they make room: so write nothing, first.
+-- Redis 6.2 puts "@user_script: 54: " before the code.
 local function take()
   local raw = redis.pcall('RPOPLPUSH', KEYS[1], KEYS[2])
-  if type(raw) == 'table' and string.find(raw.err or '', '^%-?OOM') then
+  if type(raw) == 'table' and string.find(raw.err or '', '%f[%u]OOM ') then
     redis.call('LTRIM', KEYS[2], 0, -1)
     raw = redis.pcall('RPOPLPUSH', KEYS[1], KEYS[2])
   end
