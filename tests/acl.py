@@ -29,8 +29,17 @@ def url_of(url: str, role: Role, namespace: str) -> str:
 
 def refused(connection: redis.Redis) -> list[tuple[str, str]]:
     """What Redis has refused any user: the reason and the command or key."""
+    optional = set(OPTIONAL)
+    if is_six(connection):
+        optional.update(command.partition("|")[0] for command in OPTIONAL)
     entries = [(entry["reason"], str(entry["object"]).lower()) for entry in connection.acl_log()]
-    return [entry for entry in entries if entry[1] not in OPTIONAL]
+    return [entry for entry in entries if entry[1] not in optional]
+
+
+def is_six(connection: redis.Redis) -> bool:
+    """True for Redis 6.2, which logs and counts all of CLIENT as one command, and hides it from MONITOR."""
+    version: str = connection.info("server")["redis_version"]
+    return version.startswith("6.")
 
 
 class Watch:

@@ -1,7 +1,8 @@
 """Fixtures of all tests: real servers, and a namespace of its own for each test.
 
-``PYWORKERS_TEST_SERVERS`` ("valkey,redis" if unset) says which servers to test with. One that is not
-installed skips its tests at home, and fails them where ``CI`` is true.
+``PYWORKERS_TEST_SERVERS`` ("valkey,redis" if unset) says which servers to test with; "redis62" is the oldest
+Redis, which ``make test-oldest`` installs. One that is not installed skips its tests at home, and fails them
+where ``CI`` is true.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,12 +36,17 @@ def _redis() -> str | None:
     return shutil.which("redis-server")
 
 
+def _redis62() -> str | None:
+    return shutil.which("redis-server", path=Path(sys.prefix) / "redis-6.2" / "bin")
+
+
 # Name and where its binary is. Valkey is first, because `one_redis_url` takes the first.
-_BINARIES: dict[str, Callable[[], str | None]] = {"valkey": _valkey, "redis": _redis}
+_BINARIES: dict[str, Callable[[], str | None]] = {"valkey": _valkey, "redis": _redis, "redis62": _redis62}
+_USUAL = "valkey,redis"
 
 
 def _wanted() -> list[str]:
-    names = os.environ.get("PYWORKERS_TEST_SERVERS", ",".join(_BINARIES)).replace(" ", "").split(",")
+    names = os.environ.get("PYWORKERS_TEST_SERVERS", _USUAL).replace(" ", "").split(",")
     if not set(names) <= set(_BINARIES):
         raise pytest.UsageError(f"PYWORKERS_TEST_SERVERS={','.join(names)}: known are {','.join(_BINARIES)}")
     return sorted(set(names), key=list(_BINARIES).index)
@@ -82,6 +89,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 def valkey_binary() -> str:
     """The path of the Valkey that the extra ``embedded`` brings."""
     return _binary("valkey")
+
+
+@pytest.fixture(scope="session")
+def one_binary() -> str:
+    """The path of the server that ``one_redis_url`` is a running one of."""
+    return _binary(_wanted()[0])
 
 
 @pytest.fixture(params=_wanted())

@@ -19,9 +19,9 @@ def fleet(tmp_path: Path, one_redis_url: str, namespace: str) -> Iterator[Fleet]
 
 
 @pytest.fixture
-def own(tmp_path: Path, valkey_binary: str) -> Iterator[OwnRedis]:
+def own(tmp_path: Path, one_binary: str) -> Iterator[OwnRedis]:
     """A Redis that the scenario may kill; it runs."""
-    server = OwnRedis(valkey_binary, tmp_path / "redis")
+    server = OwnRedis(one_binary, tmp_path / "redis")
     try:
         yield server.start()
     finally:

@@ -174,12 +174,12 @@ def test_r2_a_redis_killed_under_load_comes_back_with_everything(private: Fleet,
 
 @pytest.mark.fault("R5")
 @pytest.mark.timeout(150)
-def test_r5_after_a_failover_the_new_primary_is_found(tmp_path: Path, valkey_binary: str) -> None:
-    primary = OwnRedis(valkey_binary, tmp_path / "primary").start()
+def test_r5_after_a_failover_the_new_primary_is_found(tmp_path: Path, one_binary: str) -> None:
+    primary = OwnRedis(one_binary, tmp_path / "primary").start()
     replica = OwnRedis(
-        valkey_binary, tmp_path / "replica", "--replicaof", f"127.0.0.1 {primary.port}", "--save", ""
+        one_binary, tmp_path / "replica", "--replicaof", "127.0.0.1", str(primary.port), "--save", ""
     ).start()
-    sentinel = Sentinel(valkey_binary, tmp_path / "sentinel", primary).start()
+    sentinel = Sentinel(one_binary, tmp_path / "sentinel", primary).start()
     try:
         wait_for(lambda: _replicas(sentinel) == 1, message="the sentinel knows the replica")
         url = f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster/0"

@@ -433,20 +433,20 @@ def test_a_lost_reply_is_no_refusal_though_one_is_being_handled() -> None:
     assert [data.count(b"once") for data in received] == [1, 1]
 
 
-def test_a_server_that_was_restarted(tmp_path: Path, valkey_binary: str) -> None:
+def test_a_server_that_was_restarted(tmp_path: Path, one_binary: str) -> None:
     port = free_port()
-    with running_server(valkey_binary, tmp_path, port) as url:
+    with running_server(one_binary, tmp_path, port) as url:
         client = Client(url)
         client.enqueue("q", "Add")
     with pytest.raises(RedisUnavailableError):
         client.enqueue("q", "Add")
-    with running_server(valkey_binary, tmp_path, port):
+    with running_server(one_binary, tmp_path, port):
         client.enqueue("q", "Add")
         client.close()
 
 
-def test_a_full_server(tmp_path: Path, valkey_binary: str) -> None:
-    with running_server(valkey_binary, tmp_path, free_port()) as url, Client(url) as client:
+def test_a_full_server(tmp_path: Path, one_binary: str) -> None:
+    with running_server(one_binary, tmp_path, free_port()) as url, Client(url) as client:
         client.enqueue("q", "Add")
         with redis.Redis.from_url(url) as server:
             server.config_set("maxmemory", 1)
@@ -456,8 +456,8 @@ def test_a_full_server(tmp_path: Path, valkey_binary: str) -> None:
         client.enqueue("q", "Add")
 
 
-def test_a_replica_refuses_and_is_asked_once_more(tmp_path: Path, valkey_binary: str) -> None:
-    with running_server(valkey_binary, tmp_path, free_port()) as url, Client(url) as client:
+def test_a_replica_refuses_and_is_asked_once_more(tmp_path: Path, one_binary: str) -> None:
+    with running_server(one_binary, tmp_path, free_port()) as url, Client(url) as client:
         client.enqueue("q", "Add")
         with redis.Redis.from_url(url) as server:
             server.replicaof("127.0.0.1", free_port())

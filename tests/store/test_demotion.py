@@ -16,7 +16,7 @@ from tests.support import free_port, running_server
 
 
 @pytest.mark.parametrize("single", [True, False])
-def test_the_connection_to_a_replica_is_left(tmp_path: Path, valkey_binary: str, single: bool) -> None:
+def test_the_connection_to_a_replica_is_left(tmp_path: Path, one_binary: str, single: bool) -> None:
     async def body(url: str) -> None:
         redis = connect_async(RedisConfig(url=url), single_connection_client=single)
         store = Store(redis, Keys(), "me")
@@ -34,5 +34,5 @@ def test_the_connection_to_a_replica_is_left(tmp_path: Path, valkey_binary: str,
         finally:
             await redis.aclose()
 
-    with running_server(valkey_binary, tmp_path, free_port()) as url:
+    with running_server(one_binary, tmp_path, free_port()) as url:
         asyncio.run(body(url))

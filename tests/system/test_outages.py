@@ -29,8 +29,8 @@ def handle(message):
 
 
 @pytest.fixture
-def own(tmp_path: Path, valkey_binary: str) -> Iterator[OwnRedis]:
-    server = OwnRedis(valkey_binary, tmp_path / "redis")
+def own(tmp_path: Path, one_binary: str) -> Iterator[OwnRedis]:
+    server = OwnRedis(one_binary, tmp_path / "redis")
     try:
         yield server
     finally:

@@ -343,7 +343,7 @@ def test_a_job_that_comes_while_workers_leave_stays_in_its_queue_although_the_wa
     user = f"stopper{namespace.strip(':')}"
     with redis.Redis.from_url(one_redis_url) as admin:
         admin.acl_setuser(
-            user, enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", "-client|unblock"]
+            user, enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", "-client", "+client|id"]
         )
         try:
             url = one_redis_url.replace("://", f"://{user}:secret@")
