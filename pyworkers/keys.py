@@ -78,6 +78,10 @@ class Keys:
         """ZSET of the ids of jobs that shall not run; the score is when somebody said so, by Redis' clock."""
         return self._key("pyworkers:cancelled")
 
+    def iteration(self, jid: str) -> str:
+        """HASH with a TTL: how far an iterable job of Sidekiq 7.3 or newer is; ``cancelled`` ends it."""
+        return self._key(f"it-{jid}")
+
     @property
     def watched(self) -> str:
         """STRING with a TTL: somebody looks at the servers' numbers; when, in µs by Redis' clock."""

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from pyworkers.api import WorkSet
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
@@ -14,6 +15,7 @@ from pyworkers.store.cancelling import Cancelled
 _SENTENCES = {
     Cancelled.REMOVED: "removed before it began",
     Cancelled.RUNNING: "runs; its server asks it to end, and kills it two seconds later",
+    Cancelled.ELSEWHERE: "runs in {where}: Sidekiq ends it within seconds if it is iterable, else it goes on",
     Cancelled.UNKNOWN: "not found; should it turn up within a day, it will not start",
 }
 
@@ -29,17 +31,28 @@ def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: b
     It is removed where it waits: in its queue, for its time or for a retry. If it runs, on whatever server,
     JobCancelled is raised in it, and its worker is killed two seconds later. It is not retried.
 
-    Exit code 1 if one of the jobs was not found.
+    If Sidekiq runs it, the command says where. An iterable job (Sidekiq 7.3) ends as by Sidekiq's cancel!;
+    every other one goes on, for Sidekiq cannot end it.
+
+    Exit code 1 if one of the jobs was not found, or runs in Sidekiq.
 
     \b
     Example: pyworkers cancel b4a577edbccf1d805744efa9
     """
-    client = Client.from_config(source.redis())
+    config = source.redis()
+    client = Client.from_config(config)
     found = {jid: client.cancel(jid) for jid in jids}
     if as_json:
         click.echo(json.dumps(found))
     else:
         for jid, result in found.items():
-            click.echo(f"{printable(jid)}: {_SENTENCES[result]}")
-    if Cancelled.UNKNOWN in found.values():
+            where = _where(WorkSet(config), jid) if result is Cancelled.ELSEWHERE else ""
+            click.echo(f"{printable(jid)}: {_SENTENCES[result].format(where=where)}")
+    if {Cancelled.UNKNOWN, Cancelled.ELSEWHERE} & set(found.values()):
         ctx.exit(1)
+
+
+def _where(works: WorkSet, jid: str) -> str:
+    """The server and the thread that run a job."""
+    work = works.find_work(jid)
+    return f"{printable(work.identity)}, thread {printable(work.thread)}" if work else "another server"

@@ -157,6 +157,7 @@ class Master:
             self._cancellations,
             self._managers.set_paused,
             self._managers.cancel_noted,
+            self._managers.running,
         )
         self._changes = Changes(
             ChangesStore(redis, self._store.keys),

@@ -7,23 +7,30 @@ answer holds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from pyworkers.errors import PyworkersError
 from pyworkers.keys import Keys
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
+from pyworkers.server.iterations import Iterations
+from pyworkers.server.running import Running
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
 from pyworkers.store.orders import OrdersStore, texts
 
-# Notes of jobs that have ended are removed this often. It costs nothing while there are none.
+# Notes of jobs that have ended are removed this often, and Sidekiq's cancellations are looked for at some of
+# the turns. It costs nothing while there are none, and no job that runs for long.
 _TURN_S = 1.0
 
 
 class Orders:
-    """``on_paused`` is called with the paused queues again and again, ``on_cancelled`` for new notes."""
+    """``on_paused`` is called with the paused queues again and again, ``on_cancelled`` for new notes.
+
+    ``running`` are the jobs that are with a worker.
+    """
 
     def __init__(
         self,
@@ -32,10 +39,12 @@ class Orders:
         cancellations: Cancellations,
         on_paused: Callable[[frozenset[str]], Awaitable[None]],
         on_cancelled: Callable[[], None],
+        running: Callable[[], Iterable[Running]],
     ) -> None:
         self._store = store
         self._weather = weather
         self._cancellations = cancellations
+        self._iterations = Iterations(store, running)
         self._on_paused = on_paused
         self._on_cancelled = on_cancelled
         self._nudge = asyncio.Event()
@@ -75,6 +84,7 @@ class Orders:
             pause_s = _TURN_S
             try:
                 await self.turn()
+                await self._iterations.look(time.monotonic())
                 self._weather.up()
             except PyworkersError as error:
                 pause_s = max(_TURN_S, self._weather.down(error))

@@ -14,15 +14,15 @@ from enum import StrEnum
 
 from pyworkers import envelope
 from pyworkers.errors import BadArgumentError, BadMessageError
-from pyworkers.store import scripts
+from pyworkers.store import registry, scripts
 from pyworkers.store.admin import Admin
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.paging import entries
 from pyworkers.store.reader import owners
-from pyworkers.store.store import STATS_TTL_S
+from pyworkers.store.store import NOTE_TTL_S, STATS_TTL_S
 
-NOTE_TTL_S = 86_400
-"""For how long servers refuse a job that nobody could find."""
+# Sidekiq's job/iterable.rb: since 7.3 a job may be iterable, and its state lives for 30 days.
+_ITERATES_SINCE, _ITERATION_TTL_S = (7, 3), 30 * 86_400
 _PLAIN = re.compile("[A-Za-z0-9_.:-]+")
 
 
@@ -33,6 +33,8 @@ class Cancelled(StrEnum):
     """It waited, in a queue or for its time, and is gone."""
     RUNNING = "running"
     """It runs. Its server asks it to end, and kills it two seconds later."""
+    ELSEWHERE = "elsewhere"
+    """A server of another kind runs it. Sidekiq ends it within seconds if it is iterable; else it goes on."""
     UNKNOWN = "unknown"
     """It is nowhere; should it turn up within a day, it will not start."""
 
@@ -55,6 +57,8 @@ def cancel(admin: Admin, jid: str) -> Cancelled:
             return Cancelled.REMOVED
         if ran or _is_running(admin, jid):
             return Cancelled.RUNNING
+        if _is_elsewhere(admin, jid):
+            return Cancelled.ELSEWHERE
     return Cancelled.UNKNOWN
 
 
@@ -79,6 +83,26 @@ def _is_running(admin: Admin, jid: str) -> bool:
     lists = [keys.inprogress(queue, owner) for owner, queues in owners(admin).items() for queue in queues]
     found = admin.look([("LRANGE", key, 0, -1) for key in lists])
     return any(_is(raw, jid) for raws in found for raw in raws or ())
+
+
+def _is_elsewhere(admin: Admin, jid: str) -> bool:
+    """True if a server of another kind says that it runs the job; that server is asked to end it."""
+    ours = owners(admin)
+    others = {about.identity: about for about in registry.processes(admin) if about.identity not in ours}
+    for work in registry.works(admin, list(others)):
+        if _is(work.payload, jid):
+            _end_iteration(admin, jid, others[work.identity].version)
+            return True
+    return False
+
+
+def _end_iteration(admin: Admin, jid: str, version: str) -> None:
+    """What Sidekiq's ``cancel!`` does, where that may help: nobody else would take the key away."""
+    key = admin.keys.iteration(jid)
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers >= _ITERATES_SINCE or admin.run("EXISTS", key):
+        noted = ("HSETNX", key, "cancelled", int(time.time()))
+        admin.run_all([noted, ("EXPIRE", key, _ITERATION_TTL_S)], at_once=True)
 
 
 def _revoke(admin: Admin, kind: str, key: str, jid: str, raw: bytes) -> bool:

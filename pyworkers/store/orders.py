@@ -10,8 +10,14 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from pyworkers.drafts import batches
 from pyworkers.keys import Keys
+from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated
+from pyworkers.store.store import NOTE_TTL_S
+
+# Each takes Redis about a microsecond.
+_PER_SCRIPT = 500
 
 
 class OrdersStore:
@@ -33,6 +39,15 @@ class OrdersStore:
             found = await self._redis.zrange(self._keys.cancelled, 0, -1)
         self._known = state
         return texts(found)
+
+    async def heed(self, jids: Sequence[str]) -> int:
+        """Note the jobs that were cancelled in Sidekiq's way. How many there were. Raises PyworkersError."""
+        total = 0
+        for batch in batches(jids, _PER_SCRIPT):
+            names = [self._keys.cancelled, *map(self._keys.iteration, batch)]
+            with errors_translated():
+                total += int(await scripts.load("heed")(self._redis, names, [NOTE_TTL_S, *batch]))
+        return total
 
     async def forget(self, jids: Sequence[str]) -> None:
         """Remove the notes of jobs that are dealt with. Raises PyworkersError."""

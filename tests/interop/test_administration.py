@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
+from pyworkers import Client
 from pyworkers.api import DeadSet, JobSet, ProcessSet, RetrySet, ScheduledSet, WorkSet
+from pyworkers.cli import main
 from tests.interop.programs import PATIENCE_S, Ruby, sidekiq
 from tests.support import wait_for
 
@@ -102,3 +105,20 @@ def test_a_sidekiq_process_is_shown_and_told_to_be_quiet_and_to_stop(
         process.stop()
         assert peer.process.wait(PATIENCE_S) == 0
     assert list(ProcessSet(url)) == list(WorkSet(url)) == []
+
+
+def test_a_job_that_sidekiq_runs_is_said_to_run_there(
+    ruby: Ruby, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    jid = Client(url).enqueue("ruby", "Wait", [str(gate)])
+    with sidekiq(tmp_path / "ruby", url, "ruby") as peer:
+        peer.ran(1, jid=jid)
+        work = wait_for(lambda: WorkSet(url).find_work(jid), PATIENCE_S, "Sidekiq has said what it runs")
+        result = CliRunner().invoke(main, ["cancel", jid, "--url", url])
+        assert result.exit_code == 1
+        assert result.stdout.startswith(f"{jid}: runs in {work.identity}, thread {work.thread}: ")
+        # This Sidekiq knows no iterable jobs: nobody would take the key away.
+        assert not db.exists(f"it-{jid}")
+        gate.touch()
+        wait_for(lambda: db.get("stat:processed") == b"1", PATIENCE_S, "it ran to its end")

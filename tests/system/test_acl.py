@@ -51,6 +51,7 @@ CHANGING = [
     ["dead", "retry", "dead1"],
     ["dead", "delete", "dead2"],
     ["cancel", "schedule4"],
+    ["cancel", "iterable"],
     ["scheduled", "clear", "--yes"],
     ["retries", "clear", "--yes"],
     ["dead", "clear", "--yes"],
@@ -129,6 +130,9 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             [identity] = [name.decode() for name in admin.hkeys(keys.owners)]
             admin.lpush(keys.inprogress("q", identity), job("stray"))
             server.wait_for_notes(1, "stray", timeout=40)
+            server.push("q", job("wait").replace(b'"jid": "wait"', b'"jid": "long"'))
+            admin.hset(keys.iteration("long"), "cancelled", 1)
+            server.wait_for_event("job.cancelled", timeout=40, jid="long")
             wait_for(lambda: admin.exists(keys.stat("processed")), 20, "the counters are written")
             wait_for(lambda: admin.keys(keys.executions("*")), 20, "the metrics are written")
             assert server.stop() == 0
@@ -198,12 +202,16 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
         admin.sadd(keys.processes, "web:1:abcdef")
         info = {"queues": ["q"], "started_at": time.time(), "identity": "web:1:abcdef"}
         admin.hset(keys.process("web:1:abcdef"), mapping={"info": json.dumps(info), "beat": time.time()})
+        work = {"queue": "q", "payload": job("iterable").decode(), "run_at": 1}
+        admin.hset(keys.work("web:1:abcdef"), "tid", json.dumps(work))
+        admin.hset(keys.iteration("iterable"), "ex", 1)
         with watching(redis_url, admin) as watch:
             for words in CHANGING:
                 place = 2 if words[0] == "cron" else 1
                 options = ["--url", url, "--namespace", namespace]
                 result = CliRunner().invoke(main, [*words[:place], *options, *words[place:]])
-                assert result.exit_code == 0, (words, result.output)
+                assert result.exit_code == int("iterable" in words), (words, result.output)
+            assert admin.hexists(keys.iteration("iterable"), "cancelled")
             rights = set(commands(Role.ADMIN))
             looking = set(commands(Role.READ_ONLY))
             wait_for(lambda: watch.commands >= rights - looking, message="all were used")

@@ -175,3 +175,30 @@ def test_every_server_takes_part(tmp_path: Path, one_redis_url: str, namespace: 
         wait_for(lambda: cancelled(first) == 2, 30)
         first.redis.zrem(first.keys.cancelled, "none")
         wait_for(lambda: nothing_is_left(first), 30)
+
+
+def test_sidekiqs_cancellation_of_a_running_job_is_obeyed(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    """Whether it was cancelled before it began or while it runs, as Sidekiq's ``cancel!`` does it."""
+    code = CODE.replace("concurrency=1", "concurrency=4")
+    with serving(tmp_path, redis_url, namespace, code) as server:
+        db, keys = server.redis, server.keys
+        db.hset(keys.iteration("early"), "cancelled", int(time.time()))
+        # The state of an iteration, and one that is none, cancel nothing.
+        db.hset(keys.iteration("other"), mapping={"ex": 1, "c": "7", "rt": 1.5})
+        db.set(keys.iteration("broken"), "no hash")
+        for jid in ("late", "broken", "other", "early"):
+            server.push("q", job(jid, "wait"))
+        server.wait_for_notes(4, "start")
+        server.wait_for_notes(1, "end", "early", timeout=30)
+        server.wait_for_event("job.cancelled", jid="early")
+        db.hset(keys.iteration("late"), "cancelled", int(time.time()))
+        server.wait_for_notes(1, "end", "late", timeout=30)
+        wait_for(lambda: cancelled(server) == 2 and not db.exists(keys.cancelled), 30)
+        # Another job of that id may run.
+        assert not db.exists(keys.iteration("early"), keys.iteration("late"))
+        assert len(server.inprogress("q")) == 2
+        (tmp_path / "finish").touch()
+        wait_for(lambda: nothing_is_left(server), 30)
+        assert db.hlen(keys.iteration("other")) == 3

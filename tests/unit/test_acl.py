@@ -22,6 +22,7 @@ EXAMPLES = {
     "moment": "20261121|7:5",
     "name": "h|C-21-7:5",
     "slot": 7,
+    "jid": "b4a577edbccf1d805744efa9",
 }
 
 
@@ -58,7 +59,7 @@ def test_no_role_may_use_another_namespace(role: Role) -> None:
 
 
 def test_the_commands_of_the_servers_scripts_are_a_workers() -> None:
-    servers_own = {"prelude", "beat", "exchange", "fire", "give_back", "leave", "promote", "recover"}
+    servers_own = {"prelude", "beat", "exchange", "fire", "give_back", "heed", "leave", "promote", "recover"}
     used = set()
     for script in files("pyworkers.store.scripts").iterdir():
         if script.name.removesuffix(".lua") in servers_own:

@@ -4,7 +4,4 @@
 -- ARGV 1 jid  2 life of a note in s
 -- Returns nothing.
 
-local now = redis.call('TIME')
-redis.call('ZADD', KEYS[1], now[1] .. '.' .. string.format('%06d', now[2]), ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now[1] - ARGV[2])
-redis.call('EXPIRE', KEYS[1], ARGV[2])
+note(KEYS[1], ARGV[1], ARGV[2])

@@ -29,3 +29,11 @@ local function begin_at(slots, name, moment)
     redis.call('HSET', slots, name, moment)
   end
 end
+
+-- Note that a job shall not run; notes live for so many seconds.
+local function note(notes, jid, life)
+  local now = redis.call('TIME')
+  redis.call('ZADD', notes, now[1] .. '.' .. string.format('%06d', now[2]), jid)
+  redis.call('ZREMRANGEBYSCORE', notes, '-inf', now[1] - life)
+  redis.call('EXPIRE', notes, life)
+end
