@@ -54,13 +54,14 @@ _IDENTITY = "*:[0-9]*:[0-9a-f]*"
 
 GRANTS: tuple[Grant, ...] = (
     # eval and evalsha for the scripts; client id and unblock end a blocking move at a stop; with client
-    # tracking Redis announces changes, which otherwise are looked for.
+    # tracking Redis announces changes, which otherwise are looked for; scan, which shows the names of all
+    # keys, finds the in-progress lists of Go processes.
     Grant(
         "",
         worker="eval evalsha info time client|id client|tracking client|unblock",
         client="multi exec",
         admin="multi exec",
-        read_only="eval evalsha info time",
+        read_only="eval evalsha info time scan",
     ),
     Grant(_PLAIN.queues, worker="sadd", client="sadd", admin="sadd srem", read_only="smembers"),
     Grant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -12,6 +12,7 @@ from pyworkers.api.origin import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.store.reader import QueueView, overview
 from pyworkers.store.registry import ProcessView
+from pyworkers.store.search import Search
 
 # Sidekiq keeps the counters of a day for five years (protocol.md, 7.1).
 _MOST_DAYS = 5 * 365
@@ -20,7 +21,8 @@ _MOST_DAYS = 5 * 365
 @dataclass(frozen=True, slots=True)
 class QueueStats:
     """One queue at one moment; ``size`` jobs wait, and ``next_enqueued_at`` (epoch seconds) is the time of
-    the next one. ``in_progress`` counts the jobs that pyworkers runs.
+    the next one. ``in_progress`` counts the jobs in the in-progress lists of servers, and ``in_progress_by``
+    those of each: pyworkers', and Go's as far as they are reported or searched for; Sidekiq has none.
 
     A queue is ``served`` if a server that reports itself takes jobs from it.
     """
@@ -31,6 +33,7 @@ class QueueStats:
     next_enqueued_at: float | None
     paused: bool
     served: bool
+    in_progress_by: Mapping[str, int] = field(default_factory=dict)
 
     def latency_s(self, now: float) -> float:
         """For how many seconds the next job has been waiting; 0 if none waits or it does not say."""
@@ -66,9 +69,15 @@ class Stats:
     servers: Sequence[ProcessView] = field(default=(), repr=False)
 
     @classmethod
-    def fetch(cls, where: Where = None, *, namespace: str | None = None) -> Stats:
-        """The counts now. Raises ConfigError, RedisUnavailableError and StoreError."""
-        seen = overview(admin_of(where, namespace), time.time())
+    def fetch(
+        cls, where: Where = None, *, namespace: str | None = None, search: bool | Search = False
+    ) -> Stats:
+        """The counts now. Raises ConfigError, RedisUnavailableError and StoreError.
+
+        ``search``: find the jobs of Go processes that report nothing, too, among the names of all keys.
+        """
+        admin = admin_of(where, namespace)
+        seen = overview(admin, time.time(), Search(admin) if search is True else search or None)
         return cls(
             processed=seen.processed,
             failed=seen.failed,
@@ -113,7 +122,9 @@ class Stats:
 
 def _queue(view: QueueView) -> QueueStats:
     enqueued_at = None if view.next_job is None else _enqueued_at(view.next_job)
-    return QueueStats(view.name, view.size, view.in_progress, enqueued_at, view.paused, view.served)
+    return QueueStats(
+        view.name, view.size, view.in_progress, enqueued_at, view.paused, view.served, view.in_progress_by
+    )
 
 
 def _enqueued_at(raw: bytes) -> float | None:

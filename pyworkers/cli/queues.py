@@ -12,8 +12,10 @@ from collections.abc import Sequence
 import click
 
 from pyworkers.api import QueueStats, Stats
+from pyworkers.api.origin import admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import printable, table, valid
+from pyworkers.store.search import Search
 
 _HEADER = ("queue", "size", "latency (s)", "in progress", "state")
 
@@ -24,15 +26,23 @@ _HEADER = ("queue", "size", "latency (s)", "in progress", "state")
 def queues(source: Source, as_json: bool) -> None:
     """Show the queues: size, latency, jobs in progress.
 
-    size counts the jobs that wait; latency is for how many seconds the next of them has been waiting. A queue
-    is unserved if no server that reports itself takes jobs from it (go-workers reports nothing).
+    size counts the jobs that wait; latency is for how many seconds the next of them has been waiting. In
+    progress are those that pyworkers, go-workers and go-workers2 run; --json says whose they are. What
+    Sidekiq runs is shown by `pyworkers workers` alone. A queue is unserved if no server that reports itself
+    takes jobs from it (go-workers reports nothing).
 
     \b
     Example: pyworkers queues --json
     """
-    found = Stats.fetch(source.redis()).queues
+    admin = admin_of(source.redis())
+    search = Search(admin)
+    found = Stats.fetch(admin, search=search).queues
     now = time.time()
     click.echo(json.dumps([_entry(queue, now) for queue in found]) if as_json else _shown(found, now))
+    if search.shortfall:
+        click.echo(
+            f"Jobs in progress in Go processes may be missing: {printable(search.shortfall)}", err=True
+        )
 
 
 def state(queue: QueueStats) -> str:
@@ -48,6 +58,7 @@ def _entry(queue: QueueStats, now: float) -> dict[str, object]:
         "size": queue.size,
         "latency_s": round(queue.latency_s(now), 3),
         "in_progress": queue.in_progress,
+        "in_progress_by": {valid(owner): jobs for owner, jobs in queue.in_progress_by.items()},
         "paused": queue.paused,
         "served": queue.served,
     }

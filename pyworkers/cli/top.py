@@ -16,8 +16,11 @@ from pyworkers.cli.text import fit, printable
 from pyworkers.config import mask_url
 from pyworkers.errors import PyworkersError
 from pyworkers.store.admin import Admin
+from pyworkers.store.search import Search
 
 _PATIENCE_S = 0.3
+# What the screen may stand still for, twice a minute.
+_SEARCH_S = 0.2
 
 
 @click.command()
@@ -41,7 +44,9 @@ def top(source: Source, once: bool, interval_s: float) -> None:
     admin = admin_of(source.redis())
     if once:
         columns = shutil.get_terminal_size().columns
-        for line in frame(_sample(admin, ProcessSet(admin)), None, _title(admin), columns, None):
+        for line in frame(
+            _sample(admin, ProcessSet(admin), Search(admin)), None, _title(admin), columns, None
+        ):
             click.echo(line.rstrip())
     elif sys.stdin.isatty() and sys.stdout.isatty():
         _watch(admin, interval_s)
@@ -49,9 +54,9 @@ def top(source: Source, once: bool, interval_s: float) -> None:
         raise click.UsageError("Here is no terminal: --once prints one frame.")
 
 
-def _sample(admin: Admin, servers: ProcessSet, timeout_s: float = 1.5) -> Sample:
+def _sample(admin: Admin, servers: ProcessSet, search: Search, timeout_s: float = 1.5) -> Sample:
     servers.refresh(timeout_s)
-    return Sample(time.time(), Stats.fetch(admin), list(WorkSet(admin)))
+    return Sample(time.time(), Stats.fetch(admin, search=search), list(WorkSet(admin)))
 
 
 def _title(admin: Admin) -> str:
@@ -66,12 +71,13 @@ def _watch(admin: Admin, interval_s: float) -> None:
     sample: Sample | None = None
     trouble = ""
     due = 0.0
+    search = Search(admin, _SEARCH_S)
     with screen.held():
         while True:
             if time.monotonic() >= due:
                 try:
                     # The first frame must be right; the others must not make a key wait.
-                    fresh = _sample(admin, servers, _PATIENCE_S if sample else 1.5)
+                    fresh = _sample(admin, servers, search, _PATIENCE_S if sample else 1.5)
                     before, sample, trouble = sample, fresh, ""
                 except PyworkersError as error:
                     trouble = printable(f"Trying again: {error.message}")

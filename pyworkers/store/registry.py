@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import simplejson
 
 from pyworkers import timestamps
 from pyworkers.drafts import batches
-from pyworkers.keys import WATCHED_TTL_S
+from pyworkers.keys import INPROGRESS_SUFFIX, WATCHED_TTL_S
 from pyworkers.store.admin import Admin
 
-_FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "look")
+_FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "look", "worker_heartbeats")
+_LIST_FIELDS = ("queue", "in_progress_queue")
 # Sidekiq's names: TSTP fetches nothing more, TERM stops, TTIN logs the stacks.
 QUIET, STOP, DUMP = "TSTP", "TERM", "TTIN"
 _PER_ROUND_TRIP = 100
@@ -27,6 +28,8 @@ _CLEANUP_S = 60
 _SILENT_S = 60.0
 # A server that is idle beats every 15 s: one that has not beaten for longer will not answer.
 _ANSWERS_S = 20.0
+
+J = TypeVar("J", dict[str, Any], list[Any], str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class ProcessView:
     info: Mapping[str, Any] = field(repr=False)
     look: int | None = field(default=None, repr=False)
     """The last ``watch`` that it has answered; None if it is no pyworkers server."""
+    lists: tuple[tuple[str, str], ...] = ()
+    """Queue and in-progress list (without ``queue:``) of each, as go-workers2 says with its heartbeat."""
 
     def silent(self, now: float) -> bool:
         """True if it has not been heard of for a minute: go-workers2's descriptions outlive their process."""
@@ -152,6 +157,7 @@ def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessVi
         labels=tuple(names_of(info.get("labels"))),
         info=info,
         look=None if stored.get("look") is None else _int(stored.get("look")),
+        lists=tuple(dict.fromkeys(_lists(stored.get("worker_heartbeats")))),
     )
 
 
@@ -194,6 +200,16 @@ def _queues(info: Mapping[str, Any]) -> dict[str, None]:
     return found
 
 
+def _lists(stored: bytes | None) -> Iterator[tuple[str, str]]:
+    """go-workers2 encodes the texts twice (its storage.go)."""
+    for beat in _json(stored, list) or ():
+        about = beat if isinstance(beat, dict) else {}
+        texts = [_json(_str(about.get(name)).encode(errors="replace"), str) for name in _LIST_FIELDS]
+        queue, name = (text if _encodes(text) else None for text in texts)
+        if queue and name and name.endswith(INPROGRESS_SUFFIX):
+            yield queue, name
+
+
 def names_of(value: object) -> list[str]:
     """The texts of a list, but for those that UTF-8 cannot carry: no key has such a name."""
     names = value if isinstance(value, list) else []
@@ -208,11 +224,15 @@ def _encodes(name: object) -> bool:
 
 
 def _object(stored: bytes | None) -> dict[str, Any] | None:
+    return _json(stored, dict)
+
+
+def _json(stored: bytes | None, kind: type[J]) -> J | None:
     try:
         value = simplejson.loads(stored) if stored else None
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, kind) else None
 
 
 def _int(value: object) -> int:

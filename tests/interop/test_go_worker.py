@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 
 import redis
+from click.testing import CliRunner
 
 from pyworkers import Client
+from pyworkers.api import Stats
+from pyworkers.cli import main
 from tests.interop.programs import (
     PATIENCE_S,
     WorkingPeer,
@@ -167,6 +171,25 @@ def test_running_jobs_of_each_are_safe_from_the_other(
             wait_for(lambda: not server.inprogress("shared"), message="settled")
             assert [job["jid"] for job in peer.payloads()] == [go_jid]
         assert [note[1] for note in server.ledger()] == [python_jid]
+
+
+def test_the_jobs_that_go_runs_are_in_progress(go: Path, url: str, db: redis.Redis, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    for queue in ("go", "shared"):
+        Client(url).enqueue(queue, "Wait", [str(gate)])
+    with serving(go, tmp_path / "go", url, "go", "shared") as peer:
+        peer.ran(2)
+        shown = CliRunner().invoke(main, ["queues", "--json", "--url", url])
+        queues = {
+            queue["name"]: (queue["in_progress"], queue["in_progress_by"])
+            for queue in json.loads(shown.output)
+        }
+        assert queues == {"go": (1, {"1": 1}), "shared": (1, {"1": 1})}
+        assert Stats.fetch(url, search=True).busy == 2
+        top = CliRunner().invoke(main, ["top", "--once", "--url", url]).output
+        assert ["go", "0", "1", "unserved"] in [line.split() for line in top.splitlines()]
+        gate.touch()
+        wait_for(lambda: not db.exists("queue:go:1:inprogress"), PATIENCE_S, "acknowledged")
 
 
 def test_what_a_killed_process_leaves_is_run_by_its_own_kind(

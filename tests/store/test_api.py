@@ -25,8 +25,10 @@ from pyworkers.api import (
     Stats,
     WorkSet,
 )
+from pyworkers.api.origin import admin_of
 from pyworkers.config import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
+from pyworkers.store.search import REST_S, Search
 from tests.records import job, register
 from tests.support import ROOT
 
@@ -543,6 +545,60 @@ def test_counts_cover_sidekiqs_processes_as_well_as_our_own(where, keys, db) -> 
         queue.name: (queue.size, queue.in_progress, queue.paused, queue.served) for queue in stats.queues
     }
     assert states == {"q": (2, 1, False, True), "mail": (0, 0, True, True), "lost": (0, 0, False, False)}
+
+
+def test_jobs_in_the_lists_of_go_processes_are_in_progress(where, keys, db) -> None:
+    """go-workers2 (main) tells of its lists with its heartbeat, twice encoded; others are found by name."""
+    db.sadd(keys.queues, "g", "a:b")
+    db.hset(keys.owners, mapping={"our:1:x": '["g"]'})
+    db.lpush(keys.inprogress("g", "our:1:x"), job("ours"))
+    go = {"hostname": "go:", "started_at": 1795225197, "Pid": 9, "concurrency": 4, "queues": ["g"]}
+    lists = [("g", "g:told:inprogress")] * 2 + [("g", "no list"), ("\ud800", "x:inprogress")]
+    beats: list[Any] = [
+        {"pid": "1", "tid": '"t"', "queue": json.dumps(queue), "in_progress_queue": json.dumps(name)}
+        for queue, name in lists
+    ]
+    beats += [None, {"queue": 5}]
+    register(db, keys, "go:9:abc", go, beat=int(time.time()), busy=2, worker_heartbeats=json.dumps(beats))
+    db.lpush(keys.inprogress("g", "told"), job("a"), job("b"))
+    db.lpush(keys.inprogress("g", "1"), job("c"))
+    db.lpush(keys.inprogress("a:b", "web-1:7"), job("d"))
+    db.lpush(keys.inprogress("only:here", "1"), job("e"))
+    db.set(keys.inprogress("g", "odd"), "no list")
+    stats = Stats.fetch(where)
+    told = {"our:1:x": 1, "go:9:abc": 2}
+    assert {queue.name: queue.in_progress_by for queue in stats.queues} == {"g": told, "a:b": {}}
+    # What go:9:abc says of itself counts once.
+    assert stats.busy == 3
+    stats = Stats.fetch(where, search=Search(admin_of(where)))
+    assert {queue.name: queue.in_progress_by for queue in stats.queues} == {
+        "g": told | {"1": 1}, "a:b": {"web-1:7": 1}, "only:here": {"1": 1},
+    }  # fmt: skip
+    assert {queue.name: queue.in_progress for queue in stats.queues} == {"g": 4, "a:b": 1, "only:here": 1}
+    assert stats.busy == 6
+
+
+def test_a_search_serves_for_a_while_and_goes_on_where_it_stopped(where, keys, db) -> None:
+    db.mset({f"{keys.namespace}filler{number}": 1 for number in range(5000)})
+    db.lpush(keys.inprogress("q", "1"), job("a"))
+    time_is = [0.0]
+
+    def scans() -> int:
+        return int(db.info("commandstats").get("cmdstat_scan", {"calls": 0})["calls"])
+
+    search, before = Search(admin_of(where), budget_s=0, clock=lambda: time_is[0]), scans()
+    for _ in range(3):
+        search.keys()
+    assert scans() - before == 1 and "too many keys" in search.shortfall
+    while search.shortfall:
+        time_is[0] += REST_S
+        search.keys()
+    assert search.keys() == [keys.inprogress("q", "1")]
+    assert 5 <= scans() - before == 1 + time_is[0] / REST_S
+    # Whoever has no time limit to speak of gets it all at once.
+    search, before = Search(admin_of(where), budget_s=60), scans()
+    assert search.keys() == search.keys() == [keys.inprogress("q", "1")] and not search.shortfall
+    assert scans() - before >= 5
 
 
 def test_the_queues_of_quiet_and_of_silent_servers_are_not_served(where, keys, db) -> None:

@@ -21,7 +21,7 @@ def redis_holds(monkeypatch: pytest.MonkeyPatch):
 
     def hold(*queues: QueueView) -> None:
         seen = Overview(120, 7, 3, 4, 5, 6, 2, list(queues), [])
-        monkeypatch.setattr(api_stats, "overview", lambda admin, now: seen)
+        monkeypatch.setattr(api_stats, "overview", lambda admin, now, search: seen)
         monkeypatch.setattr(ProcessSet, "refresh", lambda self: None)
         monkeypatch.setattr("time.time", lambda: NOW)
 
@@ -78,6 +78,7 @@ def test_queues_as_json(redis_holds) -> None:
             "size": 1234,
             "latency_s": 90.25,
             "in_progress": 2,
+            "in_progress_by": {},
             "paused": False,
             "served": True,
         }
