@@ -14,6 +14,7 @@ from pyworkers.drafts import batches
 from pyworkers.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated
+from pyworkers.store.shapes import integer
 from pyworkers.store.store import NOTE_TTL_S
 
 # Each takes Redis about a microsecond.
@@ -46,7 +47,7 @@ class OrdersStore:
         for batch in batches(jids, _PER_SCRIPT):
             names = [self._keys.cancelled, *map(self._keys.iteration, batch)]
             with errors_translated():
-                total += int(await scripts.load("heed")(self._redis, names, [NOTE_TTL_S, *batch]))
+                total += await scripts.load("heed")(self._redis, names, [NOTE_TTL_S, *batch], integer)
         return total
 
     async def forget(self, jids: Sequence[str]) -> None:
