@@ -111,6 +111,13 @@ class ServerProcess:
     def log_text(self) -> str:
         return (self.folder / "log").read_text()
 
+    def wait_for_output(self, text: str, timeout: float = PATIENCE_S) -> None:
+        """Wait until a job, or the log, has written this."""
+        try:
+            wait_for(lambda: text in self.log_text(), timeout)
+        except AssertionError:
+            raise AssertionError(f"no {text!r}; the log:\n{self.log_text()}") from None
+
     def events(self, name: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         """The log lines, of one event, with these fields."""
         found = []

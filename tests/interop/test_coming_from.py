@@ -45,7 +45,7 @@ def test_the_programs_for_pyworkers_run(
     try:
         server.start()
         for words in says:
-            wait_for(lambda words=words: f"{words}\n" in server.log_text(), PATIENCE_S, words)
+            server.wait_for_output(f"{words}\n")
         assert server.stop() == 0
         assert server.events("job.failed") == []
     finally:
