@@ -55,7 +55,8 @@ class ServerProcess:
         self._command = [sys.executable, "-m", "pyworkers", "run", "--url", url, "--namespace", namespace]
         self._command += ["--log-format", "json", "--log-level", "debug", *options]
         path = os.pathsep.join([environment.get("PYTHONPATH", ""), str(ROOT)]).lstrip(os.pathsep)
-        self._environment = os.environ | environment | {"PYTHONPATH": path}
+        # Unbuffered, what a job prints comes in pieces, and a log line may come between them.
+        self._environment = os.environ | {"PYTHONUNBUFFERED": ""} | environment | {"PYTHONPATH": path}
         self.process: subprocess.Popen[bytes] | None = None
 
     def write_app(self, code: str, name: str = "tasks.py") -> None:

@@ -136,7 +136,7 @@ def test_m6_after_an_outage_of_all_servers_everything_is_recovered_and_no_job_bl
 @pytest.mark.fault("M8")
 @pytest.mark.parametrize("kind", ["pipe", "terminal"])
 def test_m8_a_log_that_nobody_reads_delays_nothing(fleet: Fleet, kind: str) -> None:
-    server = fleet.server(start=False, PYTHONUNBUFFERED="")
+    server = fleet.server(start=False)
     reading, writing = os.pipe() if kind == "pipe" else os.openpty()
     full = _fill(writing) if kind == "pipe" else 0
     server.start_with_log(writing, app=APP)

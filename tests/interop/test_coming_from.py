@@ -40,7 +40,6 @@ def test_the_programs_for_pyworkers_run(
     environment = os.environ | {"REDIS_URL": url, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, tmp_path / "tasks.py"], env=environment, check=True, timeout=PATIENCE_S)
     assert db.zcard("schedule") == 1
-    # A worker lets out what a job printed in one write; unbuffered, a log line could come before its end.
     server = ServerProcess(tmp_path, url, "")
     try:
         server.start()

@@ -446,7 +446,7 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(serve: Serve
         note("closed")
     """
     (tmp_path / "home").mkdir()
-    with serve(code, PYTHONUNBUFFERED="") as server:
+    with serve(code) as server:
         for jid, job_class in enumerate(["look", "spoil", "look", "limited", "look"]):
             server.push("q", job(str(jid), job_class, *["key"] * (job_class == "look")))
         notes = server.wait_for_notes(3, "state")
