@@ -90,11 +90,14 @@ class _Connection:
         buffer = b""
         while data := self._server.recv(_PIECE):
             buffer += data
+            out = b""
             while end := end_of(buffer, 0):
                 reply, buffer = buffer[:end], buffer[end:]
                 if not reply.startswith(b">"):
                     reply = self._rewrite(self._names.popleft(), reply)
-                self._client.sendall(reply)
+                out += reply
+            # At once, as the server has sent it: one too many must not come later than those before it.
+            self._client.sendall(out)
 
     def _rewrite(self, name: str, reply: bytes) -> bytes:
         if name in _LOGIN:
@@ -108,10 +111,10 @@ class _Connection:
 
 
 def name_of(command: list[bytes]) -> str:
-    """``GET``, ``CLIENT ID``; the name of a script."""
+    """``GET``, ``CLIENT ID``; the name of a script, sent as its text or as its digest."""
     first, *rest = (part.decode(errors="replace").upper() for part in command[:2])
-    if first == "EVALSHA":
-        return _scripts().get(command[1].decode(), "EVALSHA")
+    if first in ("EVAL", "EVALSHA"):
+        return _scripts().get(command[1].decode(), first)
     return f"{first} {rest[0]}" if first in ("CLIENT", "CONFIG") else first
 
 
@@ -119,7 +122,7 @@ def name_of(command: list[bytes]) -> str:
 def _scripts() -> dict[str, str]:
     names = (path.name for path in scripts.files(scripts.__package__).iterdir())
     lua = [name.removesuffix(".lua") for name in names if name.endswith(".lua") and name != "prelude.lua"]
-    return {load(name).sha: name for name in lua}
+    return {key: name for name in lua for key in (load(name).sha, load(name).text)}
 
 
 def end_of(buffer: bytes, begin: int) -> int:
