@@ -130,6 +130,10 @@ def test_queues_show_size_latency_and_jobs_in_progress(cli: Cli) -> None:
     latency_s = by_name["mail"].pop("latency_s")
     assert 100 <= latency_s < 160
     served, unserved = {"paused": False, "served": True}, {"paused": False, "served": False}
+    whose = {name: queue.pop("in_progress_by") for name, queue in by_name.items()}
+    assert whose["mail"] == {"live:1:a": 2, "dead:1:b": 1}
+    assert sum(whose["bare"].values()) == 1
+    assert whose["idle"] == {}
     assert by_name["mail"] == {"name": "mail", "size": 2, "in_progress": 3, **served}
     assert by_name["bare"] == {"name": "bare", "size": 1, "latency_s": 0.0, "in_progress": 1, **served}
     assert by_name["idle"] == {"name": "idle", "size": 0, "latency_s": 0.0, "in_progress": 0, **unserved}
