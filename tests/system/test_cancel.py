@@ -17,18 +17,23 @@ from tests.server_process import ServerProcess, serving
 from tests.support import ROOT, wait_for
 
 CODE = """
+def wait(how):
+    while how != "end" and not Path(__file__).with_name("finish").exists():
+        time.sleep(0.01)
+
 @worker.process("q", concurrency=1, retry=5)
 def handle(message):
-    note("start", message.jid)
     how = message.args[0] if message.args else "end"
     try:
-        while how != "end" and not Path(__file__).with_name("finish").exists():
-            try:
-                time.sleep(0.01)
-            except Exception as error:
-                note("asked", message.jid, type(error).__name__)
-                if how != "deaf":
-                    raise ValueError("something else") if how == "fail" else error
+        # From the first note on it may be asked to end.
+        try:
+            note("start", message.jid)
+            wait(how)
+        except Exception as error:
+            note("asked", message.jid, type(error).__name__)
+            if how != "deaf":
+                raise ValueError("something else") if how == "fail" else error
+            wait(how)
     finally:
         note("end", message.jid)
 """
