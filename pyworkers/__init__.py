@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         Retry,
         Snooze,
     )
-    from pyworkers.message import Message, current_message
     from pyworkers.middleware import CallNext, Middleware
-    from pyworkers.outcome import Outcome
+    from pyworkers.protocol.message import Message, current_message
+    from pyworkers.protocol.outcome import Outcome
     from pyworkers.store.cancelling import Cancelled
 
 _HOMES = {
@@ -36,11 +36,11 @@ _HOMES = {
     "Job": "app",
     "Client": "client",
     "AsyncClient": "client",
-    "Message": "message",
-    "current_message": "message",
+    "Message": "protocol.message",
+    "current_message": "protocol.message",
     "CallNext": "middleware",
     "Middleware": "middleware",
-    "Outcome": "outcome",
+    "Outcome": "protocol.outcome",
     "PyworkersError": "errors",
     "BadArgumentError": "errors",
     "RedisUnavailableError": "errors",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 
 
 class Role(Enum):

@@ -16,8 +16,6 @@ from typing import Any, Never, ParamSpec, Protocol, TypeVar, overload
 
 from pyworkers.client import Client, Producer
 from pyworkers.config_fields import RedisConfig
-from pyworkers.cron import CronEntry
-from pyworkers.drafts import Draft, PushedJob, draft
 from pyworkers.errors import DeclarationError, UnknownJobError
 from pyworkers.handler import (
     Handler,
@@ -33,9 +31,11 @@ from pyworkers.handler import (
     refuse_unknown,
 )
 from pyworkers.job import Job, cron_args, declared_job
-from pyworkers.message import Message
 from pyworkers.middleware import Middleware
-from pyworkers.retry import Policy
+from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.draft import Draft, PushedJob, draft
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.retry import Policy
 from pyworkers.store.connection import config_for
 
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]

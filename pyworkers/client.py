@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
-from pyworkers import timestamps
 from pyworkers.config_fields import RedisConfig, mask_url
-from pyworkers.drafts import Drafting, PushedJob, batches, draft, moment, seconds
-from pyworkers.keys import Keys
-from pyworkers.options import Options
+from pyworkers.protocol import timestamps
+from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment, seconds
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.options import Options
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancelling import Cancelled, cancel
 from pyworkers.store.connection import (

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
-from pyworkers.cron import check_schedule
-from pyworkers.keys import check_queue_name
+from pyworkers.protocol.cron import check_schedule
+from pyworkers.protocol.keys import check_queue_name
 
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 # From the first colon behind the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may

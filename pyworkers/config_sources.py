@@ -18,7 +18,7 @@ from typing import Any
 
 from pyworkers.config_fields import KeyPath, Options
 from pyworkers.errors import ConfigError
-from pyworkers.keys import check_queue_name
+from pyworkers.protocol.keys import check_queue_name
 
 ENV_PREFIX = "PYWORKERS_"
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import simplejson
 
-from pyworkers import cron
 from pyworkers.config_fields import describe
-from pyworkers.cron import CronEntry, Origin
-from pyworkers.envelope import check_value, encode
 from pyworkers.errors import BadArgumentError
-from pyworkers.options import check_options
+from pyworkers.protocol import cron
+from pyworkers.protocol.cron import CronEntry, Origin
+from pyworkers.protocol.envelope import check_value, encode
+from pyworkers.protocol.options import check_options
 
 # The names of the fields are those of the configuration file, as far as it has them.
 _FIELDS = {

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from pyworkers.cron import CronEntry
 from pyworkers.cron_entries import check_entry
 from pyworkers.errors import DeclarationError
-from pyworkers.keys import check_queue_name
-from pyworkers.message import Keywords, Message
 from pyworkers.middleware import Middleware
-from pyworkers.options import suggestion
-from pyworkers.retry import Policy
+from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.message import Keywords, Message
+from pyworkers.protocol.options import suggestion
+from pyworkers.protocol.retry import Policy
 
 RetryIn = Callable[[int, BaseException, Message], float | None]
 """``(earlier failures, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""

@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
-from pyworkers import timestamps
 from pyworkers.client import BATCH_SIZE, Client
-from pyworkers.drafts import Draft, batches, draft, moment, seconds
 from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.handler import Handler, positional
-from pyworkers.options import Options
+from pyworkers.protocol import timestamps
+from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
+from pyworkers.protocol.options import Options
 
 P = ParamSpec("P")
 R = TypeVar("R")

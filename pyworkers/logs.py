@@ -22,8 +22,8 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
-from pyworkers.message import job_fields
-from pyworkers.retry import MAX_ERROR_MESSAGE
+from pyworkers.protocol.message import job_fields
+from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
 from pyworkers.text import printable, shorten
 
 FORMATS = ("auto", "console", "json")

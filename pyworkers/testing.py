@@ -20,17 +20,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyworkers import envelope
 from pyworkers.app import Job, Worker
 from pyworkers.client import Transport, intercept
-from pyworkers.drafts import PushedJob
 from pyworkers.errors import PyworkersError, Snooze, UnknownJobError
-from pyworkers.message import Message
 from pyworkers.middleware import CallNext
 from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.stats import Stats
-from pyworkers.outcome import Outcome
-from pyworkers.retry import MAX_RETRIES
+from pyworkers.protocol import envelope
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Outcome
+from pyworkers.protocol.retry import MAX_RETRIES
 
 __all__ = ["EnqueuedJob", "Fake", "fake", "inline"]
 

@@ -16,7 +16,7 @@ import pytest
 from redis.asyncio import Redis
 
 from pyworkers.config import RedisConfig
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.waiting import cancel
 from pyworkers.server.weather import Weather

@@ -21,7 +21,7 @@ import redis
 
 from pyworkers import embedded, logs
 from pyworkers.errors import EmbeddedError
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from tests.support import free_port, running_server
 
 

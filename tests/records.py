@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 
 
 def job(jid: str, **fields: Any) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import redis
 
 from pyworkers.acl import Role
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from tests.acl import url_of
 from tests.support import PATIENCE_S, ROOT, process_alive, wait_for
 

@@ -24,7 +24,7 @@ from contrib.bench.broker import running_broker
 from contrib.bench.peer import Peer
 from contrib.bench.peers.pyworkers import describe
 from contrib.bench.site import Site
-from pyworkers.drafts import draft
+from pyworkers.protocol.draft import draft
 
 DELAYS_S = (0.3, 1.1, 3.0)
 """Shorter than a poll, just longer, and long."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import simplejson
 
-from pyworkers import cron
 from pyworkers.api.origin import Where, admin_of
-from pyworkers.cron import CronEntry, Origin
 from pyworkers.cron_entries import check_entry, dump, load
-from pyworkers.envelope import encode, new_jid
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol import cron
+from pyworkers.protocol.cron import CronEntry, Origin
+from pyworkers.protocol.envelope import encode, new_jid
 from pyworkers.store.cron_admin import CronAdmin, Stored
 
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"

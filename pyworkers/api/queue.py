@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from pyworkers.api.origin import Where, admin_of
 from pyworkers.api.record import PLAIN_JID, JobRecord
-from pyworkers.drafts import batches
-from pyworkers.keys import check_queue_name
+from pyworkers.protocol.draft import batches
+from pyworkers.protocol.keys import check_queue_name
 from pyworkers.store.admin import Admin, Waiting
 from pyworkers.store.paging import PAGE, entries
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import simplejson
 
-from pyworkers import envelope, timestamps
 from pyworkers.errors import BadMessageError
-from pyworkers.message import ACTIVE_JOB_WRAPPERS, as_count
+from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS, as_count
 
 _MOST_BACKTRACE_BYTES = 1 << 20
 _ENCRYPTED = "[encrypted data]"

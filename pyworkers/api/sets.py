@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from pyworkers import envelope, timestamps
 from pyworkers.api.origin import Where, admin_of
 from pyworkers.api.record import PLAIN_JID, JobRecord
-from pyworkers.drafts import batches
 from pyworkers.errors import BadMessageError
-from pyworkers.keys import Keys, check_queue_name
+from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol.draft import batches
+from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.store.admin import Move
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.paging import PAGE, members

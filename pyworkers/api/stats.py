@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
-from pyworkers import envelope, timestamps
 from pyworkers.api.origin import Where, admin_of
 from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope, timestamps
 from pyworkers.store.reader import QueueView, overview
 from pyworkers.store.registry import ProcessView
 from pyworkers.store.search import Search

@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 
-from pyworkers import timestamps
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.values import NUMBER, parse_args, parse_duration, parse_queue, parse_retry, reads
 from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol import timestamps
 
 # Up to here each jid is printed; nobody reads more, and a script that wants them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20

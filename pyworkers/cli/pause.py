@@ -8,7 +8,7 @@ import click
 
 from pyworkers.api import Queue
 from pyworkers.cli.options import Source, config_options
-from pyworkers.keys import check_queue_name
+from pyworkers.protocol.keys import check_queue_name
 
 
 @click.command()

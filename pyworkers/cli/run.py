@@ -22,7 +22,7 @@ from pyworkers.cli.options import Source, config_options
 from pyworkers.config import Config
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
-from pyworkers.keys import check_queue_name
+from pyworkers.protocol.keys import check_queue_name
 from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.launch import Launch, execute, fork
 from pyworkers.server.load import load_word

@@ -10,8 +10,8 @@ from typing import Any
 import click
 import simplejson
 
-from pyworkers.envelope import check_value
-from pyworkers.keys import check_queue_name
+from pyworkers.protocol.envelope import check_value
+from pyworkers.protocol.keys import check_queue_name
 
 _DECODER = simplejson.JSONDecoder()
 _UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyworkers.message import Message
-from pyworkers.outcome import DONE, Outcome
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import DONE, Outcome
 
 CallNext = Callable[[Message], Outcome]
 Middleware = Callable[[Message, CallNext], Outcome | None]

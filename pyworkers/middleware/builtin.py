@@ -11,16 +11,16 @@ from contextvars import copy_context
 from dataclasses import replace
 
 from pyworkers.app import Worker
-from pyworkers.envelope import Rng
 from pyworkers.errors import BadMessageError, UnknownJobError
 from pyworkers.handler import Handler
-from pyworkers.message import Message, set_current
 from pyworkers.middleware import CallNext, Layer, build
 from pyworkers.middleware.logging import LastError, logged
 from pyworkers.middleware.retry import Retrying, exhausted_hooks, retried
 from pyworkers.middleware.stats import Stats
-from pyworkers.outcome import Outcome
-from pyworkers.retry import Policy
+from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.message import Message, set_current
+from pyworkers.protocol.outcome import Outcome
+from pyworkers.protocol.retry import Policy
 
 
 def chain_for(

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from pyworkers import envelope, logs, retry, timestamps
+from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.drafts import seconds
-from pyworkers.envelope import Rng
 from pyworkers.errors import (
     BadArgumentError,
     BadMessageError,
@@ -29,11 +27,14 @@ from pyworkers.errors import (
     Snooze,
 )
 from pyworkers.handler import Handler, OnExhausted, RetryIn
-from pyworkers.message import Message
 from pyworkers.middleware import CallNext
 from pyworkers.middleware.logging import LastError
-from pyworkers.outcome import CANCELLED, REQUEUE, Fate, Outcome
-from pyworkers.retry import Failure, Policy
+from pyworkers.protocol import envelope, retry, timestamps
+from pyworkers.protocol.draft import seconds
+from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Outcome
+from pyworkers.protocol.retry import Failure, Policy
 
 _OWN_CODE = str(Path(__file__).resolve().parent.parent) + os.sep
 

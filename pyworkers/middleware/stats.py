@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pyworkers.message import Message
 from pyworkers.middleware import CallNext
-from pyworkers.outcome import Outcome
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Outcome
 
 
 class Stats:

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 
 import simplejson
 
-from pyworkers import envelope
 from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope
 
 _JID = re.compile(rb'"jid"\s*:\s*("(?:[^"\\]|\\.)*")')
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyworkers.errors import PyworkersError
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
 from pyworkers.store.changes import ChangesStore

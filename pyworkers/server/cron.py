@@ -1,7 +1,7 @@
 """Cron: enqueues the jobs of the cron entries at their slots.
 
 Runs in the master's event loop, in every master. All of them may fire a slot; the script lets one do it, so
-that nobody has to lead. It never decides what a line means: that is ``pyworkers.cron``.
+that nobody has to lead. It never decides what a line means: that is ``pyworkers.protocol.cron``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import simplejson
 
 from pyworkers import logs
 from pyworkers.config import Config, CronConfig
-from pyworkers.cron import CronEntry, check, due, envelope_of, next_slot
 from pyworkers.cron_entries import dump, load
-from pyworkers.envelope import encode, new_jid
 from pyworkers.errors import ConfigError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
-from pyworkers.keys import Keys
+from pyworkers.protocol.cron import CronEntry, check, due, envelope_of, next_slot
+from pyworkers.protocol.envelope import encode, new_jid
+from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyworkers import logs
-from pyworkers.outcome import CANCELLED, Fate, Loss, Report
-from pyworkers.retry import Failure
+from pyworkers.protocol.outcome import CANCELLED, Fate, Loss, Report
+from pyworkers.protocol.retry import Failure
 from pyworkers.server import losses, running
 from pyworkers.server.losses import Losses
 from pyworkers.server.worker import Delivery

@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from pyworkers.executions import BOUNDS_MS, Tally
+from pyworkers.protocol.histogram import BOUNDS_MS, Tally
 from pyworkers.server.views import Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

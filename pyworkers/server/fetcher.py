@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
-from pyworkers.outcome import Report
+from pyworkers.protocol.outcome import Report
 from pyworkers.server.pool import Pool
 from pyworkers.server.waiting import cancel
 from pyworkers.server.weather import Weather

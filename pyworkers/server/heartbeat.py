@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, StoreError
-from pyworkers.executions import Executions
-from pyworkers.outcome import Fate, Report
+from pyworkers.protocol.histogram import Executions
+from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weather
 from pyworkers.store.metrics import MetricsStore

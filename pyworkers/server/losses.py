@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyworkers import retry
-from pyworkers.envelope import Rng, new_jid
 from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost
-from pyworkers.message import Message
-from pyworkers.outcome import Fate, Outcome
-from pyworkers.retry import Failure, Policy
+from pyworkers.protocol import retry
+from pyworkers.protocol.envelope import Rng, new_jid
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.retry import Failure, Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from pyworkers import logs
 from pyworkers.config import Config
 from pyworkers.control import AboutWorker
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.keys import Keys
-from pyworkers.outcome import Report
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import Report
 from pyworkers.server.endings import KILL_GRACE_S
 from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.losses import Losses

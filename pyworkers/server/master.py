@@ -19,8 +19,8 @@ from pyworkers import logs
 from pyworkers.config import Config
 from pyworkers.control import Loaded
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.keys import Keys
-from pyworkers.outcome import Fate, Report
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Changes
 from pyworkers.server.cron import Cron

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.config import Config
-from pyworkers.cron import CronEntry
 from pyworkers.errors import ConfigError
+from pyworkers.protocol.cron import CronEntry
 from pyworkers.server.cron import entries_of
 
 DEFAULT_CONCURRENCY = 5

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pyworkers import logs
 from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST, AboutWorker, Exited, Spawned
 from pyworkers.frames import SECONDS, Frame, Kind
-from pyworkers.outcome import Report
-from pyworkers.retry import Failure
+from pyworkers.protocol.outcome import Report
+from pyworkers.protocol.retry import Failure
 from pyworkers.server import losses, oom
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.endings import KILL_GRACE_S, Endings

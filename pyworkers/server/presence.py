@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyworkers import envelope, logs
+from pyworkers import logs
 from pyworkers.errors import PyworkersError
-from pyworkers.keys import WATCHED_TTL_S, Keys
+from pyworkers.protocol import envelope
+from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.memory import Memory
 from pyworkers.server.running import Payloads, Running

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pyworkers import envelope
 from pyworkers.errors import BadMessageError
-from pyworkers.message import Message
+from pyworkers.protocol import envelope
+from pyworkers.protocol.message import Message
 
 MAX_SHOWN = 16 * 1024
 """Bytes of a job that are shown with their arguments."""

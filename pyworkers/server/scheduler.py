@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from pyworkers import envelope, logs, retry
+from pyworkers import logs
 from pyworkers.errors import BadMessageError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
-from pyworkers.keys import Keys, check_queue_name
+from pyworkers.protocol import envelope, retry
+from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.server.changes import Follow
 from pyworkers.server.waiting import pause
 from pyworkers.server.weather import Weathers

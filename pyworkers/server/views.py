@@ -16,7 +16,7 @@ from typing import Any
 import simplejson
 
 from pyworkers.errors import PyworkersError, RedisUnavailableError
-from pyworkers.executions import Tally
+from pyworkers.protocol.histogram import Tally
 from pyworkers.server.heartbeat import Heartbeat
 from pyworkers.server.manager import Manager, State
 from pyworkers.server.memory import Memory

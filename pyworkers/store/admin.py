@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.config_fields import RedisConfig, mask_url
 from pyworkers.errors import StoreError
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import Connection, connect, errors_translated
 from pyworkers.store.store import DEAD_MAX_AGE_S, DEAD_MAX_JOBS

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from enum import StrEnum
 
-from pyworkers import envelope
 from pyworkers.errors import BadArgumentError, BadMessageError
+from pyworkers.protocol import envelope
 from pyworkers.store import registry, scripts
 from pyworkers.store.admin import Admin
 from pyworkers.store.connection import errors_translated

@@ -15,7 +15,7 @@ from typing import Any
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config import RedisConfig
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import PUSH, errors_translated, translate
 from pyworkers.store.link import Link, Wire

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.connection import errors_translated
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.shapes import integer

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from pyworkers.drafts import PushedJob
+from pyworkers.protocol.draft import PushedJob
 from pyworkers.store import scripts
 from pyworkers.store.admin import Admin
 from pyworkers.store.connection import errors_translated

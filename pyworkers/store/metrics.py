@@ -11,8 +11,8 @@ from datetime import datetime
 
 from redis.asyncio import Redis
 
-from pyworkers.executions import Tally
-from pyworkers.keys import Keys
+from pyworkers.protocol.histogram import Tally
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.connection import errors_translated
 
 SHORT_TTL_S = 8 * 3600

@@ -10,8 +10,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from pyworkers.drafts import batches
-from pyworkers.keys import Keys
+from pyworkers.protocol.draft import batches
+from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.shapes import integer

@@ -11,7 +11,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.connection import errors_translated
 
 # Longer than go-workers2 waits (60 s, and 5 s between its looks) before it takes a silent server out of

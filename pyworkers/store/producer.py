@@ -14,8 +14,8 @@ from typing import Any
 import hiredis
 import redis
 
-from pyworkers.drafts import PushedJob
-from pyworkers.keys import Keys
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.connection import errors_translated, translate
 from pyworkers.store.refusals import code_of
 from pyworkers.store.wire import AsyncWires, Wires

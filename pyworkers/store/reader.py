@@ -13,7 +13,7 @@ from typing import Any
 
 import simplejson
 
-from pyworkers.keys import INPROGRESS_SUFFIX, Keys
+from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
 from pyworkers.store import registry
 from pyworkers.store.admin import Admin
 from pyworkers.store.registry import ProcessView

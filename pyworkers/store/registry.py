@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import simplejson
 
-from pyworkers import timestamps
-from pyworkers.drafts import batches
-from pyworkers.keys import INPROGRESS_SUFFIX, WATCHED_TTL_S
+from pyworkers.protocol import timestamps
+from pyworkers.protocol.draft import batches
+from pyworkers.protocol.keys import INPROGRESS_SUFFIX, WATCHED_TTL_S
 from pyworkers.store.admin import Admin
 
 _FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "look", "worker_heartbeats")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from pyworkers.errors import StoreError
-from pyworkers.keys import INPROGRESS_SUFFIX
+from pyworkers.protocol.keys import INPROGRESS_SUFFIX
 from pyworkers.store.admin import Admin
 
 # A thousand names take Redis a millisecond or two (seen with ten million), in which it does nothing else.

@@ -17,8 +17,8 @@ from redis.exceptions import ResponseError
 
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
-from pyworkers.keys import Keys
-from pyworkers.outcome import Fate, Outcome
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.store import scripts
 from pyworkers.store.connection import errors_translated, translate
 from pyworkers.store.link import Link

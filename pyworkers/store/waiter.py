@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from pyworkers.config import RedisConfig
 from pyworkers.errors import PyworkersError
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.connection import CONNECT_TIMEOUT_S, errors_translated
 from pyworkers.store.link import Link
 from pyworkers.store.scripts import Commands

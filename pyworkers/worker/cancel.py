@@ -13,9 +13,9 @@ from types import FrameType
 
 from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.errors import Discard, Interrupted, JobCancelled, Kill, Snooze
-from pyworkers.message import Message
 from pyworkers.middleware import CallNext
-from pyworkers.outcome import Fate, Outcome
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Fate, Outcome
 
 _STOPS = "the server stops: the job is given back"
 _REQUESTS: dict[int, Callable[[], BaseException]] = {

@@ -14,19 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pyworkers import envelope, logs, programs, retry
+from pyworkers import logs, programs
 from pyworkers.app import Worker
 from pyworkers.control import Settings
 from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
 from pyworkers.failpoints import hit, hit_amid
 from pyworkers.frames import SECONDS, Kind, Reader, pack
 from pyworkers.handler import Handler
-from pyworkers.message import Message
 from pyworkers.middleware import CallNext
 from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.retry import exhausted_hooks, run_exhausted
 from pyworkers.middleware.stats import Stats
-from pyworkers.outcome import DONE, Fate, Loss, Outcome, Report
+from pyworkers.protocol import envelope, retry
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.cancel import EndRequests
 from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
 from pyworkers.worker.leftovers import end_programs

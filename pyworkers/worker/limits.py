@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from types import FrameType
 
 from pyworkers.errors import JobTimeout
-from pyworkers.message import Message
 from pyworkers.middleware import CallNext
-from pyworkers.outcome import Outcome
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Outcome
 
 
 def limited(

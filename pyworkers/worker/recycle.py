@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from pyworkers.envelope import Rng
+from pyworkers.protocol.envelope import Rng
 
 # Workers that started together must not all leave together: up to a tenth later.
 _JITTER = 10

@@ -11,13 +11,14 @@ import random
 import time
 from pathlib import Path
 
-from pyworkers import envelope, logs
+from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.frames import Kind, Reader, pack
-from pyworkers.message import Message
 from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.stats import Stats
-from pyworkers.outcome import Report
+from pyworkers.protocol import envelope
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Report
 from pyworkers.worker.limits import limited
 
 _TIMES = 40

@@ -14,7 +14,7 @@ import redis
 
 from pyworkers import Client
 from pyworkers.failpoints import LOG_VARIABLE, VARIABLE
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from tests.faults.invariants import check
 from tests.faults.ledger import CONCURRENCY_VARIABLE, LEDGER_VARIABLE, SERVER_VARIABLE, Ledger
 from tests.server_process import ServerProcess

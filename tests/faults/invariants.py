@@ -17,7 +17,7 @@ from typing import Any
 
 import redis
 
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from tests.faults.ledger import Ledger, Run
 
 # The names of keys.py, and whether a key must have a TTL.

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import redis
 
-from pyworkers.message import Message
+from pyworkers.protocol.message import Message
 from tests.interop.programs import HERE, PATIENCE_S
 from tests.interop.record_active_job import CALLS, CALLS_SINCE_7_1
 from tests.server_process import serving

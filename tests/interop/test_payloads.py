@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers import timestamps
-from pyworkers.message import Message
+from pyworkers.protocol import timestamps
+from pyworkers.protocol.message import Message
 from tests.interop.programs import HERE, PATIENCE_S
 from tests.server_process import serving
 from tests.support import wait_for
@@ -30,7 +30,7 @@ ALL = {
 }
 # A field of some later version, whose number literals a decoder would change.
 FUTURE = ',"x_future":{"half":1.50,"big":123456789012345678901234567890,"exp":1e3,"u":"\\u003c"}'
-# What a failure writes; of the times also the text that go-workers wrote (pyworkers/retry.py).
+# What a failure writes; of the times also the text that go-workers wrote (pyworkers/protocol/retry.py).
 OF_A_FAILURE = {"error_class", "error_message", "error_backtrace", "failed_at", "retried_at", "retry_count"}
 
 APP = """

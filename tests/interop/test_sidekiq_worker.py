@@ -6,7 +6,8 @@ from pathlib import Path
 
 import redis
 
-from pyworkers import Client, timestamps
+from pyworkers import Client
+from pyworkers.protocol import timestamps
 from tests.interop.programs import PATIENCE_S, hurry, only, pyworkers, sidekiq
 from tests.support import wait_for
 

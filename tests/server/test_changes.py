@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pyworkers.errors import StoreError
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follow
 from pyworkers.server.weather import Weather
 from pyworkers.store.changes import ChangesStore

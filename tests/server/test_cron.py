@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from pyworkers import envelope, logs
+from pyworkers import logs
 from pyworkers.api import CronSet
 from pyworkers.app import Worker
 from pyworkers.config import Config, CronConfig
-from pyworkers.cron import CronEntry
 from pyworkers.errors import ConfigError, RedisUnavailableError, StoreError
+from pyworkers.protocol import envelope
+from pyworkers.protocol.cron import CronEntry
 from pyworkers.server import cron as cron_module
 from pyworkers.server.cron import Cron, entries_of
 from pyworkers.server.weather import Weather

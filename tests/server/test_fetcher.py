@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.outcome import DONE, Fate, Outcome, Report
+from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server import fetcher as fetcher_module
 from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.weather import Weathers

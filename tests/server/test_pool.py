@@ -20,7 +20,7 @@ import pytest
 
 from pyworkers.control import AboutWorker, Exited, Load, Loaded, Spawned
 from pyworkers.frames import HEADER_SIZE, Kind, Reader, pack
-from pyworkers.outcome import DONE, Fate, Report
+from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.server import pool as pool_module
 from pyworkers.server.losses import Losses
 from pyworkers.server.pool import Callbacks, Pool

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pyworkers import envelope
 from pyworkers.errors import RedisUnavailableError
+from pyworkers.protocol import envelope
 from pyworkers.server import scheduler as scheduler_module
 from pyworkers.server.scheduler import BATCH, Scheduler
 from pyworkers.server.weather import Weathers

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from pyworkers import envelope
 from pyworkers.api import CronSet
-from pyworkers.cron import CronEntry
 from pyworkers.cron_entries import dump
-from pyworkers.envelope import encode
 from pyworkers.errors import BadArgumentError
-from pyworkers.keys import Keys
+from pyworkers.protocol import envelope
+from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.envelope import encode
+from pyworkers.protocol.keys import Keys
 from tests.store.conftest import Cli
 
 

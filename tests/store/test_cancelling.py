@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from pyworkers import Cancelled, Client
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from tests.store.conftest import Cli
 
 SIDEKIQ = "web:7:abcdef"

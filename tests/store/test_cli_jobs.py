@@ -11,7 +11,7 @@ import redis
 from click.testing import CliRunner
 
 from pyworkers.cli import main
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from tests.records import job, register
 from tests.store.conftest import Cli
 

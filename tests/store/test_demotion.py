@@ -9,7 +9,7 @@ import pytest
 
 from pyworkers.config import RedisConfig
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.connection import connect_async
 from pyworkers.store.store import Store
 from tests.support import free_port, running_server

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyworkers.config import RedisConfig
-from pyworkers.keys import Keys
-from pyworkers.outcome import Fate, Outcome
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.store.connection import connect_async
 from pyworkers.store.schedule import Promotion, ScheduleStore
 from pyworkers.store.store import LeaseLostError, Store

@@ -12,9 +12,9 @@ import pytest
 
 from pyworkers.config_fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.executions import Tally
-from pyworkers.keys import Keys
-from pyworkers.outcome import Fate, Outcome
+from pyworkers.protocol.histogram import Tally
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.connection import connect_async
 from pyworkers.store.counts import read_counts

@@ -9,8 +9,8 @@ import pytest
 from pyworkers.acl import Role
 from pyworkers.config import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
-from pyworkers.keys import Keys
-from pyworkers.outcome import DONE, REQUEUE, Fate, Outcome
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.connection import connect_async
 from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Store
 from pyworkers.store.waiter import Waiter

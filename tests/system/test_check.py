@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from pyworkers.embedded import EmbeddedServer
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from tests.conftest import missing
 from tests.server_process import serving
 from tests.support import ROOT, free_port, running_server

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from pyworkers.embedded import EmbeddedServer, socket_url
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from tests.support import ROOT, free_port
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers.retry import MAX_CRASHES
+from pyworkers.protocol.retry import MAX_CRASHES
 from tests.server_process import Serve, ServerProcess, children
 from tests.support import process_alive, stretched, wait_for
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pyworkers.acl import GRANTS, Role, commands, line, patterns
 from pyworkers.cli import main
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 
 # Named by Sidekiq Enterprise alone.
 FOREIGN = {"leader"}

@@ -14,7 +14,7 @@ import pytest
 
 from pyworkers.errors import BadMessageError
 from pyworkers.handler import call_with_args
-from pyworkers.message import Message
+from pyworkers.protocol.message import Message
 
 WRAPPER = "Sidekiq::ActiveJob::Wrapper"
 PARIS = ZoneInfo("Europe/Paris")
@@ -177,11 +177,11 @@ def test_arguments_as_deep_as_a_job_may_be_are_read_and_deeper_ones_are_refused(
 def test_only_a_worker_that_reads_an_active_job_has_the_module_in_memory() -> None:
     code = f"""
 import sys
-from pyworkers.message import Message
+from pyworkers.protocol.message import Message
 import pyworkers.worker.child
 def parse(raw):
     Message.parse(raw, "q", str)
-    print("pyworkers.active_job" in sys.modules)
+    print("pyworkers.protocol.active_job" in sys.modules)
 parse(b'{{"class":"A","args":[1]}}')
 parse(b'{{"class":"{WRAPPER}","wrapped":"A","args":[{{"arguments":[1]}}]}}')
 """

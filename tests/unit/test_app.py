@@ -12,10 +12,10 @@ import pytest
 
 from pyworkers.app import Job, Worker
 from pyworkers.client import AsyncClient, Client
-from pyworkers.cron import CronEntry, envelope_of
 from pyworkers.errors import BadArgumentError, ConfigError, DeclarationError, UnknownJobError
-from pyworkers.message import Message
-from pyworkers.retry import Policy
+from pyworkers.protocol.cron import CronEntry, envelope_of
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.retry import Policy
 from pyworkers.testing import EnqueuedJob, Fake, fake
 
 

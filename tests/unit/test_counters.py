@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.keys import Keys
-from pyworkers.outcome import DONE, REQUEUE, Fate, Outcome, Report
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.server.heartbeat import Counters
 
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pyworkers import envelope
-from pyworkers.cron import (
+from pyworkers.protocol import envelope
+from pyworkers.protocol.cron import (
     LONGEST_GRACE_S,
     MOST_MISSED,
     CronEntry,
@@ -172,7 +172,7 @@ def test_a_line_that_has_gone_by_for_ever_has_no_next_slot() -> None:
 
 
 def test_the_module_costs_no_import_of_croniter() -> None:
-    code = "import sys, pyworkers.cron; sys.exit('croniter' in sys.modules)"
+    code = "import sys, pyworkers.protocol.cron; sys.exit('croniter' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
 
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers import drafts, envelope, options
-from pyworkers.drafts import batches, draft, moment, seconds
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol import draft as drafts
+from pyworkers.protocol import envelope, options
+from pyworkers.protocol.draft import batches, draft, moment, seconds
 
 NOW = 1_795_225_197.5
 

@@ -10,8 +10,8 @@ import pytest
 
 from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kill, Retry, Snooze
-from pyworkers.message import Message
-from pyworkers.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.cancel import EndRequests
 from pyworkers.worker.limits import limited
 

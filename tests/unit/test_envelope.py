@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers import envelope
 from pyworkers.errors import BadArgumentError, BadMessageError
+from pyworkers.protocol import envelope
 
 texts = st.text('aé"\\\u2028😀', max_size=8)
 values = st.recursive(

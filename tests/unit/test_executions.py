@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pyworkers.executions import BOUNDS_MS, Executions, Tally
-from pyworkers.keys import Keys
+from pyworkers.protocol.histogram import BOUNDS_MS, Executions, Tally
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.metrics import commands
 
 # The 21st at 1:43, as in the key names seen from real Sidekiqs (protocol.md, 7.2).

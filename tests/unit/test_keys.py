@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.keys import Keys, check_queue_name
+from pyworkers.protocol.keys import Keys, check_queue_name
 
 
 @pytest.mark.parametrize("namespace", ["", "app:", "{app}:"])

@@ -20,7 +20,7 @@ import pytest
 import structlog
 
 from pyworkers import logs
-from pyworkers.message import Message, set_current
+from pyworkers.protocol.message import Message, set_current
 from tests.support import stretched, wait_for
 
 

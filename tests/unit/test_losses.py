@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pyworkers.outcome import Fate
-from pyworkers.retry import Failure
+from pyworkers.protocol.outcome import Fate
+from pyworkers.protocol.retry import Failure
 from pyworkers.server import losses, oom
 from pyworkers.server.losses import Losses
 

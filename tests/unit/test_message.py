@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pyworkers import message as messages
 from pyworkers.errors import BadMessageError
-from pyworkers.message import Message, as_count, current_message, set_current
+from pyworkers.protocol import message as messages
+from pyworkers.protocol.message import Message, as_count, current_message, set_current
 
 
 def parse(data: dict[str, Any], queue: str = "q") -> Message:

@@ -14,12 +14,12 @@ import pytest
 from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.errors import Discard, Interrupted, JobTimeout, Kill, Retry, Snooze, UnknownJobError
-from pyworkers.message import Message, current_message
 from pyworkers.middleware import CallNext, Middleware, build
 from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.retry import exhausted_hooks, run_exhausted
 from pyworkers.middleware.stats import Stats
-from pyworkers.outcome import DONE, REQUEUE, Fate, Outcome
+from pyworkers.protocol.message import Message, current_message
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 
 NOW = 1_795_225_197.5
 
@@ -302,7 +302,7 @@ def test_the_backtrace_begins_where_it_happened_and_names_no_file_of_ours() -> N
         helper()
 
     found: list[str] = []
-    import pyworkers.retry as retry
+    import pyworkers.protocol.retry as retry
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retry, "compress_backtrace", lambda lines: found.extend(lines) or "")

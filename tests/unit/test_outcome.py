@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers.outcome import DONE, REQUEUE, Fate, Loss, Outcome, Report
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Loss, Outcome, Report
 
 outcomes = st.builds(
     Outcome,

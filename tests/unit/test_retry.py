@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers import retry
 from pyworkers.errors import JobTimeout
-from pyworkers.message import Message
-from pyworkers.outcome import Fate, Outcome
-from pyworkers.retry import Failure, Policy
+from pyworkers.protocol import retry
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.retry import Failure, Policy
 
 NOW = 1_795_225_197.5
 FAILURE = Failure("ValueError", "bad")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.keys import Keys
+from pyworkers.protocol.keys import Keys
 from pyworkers.server.scheduler import promotions
 from pyworkers.store.schedule import Promotion
 

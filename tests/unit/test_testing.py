@@ -12,7 +12,7 @@ from pyworkers import AsyncClient, Client, Message, Worker, current_message
 from pyworkers.client import intercept
 from pyworkers.errors import Kill, PyworkersError, Snooze, UnknownJobError
 from pyworkers.middleware import CallNext
-from pyworkers.outcome import Fate, Outcome
+from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.testing import fake, inline
 
 NOWHERE = "redis://127.0.0.1:1/0"

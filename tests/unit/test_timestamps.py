@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from pyworkers import timestamps
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol import timestamps
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pyworkers.envelope import encode
-from pyworkers.options import fields_of
+from pyworkers.protocol.envelope import encode
+from pyworkers.protocol.options import fields_of
 
 if TYPE_CHECKING:
     from croniter import croniter

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyworkers import envelope, timestamps
-from pyworkers.envelope import Rng
 from pyworkers.errors import BadMessageError, JobTimeout
-from pyworkers.keys import check_queue_name
-from pyworkers.message import Message, as_count
-from pyworkers.outcome import Fate, Outcome
+from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.message import Message, as_count
+from pyworkers.protocol.outcome import Fate, Outcome
 
 MAX_RETRIES = 25
 MAX_CRASHES = 3

@@ -15,11 +15,11 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from pyworkers import timestamps
-from pyworkers.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
 from pyworkers.errors import BadArgumentError
-from pyworkers.keys import check_queue_name
-from pyworkers.options import check_options, fields_of
+from pyworkers.protocol import timestamps
+from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
+from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.options import check_options, fields_of
 
 _JID_BYTES = 12
 _RETRY_TYPES = (bool, int, type(None))

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from pyworkers.envelope import check_value
 from pyworkers.errors import BadArgumentError
-from pyworkers.keys import check_queue_name
+from pyworkers.protocol.envelope import check_value
+from pyworkers.protocol.keys import check_queue_name
 
 _MAX_RETRY_FOR_S = 1e9  # Sidekiq's job_util.rb
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pyworkers.message import Keywords
+from pyworkers.protocol.message import Keywords
 
 _GLOBAL_ID = "_aj_globalid"
 _SERIALIZED = "_aj_serialized"

@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyworkers import envelope, timestamps
 from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope, timestamps
 
 # Rails' names for the envelope around an ActiveJob: up to Sidekiq 7, and from 8.0 (protocol.md, 1.5).
 ACTIVE_JOB_WRAPPERS = frozenset(
@@ -137,7 +137,7 @@ def _as_list(args: object) -> list[Any]:
 def _unwrapped(data: dict[str, Any]) -> tuple[str, list[Any]]:
     """Class and arguments of an ActiveJob."""
     # Where nobody sends any, no worker has the module in memory.
-    from pyworkers import active_job
+    from pyworkers.protocol import active_job
 
     args = data.get("args")
     inner = args[0] if isinstance(args, list) and args else None
