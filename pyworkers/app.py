@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Never, ParamSpec, Protocol, TypeVar, overload
 
 from pyworkers.client import Client, Producer
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import DeclarationError, UnknownJobError
 from pyworkers.handler import (
     Handler,

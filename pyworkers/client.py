@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
-from pyworkers.config_fields import RedisConfig, mask_url
+from pyworkers.config.fields import RedisConfig, mask_url
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment, seconds
 from pyworkers.protocol.keys import Keys

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from pyworkers.cron_entries import check_entry
+from pyworkers.config.cron_entries import check_entry
 from pyworkers.errors import DeclarationError
 from pyworkers.middleware import Middleware
 from pyworkers.protocol.cron import CronEntry

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pyworkers.config_fields import mask_url
+from pyworkers.config.fields import mask_url
 from pyworkers.embedded import socket_url
 
 OLDEST = (6, 2)

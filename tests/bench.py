@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 from redis.asyncio import Redis
 
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.waiting import cancel

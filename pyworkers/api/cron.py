@@ -12,7 +12,7 @@ from typing import Any
 import simplejson
 
 from pyworkers.api.origin import Where, admin_of
-from pyworkers.cron_entries import check_entry, dump, load
+from pyworkers.config.cron_entries import check_entry, dump, load
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import cron
 from pyworkers.protocol.cron import CronEntry, Origin

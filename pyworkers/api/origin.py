@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.store.admin import Admin
 from pyworkers.store.connection import config_for
 

@@ -8,7 +8,7 @@ import click
 
 from pyworkers.acl import Role, line
 from pyworkers.cli.options import Source, config_options
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 
 

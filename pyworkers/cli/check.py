@@ -14,7 +14,7 @@ import click
 
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.run import make_spawner
-from pyworkers.config import Config, RedisConfig, mask_url
+from pyworkers.config.fields import Config, RedisConfig, mask_url
 from pyworkers.embedded import directory_of, server_binary
 from pyworkers.errors import ConfigError
 from pyworkers.preflight import Finding, judge_app, judge_producers, judge_queues

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from pyworkers.cli.options import Source, config_options
-from pyworkers.config import render
+from pyworkers.config.loading import render
 
 
 @click.group()

@@ -16,7 +16,8 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 
-from pyworkers.config import Config, RedisConfig, load
+from pyworkers.config.fields import Config, RedisConfig
+from pyworkers.config.loading import load
 from pyworkers.embedded import answers, directory_of, socket_path
 from pyworkers.errors import RedisUnavailableError
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyworkers.api import DeadSet, JobRecord, JobSet, Queue, RetrySet, ScheduledSet, SortedEntry
 from pyworkers.cli.text import duration, fit, printable, width
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 
 Jobs = Queue | JobSet
 

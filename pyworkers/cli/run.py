@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from pyworkers.cli.options import Source, config_options
-from pyworkers.config import Config
+from pyworkers.config.fields import Config
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.protocol.keys import check_queue_name

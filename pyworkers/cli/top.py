@@ -13,7 +13,7 @@ from pyworkers.api.origin import admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.screen import Sample, frame
 from pyworkers.cli.text import fit, printable
-from pyworkers.config import mask_url
+from pyworkers.config.fields import mask_url
 from pyworkers.errors import PyworkersError
 from pyworkers.store.admin import Admin
 from pyworkers.store.search import Search

@@ -17,8 +17,8 @@ from typing import Any
 import simplejson
 
 from pyworkers import logs
-from pyworkers.config import Config, CronConfig
-from pyworkers.cron_entries import dump, load
+from pyworkers.config.cron_entries import dump, load
+from pyworkers.config.fields import Config, CronConfig
 from pyworkers.errors import ConfigError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.cron import CronEntry, check, due, envelope_of, next_slot

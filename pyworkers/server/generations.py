@@ -13,8 +13,8 @@ from enum import Enum, auto
 from typing import Any
 
 from pyworkers import logs
-from pyworkers.control import AboutWorker, Loaded, LoadFailed
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError
+from pyworkers.ipc.control import AboutWorker, Loaded, LoadFailed
 from pyworkers.server.reaper import Reaper
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until

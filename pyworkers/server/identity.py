@@ -8,7 +8,7 @@ import signal
 import socket
 
 from pyworkers import logs
-from pyworkers.config import LogConfig
+from pyworkers.config.fields import LogConfig
 
 # Blocked from early in the process until their handlers stand: an early HUP must not end the server.
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGHUP})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pyworkers.config import Config
-from pyworkers.control import Load, Settings
+from pyworkers.config.fields import Config
+from pyworkers.ipc.control import Load, Settings
 
 
 def load_word(config: Config, path: list[str], identity: str) -> Load:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from enum import Enum
 
 from pyworkers import logs
-from pyworkers.config import Config
-from pyworkers.control import AboutWorker
+from pyworkers.config.fields import Config
 from pyworkers.errors import RedisUnavailableError
+from pyworkers.ipc.control import AboutWorker
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.endings import KILL_GRACE_S

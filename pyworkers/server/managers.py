@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pyworkers import logs
-from pyworkers.control import AboutWorker
 from pyworkers.errors import PyworkersError
+from pyworkers.ipc.control import AboutWorker
 from pyworkers.server.manager import Manager
 from pyworkers.server.running import Running
 from pyworkers.server.spawner import Spawner

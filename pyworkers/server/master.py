@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from pyworkers import logs
-from pyworkers.config import Config
-from pyworkers.control import Loaded
+from pyworkers.config.fields import Config
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.server.cancellations import Cancellations

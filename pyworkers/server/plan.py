@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyworkers.config import Config
+from pyworkers.config.fields import Config
 from pyworkers.errors import ConfigError
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.server.cron import entries_of

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyworkers import logs
-from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST, AboutWorker, Exited, Spawned
-from pyworkers.frames import SECONDS, Frame, Kind
+from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST, AboutWorker, Exited, Spawned
+from pyworkers.ipc.frames import SECONDS, Frame, Kind
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server import losses, oom

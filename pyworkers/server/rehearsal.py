@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pyworkers.control import Loaded
 from pyworkers.errors import AppImportError, ConfigError
+from pyworkers.ipc.control import Loaded
 from pyworkers.server.spawner import Spawner
 
 

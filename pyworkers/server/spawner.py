@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from pyworkers import control
-from pyworkers.control import AboutWorker, HooksRan, Load, Loaded, LoadFailed, RunHooks, Spawn, Word
+from pyworkers.ipc import control
+from pyworkers.ipc.control import AboutWorker, HooksRan, Load, Loaded, LoadFailed, RunHooks, Spawn, Word
 from pyworkers.server.launch import Launch, execute
 
 Fds = tuple[int, int, int]

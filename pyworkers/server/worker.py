@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from pyworkers.failpoints import hit
-from pyworkers.frames import Frame, Kind, Reader, header
+from pyworkers.ipc.frames import Frame, Kind, Reader, header
 from pyworkers.server.family import kill_family
 from pyworkers.server.spawner import Spawner
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from pyworkers.config_fields import RedisConfig, mask_url
+from pyworkers.config.fields import RedisConfig, mask_url
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts

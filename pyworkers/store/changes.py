@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError
 
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.connection import PUSH, errors_translated, translate

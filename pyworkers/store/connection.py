@@ -23,8 +23,9 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pyworkers import own_redis, replies
-from pyworkers.config_fields import RedisConfig, describe, mask_url
+from pyworkers import replies
+from pyworkers.config import own_redis
+from pyworkers.config.fields import RedisConfig, describe, mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.replies import Action
@@ -127,7 +128,7 @@ def config_for(
 def config_of_file(path: str | Path, env: Mapping[str, str]) -> RedisConfig:
     """The ``[redis]`` of a file, below what ``env`` says. Raises ConfigError."""
     # Only here: most producers have no file.
-    from pyworkers.config import load
+    from pyworkers.config.loading import load
 
     found = load(Path(path), env={}).redis
     return replace(found, **_from_env(env))

@@ -18,7 +18,7 @@ from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
 from pyworkers import replies
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.replies import Action
 from pyworkers.store import shapes
 from pyworkers.store.connection import PUSH, SOCKET_TIMEOUT_S, AsyncConnection, connect_async

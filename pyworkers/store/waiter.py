@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.connection import CONNECT_TIMEOUT_S, errors_translated

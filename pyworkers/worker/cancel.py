@@ -11,8 +11,8 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.errors import Discard, Interrupted, JobCancelled, Kill, Snooze
+from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.middleware import CallNext
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome

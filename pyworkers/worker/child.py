@@ -16,11 +16,11 @@ from typing import NoReturn
 
 from pyworkers import logs, programs
 from pyworkers.app import Worker
-from pyworkers.control import Settings
 from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
 from pyworkers.failpoints import hit, hit_amid
-from pyworkers.frames import SECONDS, Kind, Reader, pack
 from pyworkers.handler import Handler
+from pyworkers.ipc.control import Settings
+from pyworkers.ipc.frames import SECONDS, Kind, Reader, pack
 from pyworkers.middleware import CallNext
 from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.retry import exhausted_hooks, run_exhausted

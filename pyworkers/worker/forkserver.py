@@ -21,9 +21,12 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import NoReturn
 
-from pyworkers import control, logs, own_redis
+from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.control import (
+from pyworkers.config import own_redis
+from pyworkers.errors import PyworkersError
+from pyworkers.ipc import control
+from pyworkers.ipc.control import (
     Exited,
     HooksRan,
     Load,
@@ -36,7 +39,6 @@ from pyworkers.control import (
     SpawnFailed,
     Word,
 )
-from pyworkers.errors import PyworkersError
 from pyworkers.worker import child
 from pyworkers.worker.hygiene import flush_output
 from pyworkers.worker.importing import searched, users_traceback

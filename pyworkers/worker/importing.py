@@ -8,7 +8,7 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from pyworkers.control import Load
+from pyworkers.ipc.control import Load
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.frames import Kind, Reader, pack
+from pyworkers.ipc.frames import Kind, Reader, pack
 from pyworkers.middleware.builtin import chain_for
 from pyworkers.middleware.stats import Stats
 from pyworkers.protocol import envelope

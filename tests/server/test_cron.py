@@ -16,7 +16,7 @@ import pytest
 from pyworkers import logs
 from pyworkers.api import CronSet
 from pyworkers.app import Worker
-from pyworkers.config import Config, CronConfig
+from pyworkers.config.fields import Config, CronConfig
 from pyworkers.errors import ConfigError, RedisUnavailableError, StoreError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.cron import CronEntry

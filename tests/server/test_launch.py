@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers.control import Load, Loaded
+from pyworkers.ipc.control import Load, Loaded
 from pyworkers.server.spawner import Spawner
 
 

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from pyworkers.control import AboutWorker, Exited, Load, Loaded, Spawned
-from pyworkers.frames import HEADER_SIZE, Kind, Reader, pack
+from pyworkers.ipc.control import AboutWorker, Exited, Load, Loaded, Spawned
+from pyworkers.ipc.frames import HEADER_SIZE, Kind, Reader, pack
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.server import pool as pool_module
 from pyworkers.server.losses import Losses

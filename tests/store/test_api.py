@@ -26,7 +26,7 @@ from pyworkers.api import (
     WorkSet,
 )
 from pyworkers.api.origin import admin_of
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
 from pyworkers.store.search import REST_S, Search
 from tests.records import job, register

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from pyworkers.api import CronSet
-from pyworkers.cron_entries import dump
+from pyworkers.config.cron_entries import dump
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.cron import CronEntry

@@ -19,7 +19,7 @@ import redis
 
 from pyworkers import AsyncClient, Client, Worker
 from pyworkers.acl import Role
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, RedisUnavailableError, StoreError
 from pyworkers.store.connection import connect
 from tests.acl import url_of

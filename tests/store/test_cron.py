@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.store.cron import CronStore
 from tests.bench import RedisBench, Runner, runner

@@ -16,7 +16,7 @@ import redis
 
 from pyworkers.api import Queue
 from pyworkers.client import AsyncClient, Client
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.store.connection import connect_async, translate
 from pyworkers.store.turns import Turns

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.connection import connect_async

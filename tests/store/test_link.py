@@ -17,7 +17,7 @@ import redis.asyncio
 import trustme
 import uvloop
 
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.store.connection import errors_translated
 from pyworkers.store.link import Link

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys

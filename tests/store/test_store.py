@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pyworkers.acl import Role
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome

@@ -21,7 +21,7 @@ import redis
 import trustme
 import uvloop
 
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import JobTimeout
 from pyworkers.store.connection import connect, connect_async, translate
 from pyworkers.store.wire import AsyncWires, Wires

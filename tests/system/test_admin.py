@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from pyworkers.api import DeadSet, Queue
-from pyworkers.config import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from tests.records import job
 from tests.server_process import serving
 from tests.support import ROOT, free_port, next_line, running_python, running_server, wait_for

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.store.address import redis_cli
 from pyworkers.store.connection import connect_async
 

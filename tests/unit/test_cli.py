@@ -66,7 +66,7 @@ def test_the_help_imports_no_command_and_none_of_their_libraries() -> None:
         "simplejson",
         "croniter",
         "asyncio",
-        "pyworkers.config",
+        "pyworkers.config.loading",
         "pyworkers.cli.run",
     }
     assert loaded & heavy == set()

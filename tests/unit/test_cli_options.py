@@ -10,7 +10,8 @@ from click.testing import CliRunner, Result
 
 from pyworkers.cli import main
 from pyworkers.cli.options import Source
-from pyworkers.config import RedisConfig, render
+from pyworkers.config.fields import RedisConfig
+from pyworkers.config.loading import render
 from pyworkers.errors import ConfigError, RedisUnavailableError
 
 

@@ -12,7 +12,7 @@ from typing import get_type_hints
 
 import pytest
 
-from pyworkers.config import (
+from pyworkers.config.fields import (
     Config,
     CronConfig,
     HttpConfig,
@@ -23,10 +23,9 @@ from pyworkers.config import (
     SchedulerConfig,
     ServerConfig,
     describe,
-    load,
     mask_url,
-    render,
 )
+from pyworkers.config.loading import load, render
 from pyworkers.errors import ConfigError
 
 SAMPLE = Path(__file__).parents[2] / "conf" / "workers.toml"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers import own_redis
 from pyworkers.app import Worker
 from pyworkers.client import AsyncClient, Client
-from pyworkers.config import load
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config import own_redis
+from pyworkers.config.fields import RedisConfig
+from pyworkers.config.loading import load
 from pyworkers.errors import ConfigError
 from pyworkers.store.connection import config_for
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from pyworkers.client import AsyncClient, Client
-from pyworkers.config_fields import RedisConfig
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.store.connection import config_for, connect, connect_async, errors_translated, translate
 

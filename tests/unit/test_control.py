@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers import control
-from pyworkers.control import (
+from pyworkers.ipc import control
+from pyworkers.ipc.control import (
     Exited,
     HooksRan,
     LineReader,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyworkers.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kill, Retry, Snooze
+from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.cancel import EndRequests

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers import frames
-from pyworkers.frames import HEADER_SIZE, Frame, Kind, Reader
+from pyworkers.ipc import frames
+from pyworkers.ipc.frames import HEADER_SIZE, Frame, Kind, Reader
 
 frame_lists = st.lists(
     st.tuples(st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.binary(max_size=40)), max_size=6

@@ -10,17 +10,17 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
 VOCABULARY = {
-    "protocol", "errors", "frames", "control", "version", "preflight", "replies", "acl", "text", "own_redis",
+    "protocol", "errors", "ipc", "version", "preflight", "replies", "acl", "text",
 }  # fmt: skip
-CONFIG = {"config", "config_fields", "cron_entries"}
+CONFIG = {"config"}
 APPLICATION = {"app", "handler", "job"}
 ALLOWED = {
     "store": {"store", "embedded", "failpoints"} | CONFIG | VOCABULARY,
     "server": {"server", "store", "logs", "failpoints", "programs"} | CONFIG | VOCABULARY,
-    "worker": {"worker", "middleware", "logs", "failpoints", "programs"} | APPLICATION | VOCABULARY,
+    "worker": {"worker", "config", "middleware", "logs", "failpoints", "programs"} | APPLICATION | VOCABULARY,
     "middleware": {"middleware", "logs"} | APPLICATION | VOCABULARY,
 }
-PURE = ("protocol/", "errors", "frames", "control", "text")
+PURE = ("protocol/", "ipc/", "errors", "text")
 HOMES = {
     "click": {"cli"},
     "redis": {"store"},

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 COUNT_SPECIALIZED = """
 import dis
-from pyworkers.frames import Reader
+from pyworkers.ipc.frames import Reader
 from pyworkers.protocol.message import Message
 from pyworkers.middleware.stats import Stats
 from pyworkers.worker.warmup import warm_up

@@ -9,7 +9,7 @@ from typing import Any
 
 import simplejson
 
-from pyworkers.config_fields import describe
+from pyworkers.config.fields import describe
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import cron
 from pyworkers.protocol.cron import CronEntry, Origin

@@ -2,7 +2,7 @@
 
 Run by the command line, before any other process exists. Reading the file is the only I/O; nothing here
 imports the application, connects to Redis, or looks at the process's own environment. What keys there are
-stands in ``config_fields``, where their values come from in ``config_sources``.
+stands in ``fields``, where their values come from in ``sources``.
 """
 
 from __future__ import annotations
@@ -16,41 +16,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pyworkers import config_sources as sources
-from pyworkers.config_fields import (
+from pyworkers.config import sources
+from pyworkers.config.fields import (
     GROUPS,
     Config,
     CronConfig,
-    HttpConfig,
     KeyPath,
-    LogConfig,
     Option,
     QueueConfig,
-    RedisConfig,
-    RetryConfig,
-    SchedulerConfig,
-    ServerConfig,
     describe,
-    mask_url,
 )
 from pyworkers.errors import ConfigError
-
-__all__ = [
-    "Config",
-    "CronConfig",
-    "HttpConfig",
-    "LogConfig",
-    "Option",
-    "QueueConfig",
-    "RedisConfig",
-    "RetryConfig",
-    "SchedulerConfig",
-    "ServerConfig",
-    "describe",
-    "load",
-    "mask_url",
-    "render",
-]
 
 _NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {

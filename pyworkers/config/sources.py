@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyworkers.config_fields import KeyPath, Options
+from pyworkers.config.fields import KeyPath, Options
 from pyworkers.errors import ConfigError
 from pyworkers.protocol.keys import check_queue_name
 

@@ -1,0 +1,1 @@
+"""The configuration: its fields, their checks, and where their values come from."""

@@ -1,0 +1,1 @@
+"""What the processes of one server say to each other, as bytes. No module does I/O."""
