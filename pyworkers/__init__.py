@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyworkers.middleware import CallNext, Middleware
     from pyworkers.protocol.message import Message, current_message
     from pyworkers.protocol.outcome import Outcome
-    from pyworkers.store.cancelling import Cancelled
+    from pyworkers.store.cancel import Cancelled
 
 _HOMES = {
     "Worker": "app",
@@ -51,7 +51,7 @@ _HOMES = {
     "JobTimeout": "errors",
     "JobCancelled": "errors",
     "Interrupted": "errors",
-    "Cancelled": "store.cancelling",
+    "Cancelled": "store.cancel",
 }
 
 __all__ = [

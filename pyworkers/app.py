@@ -36,7 +36,7 @@ from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.retry import Policy
-from pyworkers.store.connection import config_for
+from pyworkers.store.transport.connections import config_for
 
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]
 

@@ -22,16 +22,16 @@ from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import Options
 from pyworkers.store.admin import Admin
-from pyworkers.store.cancelling import Cancelled, cancel
-from pyworkers.store.connection import (
+from pyworkers.store.cancel import Cancelled, cancel
+from pyworkers.store.producer import push, push_async
+from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.connections import (
     config_for,
     config_of_file,
     connect,
     connect_async,
     errors_translated,
 )
-from pyworkers.store.producer import push, push_async
-from pyworkers.store.wire import AsyncWires, Wires
 
 if TYPE_CHECKING:
     from pyworkers.app import Worker

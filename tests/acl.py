@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import redis
 
-from pyworkers import acl
-from pyworkers.acl import Role
+from pyworkers.store import acl
+from pyworkers.store.acl import Role
 
 PASSWORD = "correct-horse"
 # redis-py tells its name and version, and the server asks for a setting; both do without an answer.

@@ -21,7 +21,7 @@ from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.waiting import cancel
 from pyworkers.server.weather import Weather
 from pyworkers.store.changes import ChangesStore
-from pyworkers.store.connection import connect_async
+from pyworkers.store.transport.connections import connect_async
 
 
 class RedisBench:

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import redis
 
-from pyworkers.acl import Role
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.acl import Role
 from tests.acl import url_of
 from tests.support import PATIENCE_S, ROOT, process_alive, wait_for
 

@@ -6,7 +6,7 @@ import os
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.store.admin import Admin
-from pyworkers.store.connection import config_for
+from pyworkers.store.transport.connections import config_for
 
 Where = str | RedisConfig | Admin | None
 """A URL, the ``[redis]`` part of a configuration, or None for what the environment says (see ``Client``)."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pyworkers.api.origin import Where, admin_of
 from pyworkers.api.record import JobRecord
 from pyworkers.errors import PyworkersError, StoreError
-from pyworkers.store import registry
+from pyworkers.store import processes
 from pyworkers.store.admin import Admin
-from pyworkers.store.registry import ProcessView, WorkView
+from pyworkers.store.processes import ProcessView, WorkView
 
 # How long to wait before asking again whether the servers have answered.
 _ANSWER_S = 0.02
@@ -57,15 +57,15 @@ class Process:
 
     def quiet(self) -> None:
         """Ask it to take no more jobs. It obeys at its next beat, within 10 s. Raises PyworkersError."""
-        self._signal(registry.QUIET)
+        self._signal(processes.QUIET)
 
     def stop(self) -> None:
         """Ask it to stop. It obeys at its next beat, within 10 s. Raises PyworkersError."""
-        self._signal(registry.STOP)
+        self._signal(processes.STOP)
 
     def dump_threads(self) -> None:
         """Ask it to log the stacks of what it runs. Raises PyworkersError."""
-        self._signal(registry.DUMP)
+        self._signal(processes.DUMP)
 
     def _signal(self, word: str) -> None:
         if self.about.embedded:
@@ -84,7 +84,7 @@ class ProcessSet:
         self._may_watch = True
 
     def __iter__(self) -> Iterator[Process]:
-        return (Process(about, self._admin) for about in registry.processes(self._admin))
+        return (Process(about, self._admin) for about in processes.processes(self._admin))
 
     def refresh(self, timeout: float = 1.5) -> None:
         """Have our servers write their counters and running jobs now, and each second for the next ten.
@@ -94,12 +94,12 @@ class ProcessSet:
         """
         if self._may_watch:
             try:
-                look = registry.watch(self._admin)
+                look = processes.watch(self._admin)
             except StoreError:
                 self._may_watch = False
             else:
                 deadline = time.monotonic() + timeout
-                while not registry.answered(self._admin, look) and time.monotonic() < deadline:
+                while not processes.answered(self._admin, look) and time.monotonic() < deadline:
                     time.sleep(_ANSWER_S)
 
     @property
@@ -125,7 +125,7 @@ class ProcessSet:
 
     def cleanup(self) -> int:
         """Forget processes that ended without a word, at most once a minute for all who ask. How many."""
-        return registry.cleanup(self._admin)
+        return processes.cleanup(self._admin)
 
 
 class Work(JobRecord):
@@ -164,13 +164,13 @@ class WorkSet:
         self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[Work]:
-        identities = [about.identity for about in registry.processes(self._admin)]
-        return (Work(about) for about in registry.works(self._admin, identities))
+        identities = [about.identity for about in processes.processes(self._admin)]
+        return (Work(about) for about in processes.works(self._admin, identities))
 
     @property
     def size(self) -> int:
         """How many jobs the servers say that they run."""
-        return sum(about.busy for about in registry.processes(self._admin))
+        return sum(about.busy for about in processes.processes(self._admin))
 
     def __len__(self) -> int:
         return self.size

@@ -16,8 +16,8 @@ from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.store.admin import Move
-from pyworkers.store.connection import errors_translated
 from pyworkers.store.paging import PAGE, members
+from pyworkers.store.transport.connections import errors_translated
 
 
 class SortedEntry(JobRecord):

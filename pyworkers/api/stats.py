@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 from pyworkers.api.origin import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
+from pyworkers.store.processes import ProcessView
 from pyworkers.store.reader import QueueView, overview
-from pyworkers.store.registry import ProcessView
 from pyworkers.store.search import Search
 
 # Sidekiq keeps the counters of a day for five years (protocol.md, 7.1).

@@ -6,10 +6,10 @@ import asyncio
 
 import click
 
-from pyworkers.acl import Role, line
 from pyworkers.cli.options import Source, config_options
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
+from pyworkers.store.acl import Role, line
 
 
 @click.command()
@@ -34,8 +34,8 @@ def acl(source: Source, role: str, user: str | None) -> None:
 
 
 async def _redis_cli(config: RedisConfig) -> str:
-    from pyworkers.store.address import redis_cli
-    from pyworkers.store.connection import connect_async
+    from pyworkers.store.transport.address import redis_cli
+    from pyworkers.store.transport.connections import connect_async
 
     async with connect_async(config) as redis:
         try:

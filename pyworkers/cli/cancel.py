@@ -10,7 +10,7 @@ from pyworkers.api import WorkSet
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
-from pyworkers.store.cancelling import Cancelled
+from pyworkers.store.cancel import Cancelled
 
 _SENTENCES = {
     Cancelled.REMOVED: "removed before it began",

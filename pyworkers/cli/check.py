@@ -17,9 +17,9 @@ from pyworkers.cli.run import make_spawner
 from pyworkers.config.fields import Config, RedisConfig, mask_url
 from pyworkers.embedded import directory_of, server_binary
 from pyworkers.errors import ConfigError
-from pyworkers.preflight import Finding, judge_app, judge_producers, judge_queues
 from pyworkers.server.plan import plan
 from pyworkers.server.rehearsal import rehearse
+from pyworkers.store.preflight import Finding, judge_app, judge_producers, judge_queues
 
 
 @click.command()
@@ -70,8 +70,8 @@ def _of_app(config: Config) -> Iterator[Finding]:
 
 
 async def _inspect(config: RedisConfig) -> list[Finding]:
-    from pyworkers.store.connection import connect_async
     from pyworkers.store.inspection import inspect
+    from pyworkers.store.transport.connections import connect_async
 
     redis = connect_async(config)
     try:

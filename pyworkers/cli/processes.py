@@ -10,7 +10,7 @@ import click
 from pyworkers.api import Process, ProcessSet
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import duration, printable, table, valid
-from pyworkers.store.registry import ProcessView
+from pyworkers.store.processes import ProcessView
 
 _HEADER = ("identity", "up", "busy", "of", "memory", "beat", "state", "queues")
 

@@ -9,7 +9,7 @@ from pyworkers.api import QueueStats, Stats, Work
 from pyworkers.cli import processes, workers
 from pyworkers.cli.queues import state
 from pyworkers.cli.text import duration, fit, printable, table
-from pyworkers.store.registry import ProcessView
+from pyworkers.store.processes import ProcessView
 
 _QUEUES = ("QUEUE", "SIZE", "LATENCY", "RUNNING", "STATE")
 _SERVERS = ("SERVER", "UP", "BUSY", "OF", "MEMORY", "BEAT", "STATE", "QUEUES")

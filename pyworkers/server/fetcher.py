@@ -25,8 +25,8 @@ from pyworkers.protocol.outcome import Report
 from pyworkers.server.pool import Pool
 from pyworkers.server.waiting import cancel
 from pyworkers.server.weather import Weather
-from pyworkers.store.link import Link
 from pyworkers.store.store import LeaseLostError, QueueStore, Settlement
+from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import PATIENCE_S, Waiter
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.

@@ -23,8 +23,8 @@ from pyworkers.server.pool import Callbacks, Pool
 from pyworkers.server.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.server.weather import Weather
-from pyworkers.store.link import Link
 from pyworkers.store.store import QueueStore
+from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
 
 # What on_shutdown hooks may take, and how long a killed process takes to be reaped.

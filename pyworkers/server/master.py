@@ -43,13 +43,13 @@ from pyworkers.server.views import Sources
 from pyworkers.server.waiting import cancel, now, on_callback_failure, pause, until
 from pyworkers.server.weather import Weathers
 from pyworkers.store.changes import ChangesStore
-from pyworkers.store.connection import connect_async, has_sentinels
 from pyworkers.store.cron import CronStore
 from pyworkers.store.orders import OrdersStore
 from pyworkers.store.presence import PresenceStore
-from pyworkers.store.primary import watch_primary
 from pyworkers.store.schedule import ScheduleStore
 from pyworkers.store.store import Store
+from pyworkers.store.transport.connections import connect_async, has_sentinels
+from pyworkers.store.transport.sentinel import watch_primary
 
 # How often in-progress lists are compared with what the workers have: cheap, and a stray waits for two looks.
 _ADOPT_S, _ADOPTIONS_PER_LEASE = 5.0, 6

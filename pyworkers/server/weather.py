@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyworkers import logs, replies
+from pyworkers import logs
 from pyworkers.errors import PyworkersError, RedisUnavailableError
-from pyworkers.replies import Action
+from pyworkers.store.transport import refusals
+from pyworkers.store.transport.refusals import Action
 
 _FIRST_DELAY_S = 0.05
 # Back at work within two seconds of Redis; but what only a person can mend is asked for more rarely.
@@ -91,7 +92,7 @@ class Weather:
         """Something failed because of Redis. How many seconds to wait before the next attempt."""
         self._failures += 1
         self._note(AWAY if isinstance(error, RedisUnavailableError) else self._refused, error)
-        return backoff_s(self._failures, self._rng, replies.rule(error.code).action)
+        return backoff_s(self._failures, self._rng, refusals.rule(error.code).action)
 
     def up(self) -> None:
         """Something succeeded."""
@@ -102,7 +103,7 @@ class Weather:
 
     def _note(self, names: Names, error: PyworkersError) -> None:
         now = self._clock()
-        news = {error.code} if replies.rule(error.code).action is Action.STOP else set()
+        news = {error.code} if refusals.rule(error.code).action is Action.STOP else set()
         trouble = self._troubles.get(names)
         if trouble is None:
             self._troubles[names] = _Trouble(error.code, now, now, news)

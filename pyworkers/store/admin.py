@@ -15,8 +15,8 @@ from pyworkers.config.fields import RedisConfig, mask_url
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
-from pyworkers.store.connection import Connection, connect, errors_translated
 from pyworkers.store.store import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
+from pyworkers.store.transport.connections import Connection, connect, errors_translated
 
 SIGNAL_TTL_S = 60
 """Sidekiq's api.rb: a process that does not pick a signal up in time is gone."""

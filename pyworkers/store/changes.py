@@ -17,9 +17,9 @@ from redis.exceptions import ConnectionError, ResponseError
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
-from pyworkers.store.connection import PUSH, errors_translated, translate
-from pyworkers.store.link import Link, Wire
-from pyworkers.store.shapes import Reader, blobs, done, integer, maybe_blob
+from pyworkers.store.transport.connections import PUSH, errors_translated, translate
+from pyworkers.store.transport.link import Link, Wire
+from pyworkers.store.transport.replies import Reader, blobs, done, integer, maybe_blob
 
 # Redis announces changes unasked in this version of its protocol alone.
 _RESP3 = 3

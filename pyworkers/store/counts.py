@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.connection import errors_translated
+from pyworkers.store.transport.connections import errors_translated
 
 
 @dataclass(frozen=True, slots=True)

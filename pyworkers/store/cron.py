@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
-from pyworkers.store.connection import errors_translated
-from pyworkers.store.shapes import integer
+from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.replies import integer
 
 
 class CronStore:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.store import scripts
 from pyworkers.store.admin import Admin
-from pyworkers.store.connection import errors_translated
 from pyworkers.store.producer import push
-from pyworkers.store.wire import Wires
+from pyworkers.store.transport.blocking import Wires
+from pyworkers.store.transport.connections import errors_translated
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from pyworkers.preflight import Finding, judge
-from pyworkers.store.address import redis_cli
-from pyworkers.store.connection import errors_translated
-from pyworkers.store.refusals import code_of
-from pyworkers.store.shapes import integer
+from pyworkers.store.preflight import Finding, judge
+from pyworkers.store.transport.address import redis_cli
+from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.errors import code_of
+from pyworkers.store.transport.replies import integer
 
 
 async def inspect(redis: Redis, clock: Callable[[], float]) -> list[Finding]:

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.connection import errors_translated
+from pyworkers.store.transport.connections import errors_translated
 
 SHORT_TTL_S = 8 * 3600
 LONG_TTL_S = 72 * 3600

@@ -13,9 +13,9 @@ from redis.asyncio import Redis
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
-from pyworkers.store.connection import errors_translated
-from pyworkers.store.shapes import integer
 from pyworkers.store.store import NOTE_TTL_S
+from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.replies import integer
 
 # Each takes Redis about a microsecond.
 _PER_SCRIPT = 500

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from pyworkers.store import scripts
-from pyworkers.store.connection import Connection, errors_translated
+from pyworkers.store.transport.connections import Connection, errors_translated
 
 PAGE = 200
 """Jobs in memory at a time, or a few times as many; payloads may be large."""

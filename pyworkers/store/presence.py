@@ -12,7 +12,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.connection import errors_translated
+from pyworkers.store.transport.connections import errors_translated
 
 # Longer than go-workers2 waits (60 s, and 5 s between its looks) before it takes a silent server out of
 # ``processes``: its heartbeat ends for good if it finds the name there without a hash.

@@ -16,9 +16,9 @@ import redis
 
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.connection import errors_translated, translate
-from pyworkers.store.refusals import code_of
-from pyworkers.store.wire import AsyncWires, Wires
+from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.connections import errors_translated, translate
+from pyworkers.store.transport.errors import code_of
 
 # Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
 _REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})

@@ -14,9 +14,9 @@ from typing import Any
 import simplejson
 
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
-from pyworkers.store import registry
+from pyworkers.store import processes
 from pyworkers.store.admin import Admin
-from pyworkers.store.registry import ProcessView
+from pyworkers.store.processes import ProcessView
 from pyworkers.store.search import Search
 
 
@@ -80,7 +80,7 @@ def overview(admin: Admin, now: float, search: Search | None = None) -> Overview
         ]
     )
     owners = {_text(identity): _queues(queues) for identity, queues in stored.items()}
-    servers = list(registry.processes(admin))
+    servers = list(processes.processes(admin))
     leased = _leased(admin, owners)
     # A bare LPUSH leaves no name in the set, but the server of such a queue says that it serves it.
     claimed = (*owners.values(), *(server.queues for server in servers))
@@ -187,4 +187,4 @@ def _queues(stored: bytes) -> set[str]:
         names: Any = simplejson.loads(stored)
     except ValueError:
         return set()
-    return set(registry.names_of(names))
+    return set(processes.names_of(names))

@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
-from pyworkers.store.connection import errors_translated
-from pyworkers.store.shapes import blob, blobs, integer
 from pyworkers.store.store import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
+from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.replies import blob, blobs, integer
 
 TURN_MS = 1000
 """A turn is renewed with every batch, which takes some 10 ms; after a crash, peers wait for this long."""

@@ -20,9 +20,9 @@ from pyworkers.failpoints import hit
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.store import scripts
-from pyworkers.store.connection import errors_translated, translate
-from pyworkers.store.link import Link
-from pyworkers.store.shapes import blobs, integer, integers
+from pyworkers.store.transport.connections import errors_translated, translate
+from pyworkers.store.transport.link import Link
+from pyworkers.store.transport.replies import blobs, integer, integers
 
 # Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, 4.3).
 DEAD_MAX_AGE_S = 180 * 86_400

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.connection import CONNECT_TIMEOUT_S, errors_translated
-from pyworkers.store.link import Link
 from pyworkers.store.scripts import Commands
-from pyworkers.store.shapes import integer
+from pyworkers.store.transport.connections import CONNECT_TIMEOUT_S, errors_translated
+from pyworkers.store.transport.link import Link
+from pyworkers.store.transport.replies import integer
 
 # How long Redis blocks at a time: an idle queue costs 60 / 20 = 3 commands a minute.
 LONGEST_BLOCK_S = 20.0

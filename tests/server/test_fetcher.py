@@ -16,8 +16,8 @@ from pyworkers.server import fetcher as fetcher_module
 from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.weather import Weathers
 from pyworkers.store import waiter as waiter_module
-from pyworkers.store.connection import connect_async
 from pyworkers.store.store import QueueStore, Settlement, Store
+from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.waiter import Waiter
 from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for

@@ -18,10 +18,10 @@ import pytest
 import redis
 
 from pyworkers import AsyncClient, Client, Worker
-from pyworkers.acl import Role
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, RedisUnavailableError, StoreError
-from pyworkers.store.connection import connect
+from pyworkers.store.acl import Role
+from pyworkers.store.transport.connections import connect
 from tests.acl import url_of
 from tests.support import free_port, running_server, wait_for
 

@@ -18,8 +18,8 @@ from pyworkers.api import Queue
 from pyworkers.client import AsyncClient, Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.store.connection import connect_async, translate
-from pyworkers.store.turns import Turns
+from pyworkers.store.transport.connections import connect_async, translate
+from pyworkers.store.transport.turns import Turns
 from tests.faults.proxy import Proxy, Trap, proxied
 from tests.faults.redises import OwnRedis
 from tests.support import wait_for

@@ -10,8 +10,8 @@ import pytest
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.connection import connect_async
 from pyworkers.store.store import Store
+from pyworkers.store.transport.connections import connect_async
 from tests.support import free_port, running_server
 
 

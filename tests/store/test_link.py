@@ -19,8 +19,8 @@ import uvloop
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.store.connection import errors_translated
-from pyworkers.store.link import Link
+from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.link import Link
 from tests.support import stretched
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome
-from pyworkers.store.connection import connect_async
 from pyworkers.store.schedule import Promotion, ScheduleStore
 from pyworkers.store.store import LeaseLostError, Store
+from pyworkers.store.transport.connections import connect_async
 
 QUEUES = ["a", "b"]
 OWNERS = ["host:1:aaa", "host:2:bbb"]

@@ -16,16 +16,16 @@ from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.store.changes import ChangesStore
-from pyworkers.store.connection import connect_async
 from pyworkers.store.counts import read_counts
 from pyworkers.store.cron import CronStore
 from pyworkers.store.inspection import inspect
-from pyworkers.store.link import Link
 from pyworkers.store.metrics import MetricsStore
 from pyworkers.store.orders import OrdersStore
 from pyworkers.store.presence import PresenceStore
 from pyworkers.store.schedule import Promotion, ScheduleStore
 from pyworkers.store.store import LeaseLostError, QueueStore, Store
+from pyworkers.store.transport.connections import connect_async
+from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
 from tests.faults.rewriter import Rewriter, rewriting
 

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from pyworkers.acl import Role
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
-from pyworkers.store.connection import connect_async
+from pyworkers.store.acl import Role
 from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Store
+from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.waiter import Waiter
 from tests.acl import url_of
 from tests.bench import RedisBench, Runner, runner

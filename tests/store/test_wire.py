@@ -23,8 +23,8 @@ import uvloop
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import JobTimeout
-from pyworkers.store.connection import connect, connect_async, translate
-from pyworkers.store.wire import AsyncWires, Wires
+from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.connections import connect, connect_async, translate
 from tests.support import PATIENCE_S, free_port, running_server, wait_for
 
 

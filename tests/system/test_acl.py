@@ -11,10 +11,10 @@ import redis
 from click.testing import CliRunner
 
 from pyworkers import Client
-from pyworkers.acl import Role, commands
 from pyworkers.cli import main
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.acl import Role, commands
 from tests.acl import OPTIONAL, is_six, refused, url_of, watching
 from tests.server_process import ServerProcess, serving
 from tests.support import wait_for

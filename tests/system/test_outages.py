@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from pyworkers.acl import Role
+from pyworkers.store.acl import Role
 from tests.acl import url_of
 from tests.faults.redises import OwnRedis
 from tests.server_process import ServerProcess, serving

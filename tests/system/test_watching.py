@@ -9,9 +9,9 @@ from pathlib import Path
 import redis
 from click.testing import CliRunner
 
-from pyworkers.acl import Role
 from pyworkers.api import ProcessSet, Stats, WorkSet
 from pyworkers.cli import main
+from pyworkers.store.acl import Role
 from tests.acl import url_of
 from tests.server_process import serving
 from tests.support import wait_for

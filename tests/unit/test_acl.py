@@ -10,9 +10,9 @@ from importlib.resources import files
 import pytest
 from click.testing import CliRunner
 
-from pyworkers.acl import GRANTS, Role, commands, line, patterns
 from pyworkers.cli import main
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.acl import GRANTS, Role, commands, line, patterns
 
 # Named by Sidekiq Enterprise alone.
 FOREIGN = {"leader"}

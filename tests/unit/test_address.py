@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.store.address import redis_cli
-from pyworkers.store.connection import connect_async
+from pyworkers.store.transport.address import redis_cli
+from pyworkers.store.transport.connections import connect_async
 
 
 def command_line(config: RedisConfig) -> str:

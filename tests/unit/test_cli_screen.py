@@ -10,7 +10,7 @@ import pytest
 from pyworkers.api import QueueStats, Stats, Work
 from pyworkers.cli.screen import Sample, frame
 from pyworkers.cli.text import width
-from pyworkers.store.registry import WorkView, process_view
+from pyworkers.store.processes import WorkView, process_view
 
 NOW = 1_795_225_197.5
 EMPTY = Stats(0, 0, 0, 0, 0, 0, 0, 0)

@@ -13,7 +13,7 @@ from pyworkers.config import own_redis
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.loading import load
 from pyworkers.errors import ConfigError
-from pyworkers.store.connection import config_for
+from pyworkers.store.transport.connections import config_for
 
 DEFAULT = "redis://127.0.0.1:6379/0"
 FILE = '[redis]\nurl = "redis://file/1"\nnamespace = "file:"\nusername = "me"\npassword = "p"\n'

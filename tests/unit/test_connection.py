@@ -10,7 +10,13 @@ import redis
 from pyworkers.client import AsyncClient, Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.store.connection import config_for, connect, connect_async, errors_translated, translate
+from pyworkers.store.transport.connections import (
+    config_for,
+    connect,
+    connect_async,
+    errors_translated,
+    translate,
+)
 
 DEFAULT = "redis://127.0.0.1:6379/0"
 

@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
 VOCABULARY = {
-    "protocol", "errors", "ipc", "version", "preflight", "replies", "acl", "text",
+    "protocol", "errors", "ipc", "version", "text",
 }  # fmt: skip
 CONFIG = {"config"}
 APPLICATION = {"app", "handler", "job"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.preflight import judge, judge_app, judge_queues
+from pyworkers.store.preflight import judge, judge_app, judge_queues
 
 SAFE = {"redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 

@@ -11,13 +11,13 @@ import redis
 import redis.asyncio.sentinel
 from redis._parsers.base import BaseParser
 
-from pyworkers import replies
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.replies import Action
 from pyworkers.server.weather import backoff_s
-from pyworkers.store.connection import translate
-from pyworkers.store.refusals import code_of
-from pyworkers.store.shapes import UnexpectedReplyError
+from pyworkers.store.transport import refusals
+from pyworkers.store.transport.connections import translate
+from pyworkers.store.transport.errors import code_of
+from pyworkers.store.transport.refusals import Action
+from pyworkers.store.transport.replies import UnexpectedReplyError
 from tests.support import ROOT
 
 AWAY, HERE = RedisUnavailableError, StoreError
@@ -67,12 +67,12 @@ REPLIES = [
 def test_a_reply(reply: str, code: str, action: Action, kind: type[PyworkersError]) -> None:
     error = BaseParser.parse_error(reply)
     assert code_of(error) == code
-    assert replies.rule(code).action is action
+    assert refusals.rule(code).action is action
     found = translate(error)
     assert (type(found), found.code) == (kind, code)
     # As redis-py before 6 makes it.
     error.status_code = None
-    assert replies.rule(code_of(error)).away == (kind is AWAY)
+    assert refusals.rule(code_of(error)).away == (kind is AWAY)
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -104,12 +104,12 @@ EXCEPTIONS = [
 @pytest.mark.parametrize(("error", "code", "action", "kind"), EXCEPTIONS)
 def test_an_exception(error: Exception, code: str, action: Action, kind: type[PyworkersError]) -> None:
     found = translate(error)
-    assert (found.code, replies.rule(found.code).action, type(found)) == (code, action, kind)
+    assert (found.code, refusals.rule(found.code).action, type(found)) == (code, action, kind)
 
 
 def test_every_row_is_met_here() -> None:
     met = {row[1] for row in REPLIES} | {row[1] for row in EXCEPTIONS}
-    assert met == set(replies.TABLE) | {"ERR"}
+    assert met == set(refusals.TABLE) | {"ERR"}
 
 
 def test_the_text_of_a_reply_is_redis_own() -> None:
@@ -129,6 +129,6 @@ def test_the_pauses_grow_are_capped_and_jittered(action: Action, longest: float)
 
 def test_the_documentation_names_every_code() -> None:
     page = (ROOT / "contrib" / "docs" / "redis.md").read_text()
-    for rule in replies.TABLE.values():
+    for rule in refusals.TABLE.values():
         logged = "`redis.down`" if rule.away else "`redis.refused`, `queue.broken`"
         assert f"| `{rule.code}` | {rule.meaning} | {logged} |" in page

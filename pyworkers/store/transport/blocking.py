@@ -18,10 +18,10 @@ import hiredis
 from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError
 
-from pyworkers.store.connection import PUSH, AsyncConnection, Connection
-from pyworkers.store.link import NotSentError, Wire, open_wire
-from pyworkers.store.refusals import code_of
-from pyworkers.store.turns import Turns
+from pyworkers.store.transport.connections import PUSH, AsyncConnection, Connection
+from pyworkers.store.transport.errors import code_of
+from pyworkers.store.transport.link import NotSentError, Wire, open_wire
+from pyworkers.store.transport.turns import Turns
 
 # The longest record of TLS. So a read leaves nothing of one behind, which a look at the socket would not see.
 _READ_BYTES = 16_384

@@ -13,7 +13,7 @@ from typing import Any
 from redis.asyncio import SSLConnection
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from pyworkers.store.connection import AsyncConnection, errors_translated
+from pyworkers.store.transport.connections import AsyncConnection, errors_translated
 
 _TLS_FILES = {"ssl_ca_certs": "--cacert", "ssl_certfile": "--cert", "ssl_keyfile": "--key"}
 

@@ -23,15 +23,15 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pyworkers import replies
 from pyworkers.config import own_redis
 from pyworkers.config.fields import RedisConfig, describe, mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.replies import Action
-from pyworkers.store.refusals import code_of, reply_text
-from pyworkers.store.shapes import CheckedPipeline, Readers, reading
-from pyworkers.store.turns import Line, Turns
+from pyworkers.store.transport import refusals
+from pyworkers.store.transport.errors import code_of, reply_text
+from pyworkers.store.transport.refusals import Action
+from pyworkers.store.transport.replies import CheckedPipeline, Readers, reading
+from pyworkers.store.transport.turns import Line, Turns
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
@@ -75,7 +75,7 @@ def translate(error: Exception) -> PyworkersError:
     """The error to raise ``from`` one of redis-py or of the system, with its code. It names no password."""
     if isinstance(error, PyworkersError):
         return error
-    rule = replies.rule(code_of(error))
+    rule = refusals.rule(code_of(error))
     text = reply_text(error) or type(error).__name__
     kind = RedisUnavailableError if rule.away else StoreError
     translated = kind(f"{rule.meaning}: {text}" if rule.meaning else text)
@@ -341,7 +341,7 @@ class _AsyncClient(redis.asyncio.Redis):
         try:
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         except redis.ResponseError as error:
-            if replies.rule(code_of(error)).action is Action.RECONNECT:
+            if refusals.rule(code_of(error)).action is Action.RECONNECT:
                 await self._leave()
             raise
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
-from pyworkers.store.connection import connect_async, errors_translated
-from pyworkers.store.shapes import reading
+from pyworkers.store.transport.connections import connect_async, errors_translated
+from pyworkers.store.transport.replies import reading
 
 _LOOK_S = 1.0
 

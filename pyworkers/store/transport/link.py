@@ -17,13 +17,12 @@ import hiredis
 from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
-from pyworkers import replies
 from pyworkers.config.fields import RedisConfig
-from pyworkers.replies import Action
-from pyworkers.store import shapes
-from pyworkers.store.connection import PUSH, SOCKET_TIMEOUT_S, AsyncConnection, connect_async
-from pyworkers.store.refusals import code_of
-from pyworkers.store.shapes import SHAPES, Reader, UnexpectedReplyError, integer, reading
+from pyworkers.store.transport import refusals, replies
+from pyworkers.store.transport.connections import PUSH, SOCKET_TIMEOUT_S, AsyncConnection, connect_async
+from pyworkers.store.transport.errors import code_of
+from pyworkers.store.transport.refusals import Action
+from pyworkers.store.transport.replies import SHAPES, Reader, UnexpectedReplyError, integer, reading
 
 # Commands that wait for others are sent so many bytes at a time, as long as the network takes them.
 _PORTION_BYTES = 65_536
@@ -76,7 +75,7 @@ class Link:
         try:
             return await wire.send(command, heard, read or SHAPES.get(command[0]))
         except ResponseError as error:
-            if replies.rule(code_of(error)).action is Action.RECONNECT:
+            if refusals.rule(code_of(error)).action is Action.RECONNECT:
                 wire.close(ConnectionError("the wrong server"))
             raise
 
@@ -265,7 +264,7 @@ class Wire(asyncio.Protocol):
                 if type(answer) is not PUSH:
                     answers.append(answer)
                 elif self.on_push is not None:
-                    shapes.read("CLIENT TRACKING", self.on_push, answer)
+                    replies.read("CLIENT TRACKING", self.on_push, answer)
         except (InvalidResponse, UnexpectedReplyError) as error:
             self.close(error)
             return
@@ -291,7 +290,7 @@ class Wire(asyncio.Protocol):
             answer = answers
         elif read is not None and not isinstance(answer, Exception):
             try:
-                answer = shapes.read(command, read, answer)
+                answer = replies.read(command, read, answer)
             except UnexpectedReplyError as error:
                 # This command fails with those behind it, whose replies may be those of others.
                 self.close(error)

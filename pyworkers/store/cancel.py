@@ -14,12 +14,12 @@ from enum import StrEnum
 
 from pyworkers.errors import BadArgumentError, BadMessageError
 from pyworkers.protocol import envelope
-from pyworkers.store import registry, scripts
+from pyworkers.store import processes, scripts
 from pyworkers.store.admin import Admin
-from pyworkers.store.connection import errors_translated
 from pyworkers.store.paging import entries
 from pyworkers.store.reader import owners
 from pyworkers.store.store import NOTE_TTL_S, STATS_TTL_S
+from pyworkers.store.transport.connections import errors_translated
 
 # Sidekiq's job/iterable.rb: since 7.3 a job may be iterable, and its state lives for 30 days.
 _ITERATES_SINCE, _ITERATION_TTL_S = (7, 3), 30 * 86_400
@@ -88,8 +88,8 @@ def _is_running(admin: Admin, jid: str) -> bool:
 def _is_elsewhere(admin: Admin, jid: str) -> bool:
     """True if a server of another kind says that it runs the job; that server is asked to end it."""
     ours = owners(admin)
-    others = {about.identity: about for about in registry.processes(admin) if about.identity not in ours}
-    for work in registry.works(admin, list(others)):
+    others = {about.identity: about for about in processes.processes(admin) if about.identity not in ours}
+    for work in processes.works(admin, list(others)):
         if _is(work.payload, jid):
             _end_iteration(admin, jid, others[work.identity].version)
             return True

@@ -16,8 +16,8 @@ import redis.asyncio.sentinel
 import redis.sentinel
 from redis import exceptions
 
-from pyworkers.replies import TABLE
-from pyworkers.store.shapes import UnexpectedReplyError
+from pyworkers.store.transport.refusals import TABLE
+from pyworkers.store.transport.replies import UnexpectedReplyError
 
 # Older redis-py does not keep the code (status_code came with 6.x).
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
