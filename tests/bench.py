@@ -18,8 +18,8 @@ from redis.asyncio import Redis
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follower
+from pyworkers.server.health import Health
 from pyworkers.server.waiting import cancel
-from pyworkers.server.weather import Weather
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.transport.connections import connect_async
 
@@ -46,7 +46,7 @@ class RedisBench:
         """Pass on to a part of the master what others change, until ``close``."""
         store = ChangesStore(self.config, self.keys)
         self.ends.push_async_callback(store.close)
-        changes = Changes(store, Weather(time.monotonic, random.Random()), lambda: None, [part])
+        changes = Changes(store, Health(time.monotonic, random.Random()), lambda: None, [part])
         changes.follow("host:1:x")
         self.start(changes.run())
 

@@ -23,10 +23,10 @@ from pyworkers.config.fields import Config
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.protocol.keys import check_queue_name
+from pyworkers.server.generations.launch import Launch, execute, fork
+from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
-from pyworkers.server.launch import Launch, execute, fork
 from pyworkers.server.load import load_word
-from pyworkers.server.spawner import Spawner
 
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "console", "json")

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
+from pyworkers.server.health import Health
 from pyworkers.server.waiting import pause
-from pyworkers.server.weather import Weather
 from pyworkers.store.changes import ChangesStore
 
 LOOK_S = 1.0
@@ -54,12 +54,12 @@ class Changes:
     def __init__(
         self,
         store: ChangesStore,
-        weather: Weather,
+        health: Health,
         on_return: Callable[[], object],
         parts: Sequence[Follower],
     ) -> None:
         self._store = store
-        self._weather = weather
+        self._health = health
         self._on_return = on_return
         self._parts = parts
         self._follows: Mapping[str, Follow] = {}
@@ -94,7 +94,7 @@ class Changes:
                 self._returned()
             except PyworkersError as error:
                 self._away = True
-                await asyncio.sleep(self._weather.down(error))
+                await asyncio.sleep(self._health.failed(error))
                 continue
             await asyncio.sleep(_GAP_S)
             await pause(self._nudge, self._next() - time.monotonic())
@@ -122,7 +122,7 @@ class Changes:
         return -math.inf if self._store.stale else min([*self._due.values(), self._asked + _ASK_S])
 
     def _returned(self) -> None:
-        self._weather.up()
+        self._health.ok()
         if self._away:
             self._away = False
             self._on_return()

@@ -25,8 +25,8 @@ from pyworkers.protocol.cron import CronEntry, check, due, envelope_of, next_slo
 from pyworkers.protocol.envelope import encode, new_jid
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
+from pyworkers.server.health import Health
 from pyworkers.server.waiting import pause
-from pyworkers.server.weather import Weather
 from pyworkers.store.cron import CronStore
 
 # The longest sleep. Timers do not notice that the clock was set, or that the machine was suspended.
@@ -58,11 +58,11 @@ class Cron:
     """Fires the entries that it was told to ``use`` last, and those that people add while it runs."""
 
     def __init__(
-        self, store: CronStore, identity: Callable[[], str], weather: Weather, rng: random.Random
+        self, store: CronStore, identity: Callable[[], str], health: Health, rng: random.Random
     ) -> None:
         self._store = store
         self._identity = identity
-        self._weather = weather
+        self._health = health
         self._rng = rng
         self._declared: list[CronEntry] = []
         self._added: dict[bytes, bytes] = {}
@@ -121,10 +121,10 @@ class Cron:
             try:
                 asked = await self._keep_up(time.monotonic())
                 if await self.look(time.time()) or asked:
-                    self._weather.up()
+                    self._health.ok()
                 await self._sleep(min((one.next for one in self._watched), default=math.inf))
             except PyworkersError as error:
-                await asyncio.sleep(self._weather.down(error))
+                await asyncio.sleep(self._health.failed(error))
 
     async def _keep_up(self, now: float) -> bool:
         """Learn what people have changed, and let them see what is declared here. True if Redis was asked."""

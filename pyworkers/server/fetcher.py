@@ -22,9 +22,9 @@ from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.outcome import Report
-from pyworkers.server.pool import Pool
+from pyworkers.server.health import Health
+from pyworkers.server.pool.pool import Pool
 from pyworkers.server.waiting import cancel
-from pyworkers.server.weather import Weather
 from pyworkers.store.store import LeaseLostError, QueueStore, Settlement
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import PATIENCE_S, Waiter
@@ -50,14 +50,14 @@ class Fetcher:
         queue: str,
         store: QueueStore,
         waiter: Waiter,
-        weather: Weather,
+        health: Health,
         on_settled: Callable[[Report], None],
         on_lease_lost: Callable[[str], None],
     ) -> None:
         self._queue = queue
         self._store = store
         self._waiter = waiter
-        self._weather = weather
+        self._health = health
         self._on_settled = on_settled
         self._on_lease_lost = on_lease_lost
         self._reports: list[tuple[bytes, Report]] = []
@@ -189,7 +189,7 @@ class Fetcher:
             await self._wait_out(found.error)
             return
         if not self._wait_failed:
-            self._weather.up()
+            self._health.ok()
         if self._reports:
             self._wake.set()
         if len(found.jobs) < wanted and self.fetching:
@@ -220,7 +220,7 @@ class Fetcher:
             while not got and self._may_wait(identity):
                 await self._waiter.wait(taken)
                 self._wait_failed = False
-                self._weather.up()
+                self._health.ok()
         except PyworkersError as error:
             self._wait_failed = True
             await self._wait_out(error)
@@ -247,7 +247,7 @@ class Fetcher:
 
     async def _wait_out(self, error: PyworkersError) -> None:
         """Pause after a failure: Redis is away, or it refuses this queue's key alone."""
-        await asyncio.sleep(self._weather.down(error))
+        await asyncio.sleep(self._health.failed(error))
         self._wake.set()
 
     @property

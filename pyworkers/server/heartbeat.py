@@ -1,147 +1,259 @@
-"""Heartbeat: renews the lease and writes the counters.
+"""Heartbeat: shows this server to Sidekiq's Web UI and API, and obeys their buttons.
 
-Runs in the master's event loop.
+Runs in the master's event loop, apart from the lease: whatever goes wrong here costs nobody a job. One server
+is one process for Sidekiq, its workers are the threads: each row of their table stretches the interval in
+which Sidekiq looks for scheduled jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
+import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from pyworkers import logs
-from pyworkers.errors import PyworkersError, StoreError
-from pyworkers.protocol.histogram import Executions
-from pyworkers.protocol.outcome import Fate, Report
+from pyworkers.errors import PyworkersError
+from pyworkers.protocol import envelope
+from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
+from pyworkers.server.changes import Follow
+from pyworkers.server.health import Health
+from pyworkers.server.pool.running import Payloads, Running
+from pyworkers.server.proc import Memory
 from pyworkers.server.waiting import pause
-from pyworkers.server.weather import Weather
-from pyworkers.store.metrics import MetricsStore
-from pyworkers.store.store import Lease, Store
+from pyworkers.store.presence import CLEANUP_S, PresenceStore
+from pyworkers.version import __version__
 
-# Several beats fit into a lease, so that one that is lost does no harm.
-_BEATS_PER_LEASE = 6
+# Sidekiq beats every 5 s up to version 6, and every 10 s since.
+BEAT_S = 5.0
+# While nothing changes, it is said again that nothing does. Whoever judges by it waits for a minute.
+_SAME_S = 15.0
+# While somebody looks.
+_WATCHED_S = 1.0
+# How often the server's clock is compared with ours.
+_CLOCK_S = 60.0
 
 log = logs.get_logger()
 
 
-class Counters:
-    """What has happened since the last beat. Sidekiq counts a failed job as processed, too.
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What there is to say about this server; ``queues`` holds the number of workers by queue."""
 
-    A crash of its worker is no failure of a job, and an interruption is neither: they have counters apart.
-    """
+    identity: str
+    queues: Mapping[str, int]
+    running: list[Running]
+    quiet: bool
+    pids: list[int]
+    """All processes of the tree."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self.executions = Executions()
 
-    def add(self, report: Report) -> None:
-        """Count a settled job. One that was given back, put off, or is no job at all counts as nothing."""
-        outcome = report.outcome
-        if outcome.crashed:
-            self._counts["crashed"] += 1
-            return
-        if outcome.fate is Fate.CANCELLED:
-            self._counts["cancelled"] += 1
-        if outcome.failed:
-            self._counts["failed"] += 1
-        if outcome.failed or outcome.fate == 0:
-            self._counts["processed"] += 1
-            if report.job_class:
-                self.executions.add(report.job_class, report.elapsed_ms, outcome.failed)
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look of somebody at the servers' numbers, and until when it counts (monotonic seconds)."""
 
-    def interrupted(self, jobs: int) -> None:
-        """Count jobs that were given back at the end of a stop, or recovered from a dead server."""
-        if jobs:
-            self._counts["interrupted"] += jobs
-
-    def take(self) -> Counter[str]:
-        """The counts so far; they start again at zero."""
-        counts, self._counts = self._counts, Counter()
-        return counts
-
-    def put_back(self, counts: Counter[str]) -> None:
-        """Keep what could not be written."""
-        self._counts += counts
+    name: bytes
+    until: float = -math.inf
 
 
 class Heartbeat:
-    """Calls ``on_lost`` when a peer has recovered our lists."""
+    """``orders`` are the words that may come through Redis, each with what it does.
+
+    ``flush`` writes the counters, before a beat that somebody waits for.
+    """
 
     def __init__(
         self,
-        store: Store,
-        weather: Weather,
-        lease_s: float,
-        queues: Callable[[], Sequence[str]],
-        on_lost: Callable[[str], None],
+        store: PresenceStore,
+        health: Health,
+        facts: Callable[[], Facts],
+        orders: Mapping[str, Callable[[], None]],
+        memory: Memory,
+        flush: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
-        self._metrics = MetricsStore(store.redis, store.keys)
-        self._weather = weather
-        self._lease_s = lease_s
-        self._queues = queues
-        self._on_lost = on_lost
+        self._health = health
+        self._facts = facts
+        self._orders = orders
+        self._memory = memory
+        self._flush = flush
+        self._payloads = Payloads()
+        self._started_at = time.time()
+        self._pruned = -float(CLEANUP_S)
+        self._shown_as = ""
+        self._shown: object = None
+        self._shown_at = -math.inf
+        self._had_jobs = True
+        self._signalled = True
+        self._look = Look(b"0")
+        self._clock_offset_s = 0.0
+        self._clock_read = -math.inf
+        self._rtt_us = 0
         self._nudge = asyncio.Event()
-        self.counters = Counters()
-        self._beaten_at = -math.inf
-
-    @property
-    def lease_held(self) -> bool:
-        """True if peers still count this server as alive."""
-        return time.monotonic() - self._beaten_at < self._lease_s
+        self._ended = False
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Beat until ``end``."""
         while True:
-            try:
-                await self.beat()
-                self._weather.up()
-            except PyworkersError as error:
-                await asyncio.sleep(self._weather.down(error))
-                continue
+            nudged = self._nudge.is_set()
             self._nudge.clear()
-            await pause(self._nudge, self._lease_s / _BEATS_PER_LEASE)
+            try:
+                await self._turn(nudged)
+                self._health.ok()
+                pause_s = _WATCHED_S if self._watched else BEAT_S
+            except PyworkersError as error:
+                pause_s = self._health.failed(error)
+            if self._ended:
+                return
+            await pause(self._nudge, pause_s)
+
+    @property
+    def _watched(self) -> bool:
+        return time.monotonic() < self._look.until
+
+    async def _turn(self, nudged: bool) -> None:
+        # Before the counters are written: a later look is answered by the next beat.
+        look = self._look
+        if self._watched:
+            await self._flush()
+        elif not nudged and time.monotonic() - self._shown_at < _SAME_S and self._shown == self._state():
+            return
+        await self.beat(look)
+        await self._prune()
+
+    def _state(self) -> object:
+        """What a beat is about; memory, which always changes, may wait."""
+        facts = self._facts()
+        jobs = [(job.queue, job.number) for job in facts.running]
+        return facts.identity, dict(facts.queues), jobs, facts.quiet
+
+    def follows(self, keys: Keys, identity: str) -> dict[str, Follow]:
+        """What it needs to know, by key."""
+        return {
+            keys.signals(identity): Follow("length", self.see_signals),
+            keys.watched: Follow("text", self.see_look),
+        }
+
+    def see_signals(self, number: Any) -> None:
+        """Take the number of signals that were left for this server, or the error in its place."""
+        if isinstance(number, PyworkersError) or number:
+            self._signalled = True
+            self._nudge.set()
+
+    def see_look(self, look: Any) -> None:
+        """Take the last look of somebody at the servers' numbers; None if nobody has looked of late."""
+        if isinstance(look, bytes) and look != self._look.name:
+            self._look = Look(look[:32], time.monotonic() + WATCHED_TTL_S)
+            self._nudge.set()
 
     def beat_now(self) -> None:
-        """Beat without delay: a new incarnation may fetch nothing before it is registered."""
+        """Beat without delay: something has changed that people wait to see."""
         self._nudge.set()
 
-    async def beat(self) -> None:
-        """One beat. Raises PyworkersError."""
-        identity = self._store.identity
-        began = time.monotonic()
-        lease = await self._store.beat(self._lease_s, self._queues())
-        if lease is Lease.LOST:
-            self._beaten_at = -math.inf
-            self._on_lost(identity)
+    def end(self) -> None:
+        """Have ``run`` return, after the beat that is under way: a later one would show us again."""
+        self._ended = True
+        self._nudge.set()
+
+    async def beat(self, look: Look) -> None:
+        """One beat, and the order that it brought; it answers ``look``. Raises PyworkersError."""
+        rss_kb = await self._memory.total_kb(self._facts().pids)
+        await self._set_clock()
+        facts, state = self._facts(), self._state()
+        if self._shown_as not in ("", facts.identity):
+            await self._store.leave(self._shown_as)
+        self._shown_as = facts.identity
+        jobs = {job.name: work(job, payload) for job, payload in self._payloads.of(facts.running)}
+        fields: dict[str, str | int | bytes] = {
+            "info": info(facts, self._started_at),
+            "concurrency": sum(facts.queues.values()),
+            "busy": len(facts.running),
+            # go-workers2 reads it as an integer, and judges it by Redis' clock (its heartbeat.go).
+            "beat": int(time.time() + self._clock_offset_s),
+            "rtt_us": self._rtt_us,
+            "quiet": "true" if facts.quiet else "false",
+            "rss": rss_kb,
+            "worker_heartbeats": "[]",
+            "look": look.name,
+        }
+        signalled, self._signalled = self._signalled, False
+        changed = jobs if jobs or self._had_jobs else None
+        try:
+            word = await self._store.beat(facts.identity, fields, changed, signalled=signalled)
+        except PyworkersError:
+            self._signalled |= signalled
+            raise
+        self._had_jobs = bool(jobs)
+        self._shown, self._shown_at = state, time.monotonic()
+        if word is not None:
+            # There may be another.
+            self._signalled = True
+            self._nudge.set()
+            self._obey(word.decode(errors="replace"))
+
+    async def _set_clock(self) -> None:
+        """Learn what Redis' clock says and how long an answer takes, once a minute."""
+        before = time.monotonic()
+        if before - self._clock_read >= _CLOCK_S:
+            self._clock_offset_s = await self._store.time() - time.time()
+            self._clock_read = time.monotonic()
+            self._rtt_us = round((self._clock_read - before) * 1e6)
+
+    async def leave(self) -> None:
+        """Be shown no more. Only once ``run`` has ended. Raises PyworkersError."""
+        if self._shown_as:
+            await self._store.leave(self._shown_as)
+
+    def _obey(self, word: str) -> None:
+        order = self._orders.get(word)
+        if order is None:
+            log.warning("signal.unknown", signal=word[:100])
             return
-        self._beaten_at = began
-        if lease is Lease.RESTORED:
-            log.debug("lease.restored")
-        await self.flush()
-        await self.flush_executions()
+        log.info("signal.received", signal=word)
+        order()
 
-    async def flush(self) -> None:
-        """Write the counters. Raises PyworkersError; the counts are kept then."""
-        counts = self.counters.take()
-        if counts:
-            try:
-                await self._store.count(counts, datetime.now(UTC).strftime("%Y-%m-%d"))
-            except PyworkersError:
-                self.counters.put_back(counts)
-                raise
+    async def _prune(self) -> None:
+        if time.monotonic() - self._pruned < CLEANUP_S:
+            return
+        self._pruned = time.monotonic()
+        for identity in await self._store.prune():
+            log.info("process.pruned", owner=identity.decode(errors="backslashreplace"))
 
-    async def flush_executions(self) -> None:
-        """Write the numbers by class. Raises PyworkersError; they are kept if Redis could not be reached."""
-        unsent = self.counters.executions.take()
-        if unsent:
-            try:
-                await self._metrics.write(unsent, datetime.now(UTC))
-            except StoreError:
-                # A part of them may have been written, and the rest would be refused again.
-                self.counters.executions.sent()
-                raise
-            self.counters.executions.sent()
+
+def info(facts: Facts, started_at: float) -> str:
+    """The JSON text that describes the process: the keys of all Sidekiq generations (protocol.md, 6.3)."""
+    weights = dict.fromkeys(facts.queues, 1)
+    concurrency = sum(facts.queues.values())
+    about = {
+        "hostname": socket.gethostname(),
+        "started_at": started_at,
+        "pid": os.getpid(),
+        "tag": _tag(),
+        "concurrency": concurrency,
+        "queues": list(facts.queues),
+        "weights": [weights],
+        "capsules": {"default": {"concurrency": concurrency, "mode": "random", "weights": weights}},
+        "labels": [],
+        "identity": facts.identity,
+        "version": __version__,
+        "embedded": False,
+    }
+    return envelope.encode(about)
+
+
+def work(job: Running, payload: str) -> str:
+    """The JSON text that describes a running job."""
+    return envelope.encode({"queue": job.queue, "payload": payload, "run_at": int(job.started_at)})
+
+
+def _tag() -> str:
+    """Sidekiq's: the name of the folder that the application is in."""
+    with suppress(OSError):
+        return Path.cwd().name
+    return ""

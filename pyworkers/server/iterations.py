@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from pyworkers.server.running import Running
+from pyworkers.server.pool.running import Running
 from pyworkers.store.orders import OrdersStore
 
 # Sidekiq looks as often: STATE_FLUSH_INTERVAL in its job/iterable.rb.

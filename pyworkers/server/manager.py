@@ -16,13 +16,13 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.ipc.control import AboutWorker
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Report
-from pyworkers.server.endings import KILL_GRACE_S
 from pyworkers.server.fetcher import Fetcher
-from pyworkers.server.losses import Losses
-from pyworkers.server.pool import Callbacks, Pool
-from pyworkers.server.spawner import Spawner
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.health import Health
+from pyworkers.server.pool.endings import KILL_GRACE_S
+from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.pool import Callbacks, Pool
 from pyworkers.server.waiting import cancel, now, until
-from pyworkers.server.weather import Weather
 from pyworkers.store.store import QueueStore
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
@@ -56,7 +56,7 @@ class Manager:
         queue: str,
         config: Config,
         identity: str,
-        weather: Weather,
+        health: Health,
         on_settled: Callable[[Report], None],
         on_lease_lost: Callable[[str], None],
     ) -> None:
@@ -65,7 +65,7 @@ class Manager:
         self.state = State.STARTING
         self._store = QueueStore(Link(redis), keys, identity)
         self._waiter = Waiter(redis, keys, queue, identity, config.server.lease)
-        self._fetcher = Fetcher(queue, self._store, self._waiter, weather, on_settled, on_lease_lost)
+        self._fetcher = Fetcher(queue, self._store, self._waiter, health, on_settled, on_lease_lost)
         self.pool = Pool(queue, Callbacks(self._fetcher.settle, self._fetcher.wake, self._failing))
         self._fetcher.pool = self.pool
         # Of a short time to stop, a third is for the jobs that end by themselves.

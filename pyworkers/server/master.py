@@ -25,23 +25,23 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Changes
 from pyworkers.server.cron import Cron
 from pyworkers.server.dangers import warn_of_dangers
-from pyworkers.server.generations import Callbacks, Generations
-from pyworkers.server.heartbeat import Heartbeat
-from pyworkers.server.http import endpoint
+from pyworkers.server.generations.generations import Callbacks, Generations
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.health import ServerHealth
+from pyworkers.server.heartbeat import Facts, Heartbeat
+from pyworkers.server.http.opening import endpoint
+from pyworkers.server.http.pages import Sources
 from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
-from pyworkers.server.losses import Losses
+from pyworkers.server.lease import Lease
 from pyworkers.server.manager import Manager
-from pyworkers.server.managers import Managers
-from pyworkers.server.memory import Memory
-from pyworkers.server.orders import Orders
 from pyworkers.server.plan import Plan, plan
-from pyworkers.server.presence import Facts, Presence
+from pyworkers.server.pool.losses import Losses
+from pyworkers.server.proc import Memory
+from pyworkers.server.queues import Queues
 from pyworkers.server.recovery import Recovery
+from pyworkers.server.remote import Orders
 from pyworkers.server.scheduler import Scheduler
-from pyworkers.server.spawner import Spawner
-from pyworkers.server.views import Sources
 from pyworkers.server.waiting import cancel, now, on_callback_failure, pause, until
-from pyworkers.server.weather import Weathers
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import CronStore
 from pyworkers.store.orders import OrdersStore
@@ -77,9 +77,9 @@ class Master:
         self._fail_fast = fail_fast
         self._identity = identity
         self._rng = random.Random()
-        self._weathers = Weathers(time.monotonic, self._rng)
+        self._health = ServerHealth(time.monotonic, self._rng)
         self._cancellations = Cancellations()
-        self._managers = Managers()
+        self._managers = Queues()
         self._memory = Memory(time.monotonic)
         self._served: list[str] = []
         self._manifest: Mapping[str, Any] = {}
@@ -126,34 +126,30 @@ class Master:
     # Start
 
     def _set_up(self) -> None:
-        redis, lease_s, weather = self._config.redis, self._config.server.lease, self._weathers.of
+        redis, lease_s, health = self._config.redis, self._config.server.lease, self._health.of
         self._store = Store(connect_async(redis), Keys(redis.namespace), self._identity)
         self._scheduler = Scheduler(
             ScheduleStore(self._store.redis, self._store.keys),
             lambda: self._identity,
-            self._weathers,
+            self._health,
             self._config.scheduler.poll_interval,
             self._config.retry.drain_goretry,
         )
         cron_store = CronStore(self._store.redis, self._store.keys)
-        self._cron = Cron(cron_store, lambda: self._identity, weather("cron"), self._rng)
+        self._cron = Cron(cron_store, lambda: self._identity, health("cron"), self._rng)
+        self._lease = Lease(self._store, health("heartbeat"), lease_s, lambda: self._served, self._lease_lost)
+        self._recovery = Recovery(self._store, health("recovery"), lease_s, self._lease.counters.interrupted)
         self._heartbeat = Heartbeat(
-            self._store, weather("heartbeat"), lease_s, lambda: self._served, self._lease_lost
-        )
-        self._recovery = Recovery(
-            self._store, weather("recovery"), lease_s, self._heartbeat.counters.interrupted
-        )
-        self._presence = Presence(
             PresenceStore(self._store.redis, self._store.keys, self._config.server.sidekiq6),
-            weather("presence"),
+            health("presence"),
             self._facts,
             {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
             self._memory,
-            self._heartbeat.flush,
+            self._lease.flush,
         )
         self._orders = Orders(
             OrdersStore(self._store.redis, self._store.keys),
-            weather("orders"),
+            health("orders"),
             self._cancellations,
             self._managers.set_paused,
             self._managers.cancel_noted,
@@ -161,9 +157,9 @@ class Master:
         )
         self._changes = Changes(
             ChangesStore(redis, self._store.keys),
-            weather("changes"),
+            health("changes"),
             lambda: self._start(self._managers.check_waits(), "waits"),
-            [self._scheduler, self._orders, self._cron, self._presence],
+            [self._scheduler, self._orders, self._cron, self._heartbeat],
         )
         self._changes.follow(self._identity)
 
@@ -184,7 +180,7 @@ class Master:
         if bind := self._config.http.bind:
             managers = self._managers.serving
             sources = Sources(
-                self._store, self._heartbeat, self._weathers, lambda: managers, self._facts, self._memory
+                self._store, self._lease, self._health, lambda: managers, self._facts, self._memory
             )
             self._start(endpoint(bind, sources), "http")
 
@@ -194,11 +190,11 @@ class Master:
         False when the server was told to stop meanwhile.
         """
         self._served = queues
-        weather = self._weathers.of("heartbeat")
+        health = self._health.of("heartbeat")
         while not self._stop.is_set():
             try:
-                await self._heartbeat.beat()
-                weather.up()
+                await self._lease.beat()
+                health.ok()
                 with suppress(StoreError):
                     await self._changes.look(time.monotonic())
                     await self._orders.turn()
@@ -206,19 +202,19 @@ class Master:
             except PyworkersError as error:
                 if self._fail_fast:
                     raise RedisUnavailableError(error.message) from error
-                await pause(self._stop, weather.down(error))
+                await pause(self._stop, health.failed(error))
         return False
 
     def _start_parts(self) -> None:
-        self._start(self._heartbeat.run(), "heartbeat")
-        self._presence_task = self._start(self._presence.run(), "presence")
+        self._start(self._lease.run(), "heartbeat")
+        self._heartbeat_task = self._start(self._heartbeat.run(), "presence")
         self._start(self._changes.run(), "changes")
         self._start(self._orders.run(), "orders")
         self._start(self._scheduler.run(), "scheduler")
         self._start(self._recovery.run(), "recovery")
         self._start(self._cron.run(), "cron")
         pause_s = min(_ADOPT_S, self._config.server.lease / _ADOPTIONS_PER_LEASE)
-        strays = self._managers.adopt_strays(self._store.hold_any, self._weathers.of("strays"), pause_s)
+        strays = self._managers.adopt_strays(self._store.hold_any, self._health.of("strays"), pause_s)
         self._start(strays, "strays")
         self._start(self._generations.run(), "reaper")
         if has_sentinels(self._config.redis):
@@ -265,8 +261,8 @@ class Master:
         except PyworkersError as error:
             log.error("stop.failed", queue=queue, error=error.message)
         finally:
-            self._heartbeat.counters.interrupted(self._managers.parting.pop(queue).given_back)
-            self._weathers.forget_queue(queue)
+            self._lease.counters.interrupted(self._managers.parting.pop(queue).given_back)
+            self._health.forget_queue(queue)
 
     def _serve(self, queue: str, concurrency: int, spawner: Spawner) -> None:
         losses = Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
@@ -274,16 +270,16 @@ class Master:
         if manager is not None:
             manager.pool.use(spawner, losses, concurrency)
             return
-        weather = self._weathers.of_queue(queue)
+        health = self._health.of_queue(queue)
         manager = self._managers.serving[queue] = Manager(
-            queue, self._config, self._identity, weather, self._settled, self._lease_lost
+            queue, self._config, self._identity, health, self._settled, self._lease_lost
         )
         manager.pool.cancellations = self._cancellations
         paused = queue in self._orders.paused
         self._watch(manager.start(concurrency, spawner, losses, paused))
 
     def _settled(self, report: Report) -> None:
-        self._heartbeat.counters.add(report)
+        self._lease.counters.add(report)
         if report.cancelled:
             self._cancellations.settle(report.cancelled)
         if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
@@ -314,8 +310,8 @@ class Master:
         self._store.identity = self._identity
         self._managers.move_to(self._identity)
         self._changes.follow(self._identity)
+        self._lease.beat_now()
         self._heartbeat.beat_now()
-        self._presence.beat_now()
         self._start(self._managers.clear_out(identity), "clearance")
 
     # What generations of workers need
@@ -346,7 +342,7 @@ class Master:
 
     async def _quiet_all(self) -> None:
         await self._managers.quiet()
-        self._presence.beat_now()
+        self._heartbeat.beat_now()
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
@@ -355,13 +351,13 @@ class Master:
             manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
         tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
         log.warning(
-            "server.state", redis_down=self._weathers.is_down, troubles=self._weathers.troubles, tasks=tasks
+            "server.state", redis_down=self._health.is_down, troubles=self._health.troubles, tasks=tasks
         )
 
     # Stop
 
     async def _shut_down(self) -> None:
-        self._presence.beat_now()
+        self._heartbeat.beat_now()
         deadline = now() + self._config.server.shutdown_timeout
         # A reload must not start what nobody would stop.
         await self._generations.freeze()
@@ -379,17 +375,17 @@ class Master:
 
     async def _take_leave(self) -> None:
         """What Redis is told last; without it, all of this runs out by itself."""
-        self._presence.end()
+        self._heartbeat.end()
         interrupted = sum(manager.given_back for manager in self._managers.serving.values())
-        self._heartbeat.counters.interrupted(interrupted)
+        self._lease.counters.interrupted(interrupted)
         with suppress(PyworkersError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
-                await asyncio.wait([self._presence_task])
-                await self._heartbeat.flush()
-                await self._heartbeat.flush_executions()
+                await asyncio.wait([self._heartbeat_task])
+                await self._lease.flush()
+                await self._lease.flush_executions()
                 if not await self._store.leave(self._served):
                     log.error("jobs.left", hint="a peer takes over at once")
-                await self._presence.leave()
+                await self._heartbeat.leave()
                 await self._orders.forget()
 
     async def _run_drain_hooks(self, deadline: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
-from pyworkers.server.weather import Weather
+from pyworkers.server.health import Health
 from pyworkers.store.store import Store
 
 # The lease of a live owner may have been deleted by hand, or lost by a failover; it is back at its next beat.
@@ -30,10 +30,10 @@ class Recovery:
     """Watches all leases of one namespace."""
 
     def __init__(
-        self, store: Store, weather: Weather, lease_s: float, on_recovered: Callable[[int], None]
+        self, store: Store, health: Health, lease_s: float, on_recovered: Callable[[int], None]
     ) -> None:
         self._store = store
-        self._weather = weather
+        self._health = health
         self._lease_s = lease_s
         self._on_recovered = on_recovered
         self._silent_since: dict[str, float] = {}
@@ -44,9 +44,9 @@ class Recovery:
             pause_s = self._lease_s / _SWEEPS_PER_LEASE
             try:
                 await self.sweep(asyncio.get_running_loop().time())
-                self._weather.up()
+                self._health.ok()
             except PyworkersError as error:
-                pause_s = self._weather.down(error)
+                pause_s = self._health.failed(error)
                 # While Redis was away nobody could renew; start the count again.
                 self._silent_since.clear()
             await asyncio.sleep(pause_s)

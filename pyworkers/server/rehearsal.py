@@ -9,7 +9,7 @@ import asyncio
 
 from pyworkers.errors import AppImportError, ConfigError
 from pyworkers.ipc.control import Loaded
-from pyworkers.server.spawner import Spawner
+from pyworkers.server.generations.spawner import Spawner
 
 
 async def rehearse(spawner: Spawner) -> Loaded:

@@ -20,8 +20,8 @@ from pyworkers.failpoints import hit
 from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.server.changes import Follow
+from pyworkers.server.health import ServerHealth
 from pyworkers.server.waiting import pause
-from pyworkers.server.weather import Weathers
 from pyworkers.store.schedule import PUT_OFF_S, Promoted, Promotion, ScheduleStore
 
 # Enough to amortise the round trip; Redis does nothing else for 1 ms, this master for 4 ms.
@@ -45,17 +45,17 @@ class Scheduler:
         self,
         store: ScheduleStore,
         identity: Callable[[], str],
-        weathers: Weathers,
+        health: ServerHealth,
         poll_interval_s: float,
         drain_goretry: bool,
     ) -> None:
         keys = store.keys
         self._store = store
         self._identity = identity
-        self._weather = weathers.of("scheduler")
+        self._health = health.of("scheduler")
         self._interval_s = poll_interval_s
         self.zsets = [keys.retry, keys.schedule, *([keys.goretry] if drain_goretry else [])]
-        self._weather_of = {zset: weathers.of(f"scheduler {zset}") for zset in self.zsets}
+        self._health_of = {zset: health.of(f"scheduler {zset}") for zset in self.zsets}
         self._nudge = asyncio.Event()
         self._next = 0.0
 
@@ -70,7 +70,7 @@ class Scheduler:
         elif first:
             self.expect(float(first[1]))
         else:
-            self._weather_of[zset].up()
+            self._health_of[zset].ok()
 
     def expect(self, at: float) -> None:
         """A job was put away until ``at``: do not oversleep."""
@@ -85,9 +85,9 @@ class Scheduler:
                 self._next = math.inf
                 self.expect(await self.look())
             except PyworkersError as error:
-                await asyncio.sleep(self._weather.down(error))
+                await asyncio.sleep(self._health.failed(error))
             else:
-                self._weather.up()
+                self._health.ok()
                 await self._sleep()
 
     async def _sleep(self) -> None:
@@ -117,7 +117,7 @@ class Scheduler:
         except StoreError as error:
             return self._refused(zset, error)
         if score is None or score > time.time():
-            self._weather_of[zset].up()
+            self._health_of[zset].ok()
         return math.inf if score is None else score
 
     async def _drain(self, zset: str) -> float:
@@ -130,7 +130,7 @@ class Scheduler:
                 for queue in found.broken:
                     log.error("queue.broken", queue=queue, hint="its key is no list", put_off_s=PUT_OFF_S)
                 if not found.due:
-                    self._weather_of[zset].up()
+                    self._health_of[zset].ok()
                     return _wake_at(found, now)
                 batch = promotions(found.due, now, self._store.keys)
                 hit("mid_promote")
@@ -139,7 +139,7 @@ class Scheduler:
 
     def _refused(self, zset: str, error: PyworkersError) -> float:
         """Redis will say the same again: leave the set alone for a while. Until when."""
-        self._weather_of[zset].down(error)
+        self._health_of[zset].failed(error)
         return time.time() + self._interval_s
 
 

@@ -50,7 +50,7 @@ class Exchange(NamedTuple):
     error: PyworkersError | None = None
 
 
-class Lease(IntEnum):
+class LeaseState(IntEnum):
     """What a beat found."""
 
     LOST = 0
@@ -153,12 +153,12 @@ class Store(QueueStore):
         with errors_translated():
             return bool(await self.redis.execute_command("EXISTS", *names))
 
-    async def beat(self, lease_s: float, queues: Sequence[str]) -> Lease:
+    async def beat(self, lease_s: float, queues: Sequence[str]) -> LeaseState:
         """Renew the lease; say which queues this incarnation may hold jobs of, unless Redis knows."""
         known = (self.identity, tuple(queues))
         found = None if known != self._registered else await self._beat(lease_s, "", _renewed)
         if found is None:
-            found = await self._beat(lease_s, _dump(queues), Lease)
+            found = await self._beat(lease_s, _dump(queues), LeaseState)
             self._registered = known
         return found
 
@@ -214,9 +214,9 @@ class Store(QueueStore):
                 await pipe.execute()
 
 
-def _renewed(reply: Any) -> Lease | None:
+def _renewed(reply: Any) -> LeaseState | None:
     """None if Redis does not hold the queues of this incarnation."""
-    return None if integer(reply) == -1 else Lease(reply)
+    return None if integer(reply) == -1 else LeaseState(reply)
 
 
 def _exchanged(settled: int, wanted: int, reply: list[Any]) -> Exchange | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follow
-from pyworkers.server.weather import Weather
+from pyworkers.server.health import Health
 from pyworkers.store.changes import ChangesStore
 from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for
@@ -50,8 +50,8 @@ class Bench(RedisBench):
     def changes(self) -> ChangesStore:
         self.store = ChangesStore(self.config, self.keys)
         self.ends.push_async_callback(self.store.close)
-        weather = Weather(time.monotonic, random.Random())
-        changes = Changes(self.store, weather, lambda: self.returns.append(time.time()), [self.part])
+        health = Health(time.monotonic, random.Random())
+        changes = Changes(self.store, health, lambda: self.returns.append(time.time()), [self.part])
         changes.follow("host:1:x")
         self.start(changes.run())
         return self.store

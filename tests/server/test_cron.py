@@ -22,7 +22,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.server import cron as cron_module
 from pyworkers.server.cron import Cron, entries_of
-from pyworkers.server.weather import Weather
+from pyworkers.server.health import Health
 from pyworkers.store.cron import CronStore
 from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for, stretched
@@ -64,10 +64,10 @@ class Bench(RedisBench):
         super().__init__(url, namespace)
         self.crons: list[Cron] = []
         self.store = Sleepy(self.redis, self.keys)
-        self.weather = Weather(time.monotonic, random.Random())
+        self.health = Health(time.monotonic, random.Random())
 
     def cron(self, *entries: CronEntry) -> Cron:
-        cron = Cron(self.store, lambda: "host:1:x", self.weather, random.Random())
+        cron = Cron(self.store, lambda: "host:1:x", self.health, random.Random())
         cron.use(entries)
         self.crons.append(cron)
         return cron
@@ -144,15 +144,15 @@ def test_a_redis_that_is_away_is_asked_again_until_it_is_back(run: Run) -> None:
     async def body(bench: Bench) -> None:
         bench.store.away = True
         bench.running(entry("every 1s"))
-        await async_wait_for(lambda: bench.weather.is_down)
+        await async_wait_for(lambda: bench.health.is_down)
         bench.store.away = False
-        await async_wait_for(lambda: not bench.weather.is_down)
+        await async_wait_for(lambda: not bench.health.is_down)
         await async_wait_for(bench.slots, message="a slot was fired")
 
         bench.store.away = True
-        await async_wait_for(lambda: bench.weather.is_down)
+        await async_wait_for(lambda: bench.health.is_down)
         bench.store.away = False
-        await async_wait_for(lambda: not bench.weather.is_down)
+        await async_wait_for(lambda: not bench.health.is_down)
         slots = await bench.slots()
         assert slots == list(range(slots[0], slots[0] + len(slots)))
 

@@ -14,7 +14,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server import fetcher as fetcher_module
 from pyworkers.server.fetcher import Fetcher
-from pyworkers.server.weather import Weathers
+from pyworkers.server.health import ServerHealth
 from pyworkers.store import waiter as waiter_module
 from pyworkers.store.store import QueueStore, Settlement, Store
 from pyworkers.store.transport.connections import connect_async
@@ -46,11 +46,11 @@ class Bench(RedisBench):
 
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
-        self.weathers = Weathers(time.monotonic, random.Random())
+        self.health = ServerHealth(time.monotonic, random.Random())
         self.store = Store(connect_async(self.config, single_connection_client=True), self.keys, IDENTITY)
         self.waiter = Waiter(self.config, self.keys, "q", IDENTITY)
         self.fetcher = Fetcher(
-            "q", self.store, self.waiter, self.weathers.of_queue("q"), lambda _: None, lambda _: None
+            "q", self.store, self.waiter, self.health.of_queue("q"), lambda _: None, lambda _: None
         )
         self.pool = self.fetcher.pool = FakePool()  # type: ignore[assignment]
         self.ends.push_async_callback(self.fetcher.close)
@@ -69,12 +69,12 @@ def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection_repla
     async def body(bench: Bench) -> None:
         bench.waiter._longest_s = 0.3
         bench.start(bench.fetcher.run())
-        await async_wait_for(lambda: bench.weathers.troubles == {"fetcher q": ["TIMEOUT"]})
+        await async_wait_for(lambda: bench.health.troubles == {"fetcher q": ["TIMEOUT"]})
         bench.waiter._longest_s = 30
         await async_wait_for(lambda: bench.waiter.blocked)
         await bench.redis.lpush(bench.keys.queue("q"), b"job")
         await async_wait_for(lambda: bench.pool.jobs == [b"job"])
-        await async_wait_for(lambda: bench.weathers.troubles == {})
+        await async_wait_for(lambda: bench.health.troubles == {})
 
     run(body)
 
@@ -149,7 +149,7 @@ def test_while_nothing_can_be_settled_nothing_is_fetched(run: Run) -> None:
         await bench.redis.hdel(bench.keys.owners, IDENTITY)
         await bench.redis.lpush(bench.keys.queue("q"), b"job")
         bench.start(bench.fetcher.run())
-        await async_wait_for(lambda: bench.weathers.troubles == {"fetcher q": ["UNREGISTERED"]})
+        await async_wait_for(lambda: bench.health.troubles == {"fetcher q": ["UNREGISTERED"]})
         assert bench.pool.jobs == []
         await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
         await async_wait_for(lambda: bench.pool.jobs == [b"job"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers.ipc.control import Load, Loaded
-from pyworkers.server.spawner import Spawner
+from pyworkers.server.generations.spawner import Spawner
 
 
 @pytest.fixture

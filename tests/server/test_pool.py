@@ -21,10 +21,10 @@ import pytest
 from pyworkers.ipc.control import AboutWorker, Exited, Load, Loaded, Spawned
 from pyworkers.ipc.frames import HEADER_SIZE, Kind, Reader, pack
 from pyworkers.protocol.outcome import DONE, Fate, Report
-from pyworkers.server import pool as pool_module
-from pyworkers.server.losses import Losses
-from pyworkers.server.pool import Callbacks, Pool
-from pyworkers.server.spawner import Spawner
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.pool import pool as pool_module
+from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.pool import Callbacks, Pool
 from tests.support import PATIENCE_S, ROOT, async_wait_for, process_alive, wait_for
 
 HEADER = """

@@ -12,8 +12,8 @@ import pytest
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol import envelope
 from pyworkers.server import scheduler as scheduler_module
+from pyworkers.server.health import ServerHealth
 from pyworkers.server.scheduler import BATCH, Scheduler
-from pyworkers.server.weather import Weathers
 from pyworkers.store.schedule import Promoted, Promotion, ScheduleStore
 from tests.bench import RedisBench, Runner, runner
 from tests.support import async_wait_for, stretched
@@ -46,13 +46,13 @@ class Bench(RedisBench):
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
         self.stores: list[Observed] = []
-        self.weathers = Weathers(time.monotonic, random.Random())
+        self.health = ServerHealth(time.monotonic, random.Random())
 
     def scheduler(self, poll_interval_s: float = 60.0, drain_goretry: bool = False) -> Scheduler:
         store = Observed(self.connection(), self.keys)
         name = f"host:{len(self.stores)}:x"
         self.stores.append(store)
-        return Scheduler(store, lambda: name, self.weathers, poll_interval_s, drain_goretry)
+        return Scheduler(store, lambda: name, self.health, poll_interval_s, drain_goretry)
 
     async def put(self, count: int, at: float, zset: str = "schedule", queue: str = "q") -> None:
         """Jobs that say when they are due."""
@@ -208,11 +208,11 @@ def test_a_redis_that_is_away_is_asked_again_until_it_is_back(run: Run) -> None:
         await bench.put(1, time.time() + 0.2)
         bench.start(bench.scheduler(poll_interval_s=0.1).run())
         bench.stores[1].away = True
-        await async_wait_for(lambda: bench.weathers.is_down)
+        await async_wait_for(lambda: bench.health.is_down)
         for store in bench.stores:
             store.away = False
         await bench.arrived(1)
-        await async_wait_for(lambda: not bench.weathers.is_down)
+        await async_wait_for(lambda: not bench.health.is_down)
 
     run(body)
 
@@ -224,7 +224,7 @@ def test_a_set_that_is_none_does_not_stop_the_others(run: Run) -> None:
         scheduler = bench.scheduler()
         assert await scheduler.look() > time.time() + 40
         await bench.arrived(1)
-        assert not bench.weathers.is_down
+        assert not bench.health.is_down
         # It is no reason to look again at once, and none to stop looking.
         await bench.put(1, time.time() + 50)
         assert await scheduler.look() > time.time() + 40

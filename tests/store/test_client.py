@@ -293,7 +293,7 @@ def test_an_async_client_works_after_a_fork(redis_url: str, server: redis.Redis,
     assert len(waiting(server, namespace)) == 60
 
 
-# --- bad weather ------------------------------------------------------------------------------------------
+# --- bad health ------------------------------------------------------------------------------------------
 
 
 def test_nobody_listens(namespace: str) -> None:

@@ -11,7 +11,7 @@ from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.acl import Role
-from pyworkers.store.store import DEAD_MAX_JOBS, Lease, LeaseLostError, Store
+from pyworkers.store.store import DEAD_MAX_JOBS, LeaseLostError, LeaseState, Store
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.waiter import Waiter
 from tests.acl import url_of
@@ -192,7 +192,7 @@ def test_an_owner_whose_lists_were_recovered_takes_nothing(run: Run) -> None:
         with pytest.raises(LeaseLostError):
             await store.exchange("q", [], 1, NOW)
         assert (await store.exchange("q", [(b"1", DONE)], 0, NOW)).stale == [0]
-        assert await store.beat(30, ["q"]) is Lease.LOST
+        assert await store.beat(30, ["q"]) is LeaseState.LOST
         assert await bench.waiting("q") == [b"1", b"2", b"3"]
 
     run(body)
@@ -201,10 +201,10 @@ def test_an_owner_whose_lists_were_recovered_takes_nothing(run: Run) -> None:
 def test_a_lease_is_held_and_made_again_when_it_was_deleted(run: Run) -> None:
     async def body(bench: Bench) -> None:
         store = bench.store()
-        assert await store.beat(30, ["q"]) is Lease.RESTORED
-        assert await store.beat(30, ["q"]) is Lease.HELD
+        assert await store.beat(30, ["q"]) is LeaseState.RESTORED
+        assert await store.beat(30, ["q"]) is LeaseState.HELD
         await bench.redis.delete(bench.keys.lease(store.identity))
-        assert await store.beat(30, ["q"]) is Lease.RESTORED
+        assert await store.beat(30, ["q"]) is LeaseState.RESTORED
         assert 29_000 < await bench.redis.pttl(bench.keys.lease(store.identity)) <= 30_000
 
     run(body)

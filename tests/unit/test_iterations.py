@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from pyworkers.server.iterations import LOOK_S, Iterations, ids_in
-from pyworkers.server.running import Running
+from pyworkers.server.pool.running import Running
 from pyworkers.store.orders import OrdersStore
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from pyworkers.protocol.outcome import Fate
 from pyworkers.protocol.retry import Failure
-from pyworkers.server import losses, oom
-from pyworkers.server.losses import Losses
+from pyworkers.server import proc
+from pyworkers.server.pool import losses
+from pyworkers.server.pool.losses import Losses
 
 NOW = 1_000_000.0
 MANIFEST: dict[str, Any] = {
@@ -154,11 +155,11 @@ def test_memory_is_named_only_where_the_system_may_have_been_short_of_it(
 
 def test_the_kernels_count_of_its_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "vmstat"
-    monkeypatch.setattr(oom, "_VMSTAT", path)
-    monkeypatch.setattr(oom, "_AT_START", 3)
-    assert oom.kills() is None
-    assert oom.may_have_killed()
+    monkeypatch.setattr(proc, "_VMSTAT", path)
+    monkeypatch.setattr(proc, "_OOM_KILLS_AT_START", 3)
+    assert proc.oom_kills() is None
+    assert proc.oom_may_have_killed()
     path.write_text("nr_free_pages 1\noom_kill 3\n")
-    assert not oom.may_have_killed()
+    assert not proc.oom_may_have_killed()
     path.write_text("nr_free_pages 1\noom_kill 4\n")
-    assert oom.may_have_killed()
+    assert proc.oom_may_have_killed()

@@ -12,7 +12,7 @@ import redis.asyncio.sentinel
 from redis._parsers.base import BaseParser
 
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.server.weather import backoff_s
+from pyworkers.server.health import backoff_s
 from pyworkers.store.transport import refusals
 from pyworkers.store.transport.connections import translate
 from pyworkers.store.transport.errors import code_of

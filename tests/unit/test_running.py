@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyworkers.server.running import MAX_SHOWN, Payloads, Running, show
+from pyworkers.server.pool.running import MAX_SHOWN, Payloads, Running, show
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,15 @@ from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST, AboutWorker
 from pyworkers.ipc.frames import SECONDS, Frame, Kind
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.server import losses, oom
+from pyworkers.server import proc
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.endings import KILL_GRACE_S, Endings
-from pyworkers.server.losses import Losses
-from pyworkers.server.respawn import Respawn
-from pyworkers.server.running import Running
-from pyworkers.server.spawner import Spawner
-from pyworkers.server.worker import Delivery, State, Worker
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.pool import losses
+from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
+from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.respawn import Respawn
+from pyworkers.server.pool.running import Running
+from pyworkers.server.pool.worker import Delivery, State, Worker
 
 # What hooks at the start and at the end of a worker may take before somebody should look.
 _PATIENCE_S = 30.0
@@ -315,7 +316,7 @@ class Pool:
             self._idle.remove(worker)
         delivery = worker.delivery
         if delivery is not None or worker.state is not State.LEAVING:
-            reason = losses.describe(status, worker.fault, oom.may_have_killed)
+            reason = losses.describe(status, worker.fault, proc.oom_may_have_killed)
             log.warning("worker.lost", queue=self._queue, pid=worker.pid, reason=reason, rss_kb=rss_kb)
             if delivery is None and worker.jobs_done == 0:
                 self._respawn.failed()

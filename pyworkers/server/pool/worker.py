@@ -19,8 +19,8 @@ from enum import Enum, auto
 
 from pyworkers.failpoints import hit
 from pyworkers.ipc.frames import Frame, Kind, Reader, header
-from pyworkers.server.family import kill_family
-from pyworkers.server.spawner import Spawner
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.proc import kill_family
 
 
 class State(Enum):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers.server.memory import Memory, used_kb
+from pyworkers.server.proc import Memory, used_kb
 from tests.support import async_wait_for
 
 SMAPS = "55d0-7fff ---p 00000000 00:00 0  [rollup]\nRss:   9000 kB\nPss:   1234 kB\nPss_Anon:  1000 kB\n"
@@ -54,7 +54,7 @@ def processes() -> Iterator[Processes]:
 def test_the_memory_of_a_process(
     tmp_path: Path, files: dict[str, str], kb: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyworkers.server.memory._PAGE_KB", 4)
+    monkeypatch.setattr("pyworkers.server.proc._PAGE_KB", 4)
     (tmp_path / "77").mkdir()
     for name, text in files.items():
         (tmp_path / "77" / name).write_text(text)

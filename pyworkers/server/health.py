@@ -1,8 +1,7 @@
-"""Weather: how Redis treats each part of the master that talks to it.
+"""Connection health, one object per part of the server.
 
-Every part has a weather of its own, for one may be refused while another is served. It logs a trouble once,
-then every minute, then its end, and says how long to wait before the next attempt. What people are told of
-the whole server is derived from all of them.
+Logs an outage once, then each minute, then its end; computes the delay before the next attempt. Each part has
+its own, because Redis may refuse one and serve another. The health of the server is derived from its parts.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class _Trouble:
     named: set[str]
 
 
-class Weather:
+class Health:
     """What one part has met. ``clock`` is monotonic seconds, ``fields`` name the part in every event.
 
     ``refused`` are the events for a Redis that works and refuses; that is never called "down".
@@ -88,13 +87,13 @@ class Weather:
         """The codes of what is wrong at present."""
         return [trouble.code for trouble in self._troubles.values()]
 
-    def down(self, error: PyworkersError) -> float:
+    def failed(self, error: PyworkersError) -> float:
         """Something failed because of Redis. How many seconds to wait before the next attempt."""
         self._failures += 1
         self._note(AWAY if isinstance(error, RedisUnavailableError) else self._refused, error)
         return backoff_s(self._failures, self._rng, refusals.rule(error.code).action)
 
-    def up(self) -> None:
+    def ok(self) -> None:
         """Something succeeded."""
         self._failures = 0
         while self._troubles:
@@ -119,24 +118,24 @@ class Weather:
         log.warning(names.began, error=error.message, code=error.code, **more, **self._fields)
 
 
-class Weathers:
-    """The weathers of all parts of one master."""
+class ServerHealth:
+    """The health of all parts of one master."""
 
     def __init__(self, clock: Callable[[], float], rng: Jitter) -> None:
         self._clock = clock
         self._rng = rng
-        self._parts: dict[str, Weather] = {}
+        self._parts: dict[str, Health] = {}
 
-    def of(self, part: str) -> Weather:
-        """The weather of a part, as ``scheduler``; the same one for the same name."""
+    def of(self, part: str) -> Health:
+        """The health of a part, as ``scheduler``; the same one for the same name."""
         if part not in self._parts:
-            self._parts[part] = Weather(self._clock, self._rng, part=part)
+            self._parts[part] = Health(self._clock, self._rng, part=part)
         return self._parts[part]
 
-    def of_queue(self, queue: str) -> Weather:
-        """A new weather for the fetcher of a queue; that of an earlier one is forgotten."""
+    def of_queue(self, queue: str) -> Health:
+        """A new health for the fetcher of a queue; that of an earlier one is forgotten."""
         part = f"fetcher {queue}"
-        self._parts[part] = Weather(self._clock, self._rng, BROKEN, part=part, queue=queue)
+        self._parts[part] = Health(self._clock, self._rng, BROKEN, part=part, queue=queue)
         return self._parts[part]
 
     def forget_queue(self, queue: str) -> None:
@@ -146,9 +145,9 @@ class Weathers:
     @property
     def is_down(self) -> bool:
         """True while any part finds Redis away."""
-        return any(weather.is_down for weather in self._parts.values())
+        return any(health.is_down for health in self._parts.values())
 
     @property
     def troubles(self) -> dict[str, list[str]]:
         """The codes of what is wrong, by part; empty when all is well."""
-        return {part: weather.troubles for part, weather in self._parts.items() if weather.troubles}
+        return {part: health.troubles for part, health in self._parts.items() if health.troubles}

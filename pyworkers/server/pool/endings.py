@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pyworkers import logs
 from pyworkers.protocol.outcome import CANCELLED, Fate, Loss, Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.server import losses, running
-from pyworkers.server.losses import Losses
-from pyworkers.server.worker import Delivery
+from pyworkers.server.pool import losses, running
+from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.worker import Delivery
 
 KILL_GRACE_S = 2.0
 """Between the request to end that a job sees and the kill: time to clean up."""

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from pyworkers.server.launch import Process
+from pyworkers.server.generations.launch import Process
 
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyworkers import logs
 from pyworkers.errors import ConfigError, PyworkersError
-from pyworkers.server.views import Views
+from pyworkers.server.http.pages import Views
 
 MOST_CONNECTIONS = 64
 LONGEST_S = 10.0
@@ -107,7 +107,7 @@ def _application(views: Views) -> Starlette:
 
     async def metrics(_request: Request) -> Response:
         try:
-            from pyworkers.server.exposition import CONTENT_TYPE, exposition
+            from pyworkers.server.http.prometheus import CONTENT_TYPE, exposition
         except ImportError:
             return PlainTextResponse(_NO_METRICS, 501)
         return Response(exposition(await views.snapshot()), headers={"content-type": CONTENT_TYPE})

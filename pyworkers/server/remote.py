@@ -15,10 +15,10 @@ from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
+from pyworkers.server.health import Health
 from pyworkers.server.iterations import Iterations
-from pyworkers.server.running import Running
+from pyworkers.server.pool.running import Running
 from pyworkers.server.waiting import pause
-from pyworkers.server.weather import Weather
 from pyworkers.store.orders import OrdersStore, texts
 
 # Notes of jobs that have ended are removed this often, and Sidekiq's cancellations are looked for at some of
@@ -35,14 +35,14 @@ class Orders:
     def __init__(
         self,
         store: OrdersStore,
-        weather: Weather,
+        health: Health,
         cancellations: Cancellations,
         on_paused: Callable[[frozenset[str]], Awaitable[None]],
         on_cancelled: Callable[[], None],
         running: Callable[[], Iterable[Running]],
     ) -> None:
         self._store = store
-        self._weather = weather
+        self._health = health
         self._cancellations = cancellations
         self._iterations = Iterations(store, running)
         self._on_paused = on_paused
@@ -85,9 +85,9 @@ class Orders:
             try:
                 await self.turn()
                 await self._iterations.look(time.monotonic())
-                self._weather.up()
+                self._health.ok()
             except PyworkersError as error:
-                pause_s = max(_TURN_S, self._weather.down(error))
+                pause_s = max(_TURN_S, self._health.failed(error))
             await pause(self._nudge, pause_s)
 
     async def turn(self) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 from pyworkers import logs
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError
 from pyworkers.ipc.control import AboutWorker, Loaded, LoadFailed
-from pyworkers.server.reaper import Reaper
-from pyworkers.server.spawner import Spawner
+from pyworkers.server.generations.reaper import Reaper
+from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until
 
 # Only orphans wait for this; a fork server tells at once. uvloop keeps SIGCHLD to itself, hence no handler.

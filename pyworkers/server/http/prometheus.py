@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from pyworkers.protocol.histogram import BOUNDS_MS, Tally
-from pyworkers.server.views import Snapshot
+from pyworkers.server.http.pages import Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STATES = ("booting", "idle", "busy", "leaving")

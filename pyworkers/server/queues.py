@@ -1,4 +1,4 @@
-"""Managers: those of all queues, and what is said to all of them at once.
+"""Queues: those of all queues, and what is said to all of them at once.
 
 Runs in the master's event loop. A queue that a reload has dropped is *parting*: it takes no more jobs, but
 its workers still finish theirs.
@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import AboutWorker
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.health import Health
 from pyworkers.server.manager import Manager
-from pyworkers.server.running import Running
-from pyworkers.server.spawner import Spawner
-from pyworkers.server.weather import Weather
+from pyworkers.server.pool.running import Running
 
 log = logs.get_logger()
 
 
-class Managers:
+class Queues:
     """``serving`` and ``parting`` by queue; the master fills them."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Managers:
         await asyncio.gather(*(manager.check_wait() for manager in self.everyone()))
 
     async def adopt_strays(
-        self, hold_any: Callable[[list[str]], Awaitable[bool]], weather: Weather, pause_s: float
+        self, hold_any: Callable[[list[str]], Awaitable[bool]], health: Health, pause_s: float
     ) -> None:
         """Look again and again for jobs whose fetch never came to our knowledge, until cancelled.
 
@@ -113,9 +113,9 @@ class Managers:
                     await manager.adopt()
                 except PyworkersError as error:
                     failed = True
-                    weather.down(error)
+                    health.failed(error)
             if not failed:
-                weather.up()
+                health.ok()
 
     async def _suspects(self, hold_any: Callable[[list[str]], Awaitable[bool]]) -> list[Manager]:
         """The managers whose in-progress lists must be looked at."""

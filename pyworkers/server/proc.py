@@ -1,19 +1,24 @@
-"""Memory: how much the processes of this server use together, for people.
+"""Processes as Linux shows them: their memory, kills by the kernel, the end of a worker with its programs.
 
-Measured by a thread of the master, because the kernel walks through all pages of a process for it: a
-millisecond for a small one, ten for 200 MB. Each process is measured once a minute at most.
+Used by the master. Reads /proc; where there is none, as on macOS, it answers less and raises nothing.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pyworkers import programs
 from pyworkers.server.waiting import now, until
 
+# Linux counts the processes that it killed for want of memory, of the machine and of every memory cgroup, in
+# ``oom_kill`` (since 4.13; the kernel's mm/oom_kill.c). While that number stands still, a SIGKILL came from
+# elsewhere.
+_VMSTAT = Path("/proc/vmstat")
 _FRESH_S = 60.0
 # A beat waits no longer for the numbers. A process that holds its memory map locked keeps the thread waiting.
 _PATIENCE_S = 0.5
@@ -63,3 +68,36 @@ class Memory:
     def _read(self, pids: Sequence[int]) -> None:
         for pid in pids:
             self._measured[pid] = (self._clock(), self._measure(pid))
+
+
+def kill_family(pid: int, job_age_s: float | None = None) -> None:
+    """End a process, its group, all below it, and what its job has started, now.
+
+    ``job_age_s`` is for how long the job has run, if there is one. Where there is no /proc, the group alone.
+    """
+    found = programs.below(pid)
+    if job_age_s is not None:
+        found += programs.started_by(pid, (os.getpid(),), programs.tick(job_age_s))
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    for program in found:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(program, signal.SIGKILL)
+
+
+def oom_kills() -> int | None:
+    """How many processes the kernel has killed since the machine started; None if it does not tell."""
+    try:
+        lines = _VMSTAT.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
+_OOM_KILLS_AT_START = oom_kills()
+
+
+def oom_may_have_killed() -> bool:
+    """True if the kernel has killed a process since this one started, or if nobody knows."""
+    found = oom_kills()
+    return found is None or found != _OOM_KILLS_AT_START

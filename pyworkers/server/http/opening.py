@@ -9,13 +9,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from pyworkers.errors import ConfigError
-from pyworkers.server.views import Sources, Views
+from pyworkers.server.http.pages import Sources, Views
 
 
 def endpoint(bind: str, sources: Sources) -> Coroutine[Any, Any, None]:
     """What serves at ``HOST:PORT`` until it is cancelled. Raises ConfigError without the extra ``http``."""
     try:
-        from pyworkers.server.endpoint import Endpoint
+        from pyworkers.server.http.endpoint import Endpoint
     except ImportError as error:
         hint = "pip install 'pyworkers-server[http]'"
         text = f"it needs the extra http, of which {error.name} is missing"

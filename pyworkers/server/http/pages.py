@@ -17,12 +17,12 @@ import simplejson
 
 from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.histogram import Tally
-from pyworkers.server.heartbeat import Heartbeat
+from pyworkers.server.health import ServerHealth
+from pyworkers.server.heartbeat import Facts
+from pyworkers.server.lease import Lease
 from pyworkers.server.manager import Manager, State
-from pyworkers.server.memory import Memory
-from pyworkers.server.presence import Facts
-from pyworkers.server.running import Payloads
-from pyworkers.server.weather import Weathers
+from pyworkers.server.pool.running import Payloads
+from pyworkers.server.proc import Memory
 from pyworkers.store.counts import Counts, read_counts
 from pyworkers.store.store import Store
 
@@ -35,8 +35,8 @@ class Sources:
     """Where the views look."""
 
     store: Store
-    heartbeat: Heartbeat
-    weathers: Weathers
+    lease: Lease
+    health: ServerHealth
     managers: Callable[[], Mapping[str, Manager]]
     facts: Callable[[], Facts]
     memory: Memory
@@ -71,8 +71,8 @@ class Views:
         taking = bool(states) and all(state in (State.RUNNING, State.PAUSED) for state in states)
         return {
             "fetching": taking and not self._from.facts().quiet,
-            "lease": self._from.heartbeat.lease_held,
-            "redis": not self._from.weathers.is_down,
+            "lease": self._from.lease.lease_held,
+            "redis": not self._from.health.is_down,
         }
 
     async def stats(self) -> str:
@@ -103,7 +103,7 @@ class Views:
             counts = None
         return Snapshot(
             self.ready(),
-            self._from.heartbeat.counters.executions.totals(),
+            self._from.lease.counters.executions.totals(),
             {name: Counter(manager.pool.pids().values()) for name, manager in managers.items()},
             {name: manager.state is State.PAUSED for name, manager in managers.items()},
             counts,

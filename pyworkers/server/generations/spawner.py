@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from pyworkers.ipc import control
 from pyworkers.ipc.control import AboutWorker, HooksRan, Load, Loaded, LoadFailed, RunHooks, Spawn, Word
-from pyworkers.server.launch import Launch, execute
+from pyworkers.server.generations.launch import Launch, execute
 
 Fds = tuple[int, int, int]
 # Until the fork server has taken some of the descriptors that are under way.

@@ -1,0 +1,1 @@
+"""Fork servers: how one is started and spoken to, and how a reload replaces it."""

@@ -1,0 +1,1 @@
+"""The HTTP endpoint of a server: /stats, /livez, /readyz and /metrics. Needs the extra ``http``."""
