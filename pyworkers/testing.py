@@ -24,13 +24,13 @@ from pyworkers.app import Job, Worker
 from pyworkers.client import Transport, intercept
 from pyworkers.errors import PyworkersError, Snooze, UnknownJobError
 from pyworkers.middleware import CallNext
-from pyworkers.middleware.builtin import chain_for
-from pyworkers.middleware.stats import Stats
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
+from pyworkers.worker.chain import chain_for
+from pyworkers.worker.links.stats import Stats
 
 __all__ = ["EnqueuedJob", "Fake", "fake", "inline"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import simplejson
 
-from pyworkers.api.origin import Where, admin_of
+from pyworkers.api.target import Where, admin_of
 from pyworkers.config.cron_entries import check_entry, dump, load
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import cron

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from pyworkers.api.origin import Where, admin_of
 from pyworkers.api.record import JobRecord
+from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.store import processes
 from pyworkers.store.admin import Admin

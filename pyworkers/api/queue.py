@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from pyworkers.api.origin import Where, admin_of
 from pyworkers.api.record import PLAIN_JID, JobRecord
+from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.store.admin import Admin, Waiting

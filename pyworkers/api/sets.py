@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from pyworkers.api.origin import Where, admin_of
 from pyworkers.api.record import PLAIN_JID, JobRecord
+from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.draft import batches

@@ -16,8 +16,8 @@ import click
 
 from pyworkers.api import CronJob, CronSet
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_retry, reads
 from pyworkers.cli.text import duration, printable, table
-from pyworkers.cli.values import parse_args, parse_duration, parse_queue, parse_retry, reads
 from pyworkers.errors import BadArgumentError
 
 _HEADER = ("name", "schedule", "time zone", "job", "queue", "origin", "state", "next")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyworkers.cli.jobsets import make_group
-from pyworkers.cli.places import DEAD
+from pyworkers.cli.listing import DEAD
 
 dead = make_group(
     DEAD,

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.values import NUMBER, parse_args, parse_duration, parse_queue, parse_retry, reads
+from pyworkers.cli.params import NUMBER, parse_args, parse_duration, parse_queue, parse_retry, reads
 from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import timestamps

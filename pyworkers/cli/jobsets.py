@@ -17,10 +17,10 @@ import click
 from click.core import ParameterSource
 
 from pyworkers.api import JobRecord
-from pyworkers.cli.acting import Deed, Mode, act, count
-from pyworkers.cli.consent import ask, check_that_somebody_can_be_asked, progressing
+from pyworkers.cli.bulk import Deed, Mode, act, count
+from pyworkers.cli.confirm import ask, check_that_somebody_can_be_asked, progressing
+from pyworkers.cli.listing import Action, Jobs, Place, entry, row
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.places import Action, Jobs, Place, entry, row
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.text import fit, printable, table
 

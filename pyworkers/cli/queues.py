@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from pyworkers.api import QueueStats, Stats
-from pyworkers.api.origin import admin_of
+from pyworkers.api.target import admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import printable, table, valid
 from pyworkers.store.search import Search

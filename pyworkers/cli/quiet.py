@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyworkers.api import Process
-from pyworkers.cli.steering import steering_command
+from pyworkers.cli.servers import steering_command
 
 quiet = steering_command(
     "quiet",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyworkers.cli.jobsets import make_group
-from pyworkers.cli.places import RETRIES
+from pyworkers.cli.listing import RETRIES
 
 retries = make_group(
     RETRIES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyworkers.cli.jobsets import make_group
-from pyworkers.cli.places import SCHEDULED
+from pyworkers.cli.listing import SCHEDULED
 
 scheduled = make_group(
     SCHEDULED,

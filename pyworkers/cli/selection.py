@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from pyworkers.api import JobRecord
-from pyworkers.cli.values import parse_duration, reads
+from pyworkers.cli.params import parse_duration, reads
 
 P = ParamSpec("P")
 

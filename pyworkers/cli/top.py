@@ -9,7 +9,7 @@ import time
 import click
 
 from pyworkers.api import ProcessSet, Stats, WorkSet
-from pyworkers.api.origin import admin_of
+from pyworkers.api.target import admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.screen import Sample, frame
 from pyworkers.cli.text import fit, printable

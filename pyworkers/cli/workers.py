@@ -8,8 +8,8 @@ import time
 import click
 
 from pyworkers.api import ProcessSet, Work, WorkSet
+from pyworkers.cli.listing import entry
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.places import entry
 from pyworkers.cli.text import duration, printable, table, valid
 
 _HEADER = ("running", "jid", "queue", "class", "thread", "identity")

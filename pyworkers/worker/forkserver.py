@@ -39,7 +39,7 @@ from pyworkers.ipc.control import (
     SpawnFailed,
     Word,
 )
-from pyworkers.worker import child
+from pyworkers.worker import process
 from pyworkers.worker.hygiene import flush_output
 from pyworkers.worker.importing import searched, users_traceback
 from pyworkers.worker.lifeline import die_with
@@ -150,22 +150,22 @@ class ForkServer:
             self._say(SpawnFailed(spawn.worker, str(error)))
         else:
             if pid == 0:
-                self._be_worker(spawn.queue, child.Pipes(jobs, outcomes, lifeline))
+                self._be_worker(spawn.queue, process.Pipes(jobs, outcomes, lifeline))
             self._workers[pid] = spawn.worker
             self._say(Spawned(spawn.worker, pid))
         for fd in (jobs, outcomes, lifeline):
             os.close(fd)
 
-    def _be_worker(self, queue: str, pipes: child.Pipes) -> NoReturn:
+    def _be_worker(self, queue: str, pipes: process.Pipes) -> NoReturn:
         # Nothing may return from here: there would be two fork servers.
         try:
             self._become_child()
             assert self._app is not None
-            child.main(self._app, queue, pipes, self._settings)
+            process.main(self._app, queue, pipes, self._settings)
         except BaseException:
             log.exception("worker.boot_failed", queue=queue)
         finally:
-            child.exit_now(child.BOOT_FAILED)
+            process.exit_now(process.BOOT_FAILED)
 
     def _run_hooks(self, kind: str) -> None:
         assert self._app is not None
@@ -184,9 +184,9 @@ class ForkServer:
         try:
             self._become_child()
             assert self._app is not None
-            status = child.run_hooks(self._app.hooks(kind), kind)
+            status = process.run_hooks(self._app.hooks(kind), kind)
         finally:
-            child.exit_now(status)
+            process.exit_now(status)
 
     def _become_child(self) -> None:
         """Forget what belongs to the fork server alone."""

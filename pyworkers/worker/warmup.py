@@ -14,12 +14,12 @@ from pathlib import Path
 from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.ipc.frames import Kind, Reader, pack
-from pyworkers.middleware.builtin import chain_for
-from pyworkers.middleware.stats import Stats
 from pyworkers.protocol import envelope
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Report
+from pyworkers.worker.chain import chain_for
 from pyworkers.worker.limits import limited
+from pyworkers.worker.links.stats import Stats
 
 _TIMES = 40
 _QUEUE = "warmup"

@@ -25,7 +25,7 @@ from pyworkers.api import (
     Stats,
     WorkSet,
 )
-from pyworkers.api.origin import admin_of
+from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
 from pyworkers.store.search import REST_S, Search

@@ -178,7 +178,7 @@ def test_only_a_worker_that_reads_an_active_job_has_the_module_in_memory() -> No
     code = f"""
 import sys
 from pyworkers.protocol.message import Message
-import pyworkers.worker.child
+import pyworkers.worker.process
 def parse(raw):
     Message.parse(raw, "q", str)
     print("pyworkers.protocol.active_job" in sys.modules)

@@ -12,7 +12,7 @@ from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kil
 from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
-from pyworkers.worker.cancel import EndRequests
+from pyworkers.worker.interrupts import EndRequests
 from pyworkers.worker.limits import limited
 
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)

@@ -1,26 +1,58 @@
-"""Who may import whom (design.md, 6), checked from the syntax tree."""
+"""Who may import whom, checked from the syntax tree (contrib/docs/architecture.md)."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
-VOCABULARY = {
-    "protocol", "errors", "ipc", "version", "text",
-}  # fmt: skip
-CONFIG = {"config"}
-APPLICATION = {"app", "handler", "job"}
+PURE = {"protocol", "ipc", "errors", "text", "version"}
+# Every folder and every file of the top level, and what it may import from the others.
 ALLOWED = {
-    "store": {"store", "embedded", "failpoints"} | CONFIG | VOCABULARY,
-    "server": {"server", "store", "logs", "failpoints", "programs"} | CONFIG | VOCABULARY,
-    "worker": {"worker", "config", "middleware", "logs", "failpoints", "programs"} | APPLICATION | VOCABULARY,
-    "middleware": {"middleware", "logs"} | APPLICATION | VOCABULARY,
+    "protocol": {"errors"},
+    "ipc": set(),
+    "errors": set(),
+    "text": set(),
+    "version": set(),
+    "failpoints": set(),
+    "programs": set(),
+    "embedded": {"errors"},
+    "config": {"protocol", "errors"},
+    "logs": {"protocol", "text"},
+    "store": {"protocol", "config", "errors", "embedded", "failpoints"},
+    "middleware": {"protocol"},
+    "client": {"protocol", "config", "store"},
+    "handler": {"protocol", "config", "middleware", "errors"},
+    "job": {"protocol", "client", "handler", "errors"},
+    "app": {"protocol", "config", "store", "middleware", "client", "handler", "job", "errors"},
+    "worker": {
+        "protocol", "ipc", "config", "middleware", "handler", "app", "logs", "errors", "failpoints",
+        "programs",
+    },
+    "testing": {"protocol", "middleware", "client", "app", "worker", "errors"},
+    "server": {
+        "protocol", "ipc", "config", "store", "logs", "errors", "failpoints", "programs", "version",
+    },
+    "api": {"protocol", "config", "store", "errors"},
+    "cli": {
+        "protocol", "config", "store", "client", "api", "server", "embedded", "errors", "text", "version",
+    },
+    "__init__": {"protocol", "store", "middleware", "client", "app", "errors", "version"},
+    "__main__": {"cli"},
+}  # fmt: skip
+# Folders inside of folders, and which of their neighbours they may import.
+INNER = {
+    "store/transport": set(),
+    "server/pool": {"cancellations", "generations", "proc"},
+    "server/generations": {"waiting"},
+    "worker/links": set(),
 }
-PURE = ("protocol/", "ipc/", "errors", "text")
+# Wider than the rest until their commands are put together.
+WIDEST = {"cli": 33}
 HOMES = {
     "click": {"cli"},
     "redis": {"store"},
@@ -37,11 +69,10 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield path.relative_to(PACKAGE).with_suffix("").as_posix(), path
 
 
-def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
-    tree = ast.parse(path.read_text())
-    nodes = tree.body if top_level_only else ast.walk(tree)
+def imports(path: Path) -> set[str]:
+    """What a module imports when it runs, wherever in it; for the type checker alone does not count."""
     found: set[str] = set()
-    for node in nodes:
+    for node in running(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -50,15 +81,53 @@ def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
     return found
 
 
+def running(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from running(child)
+
+
 def rooms(path: Path) -> set[str]:
     """The first names below ``pyworkers`` that a module imports."""
-    return {name.split(".")[1] for name in imports(path) if name.startswith("pyworkers.")}
+    found = {name.split(".")[1] for name in imports(path) if name.startswith("pyworkers.")}
+    return found - {"__version__"}
+
+
+def room_of(name: str) -> str:
+    return name.split("/")[0]
+
+
+def test_every_folder_and_file_of_the_top_level_has_its_directions() -> None:
+    assert {room_of(name) for name, _ in modules()} == ALLOWED.keys()
+
+
+def test_no_arrow_of_imports_runs_back_up() -> None:
+    assert list(TopologicalSorter(ALLOWED).static_order())
 
 
 @pytest.mark.parametrize("room", sorted(ALLOWED))
-def test_a_package_imports_only_what_the_design_allows(room: str) -> None:
-    found = {name: rooms(path) - ALLOWED[room] for name, path in modules() if name.startswith(f"{room}/")}
+def test_a_room_imports_only_what_the_design_allows(room: str) -> None:
+    found = {name: rooms(path) - ALLOWED[room] - {room} for name, path in modules() if room_of(name) == room}
     assert {name: extra for name, extra in found.items() if extra} == {}
+
+
+@pytest.mark.parametrize("folder", sorted(INNER))
+def test_an_inner_folder_imports_few_of_its_neighbours(folder: str) -> None:
+    prefix = f"pyworkers.{folder.replace('/', '.').rpartition('.')[0]}."
+    own = folder.rpartition("/")[2]
+    for name, path in modules():
+        if name.startswith(f"{folder}/"):
+            found = {
+                one.removeprefix(prefix).split(".")[0] for one in imports(path) if one.startswith(prefix)
+            }
+            assert found - INNER[folder] - {own} == set(), name
+
+
+def test_no_folder_is_wider_than_a_person_can_keep_in_mind() -> None:
+    folders = [PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir())]
+    width = {str(folder.relative_to(PACKAGE)): len(list(folder.glob("*.py"))) for folder in folders}
+    assert {name: files for name, files in width.items() if files > WIDEST.get(name, 22)} == {}
 
 
 @pytest.mark.parametrize("library", sorted(HOMES))
@@ -84,5 +153,5 @@ def test_the_server_never_imports_what_people_look_at() -> None:
 def test_the_vocabulary_does_no_io_of_its_own() -> None:
     impure = {"socket", "asyncio", "subprocess", "redis", "structlog", "click", "time"}
     for name, path in modules():
-        if name.startswith(PURE):
+        if room_of(name) in PURE:
             assert not {imported.split(".")[0] for imported in imports(path)} & impure, name

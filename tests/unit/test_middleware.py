@@ -15,11 +15,11 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.errors import Discard, Interrupted, JobTimeout, Kill, Retry, Snooze, UnknownJobError
 from pyworkers.middleware import CallNext, Middleware, build
-from pyworkers.middleware.builtin import chain_for
-from pyworkers.middleware.retry import exhausted_hooks, run_exhausted
-from pyworkers.middleware.stats import Stats
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
+from pyworkers.worker.chain import chain_for
+from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
+from pyworkers.worker.links.stats import Stats
 
 NOW = 1_795_225_197.5
 

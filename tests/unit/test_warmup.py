@@ -17,7 +17,7 @@ COUNT_SPECIALIZED = """
 import dis
 from pyworkers.ipc.frames import Reader
 from pyworkers.protocol.message import Message
-from pyworkers.middleware.stats import Stats
+from pyworkers.worker.links.stats import Stats
 from pyworkers.worker.warmup import warm_up
 
 def specialized(function):

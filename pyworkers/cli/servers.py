@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from pyworkers.api import Process, ProcessSet
-from pyworkers.cli.consent import ask, check_that_somebody_can_be_asked
+from pyworkers.cli.confirm import ask, check_that_somebody_can_be_asked
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import printable
 from pyworkers.errors import PyworkersError

@@ -22,17 +22,17 @@ from pyworkers.handler import Handler
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.frames import SECONDS, Kind, Reader, pack
 from pyworkers.middleware import CallNext
-from pyworkers.middleware.builtin import chain_for
-from pyworkers.middleware.retry import exhausted_hooks, run_exhausted
-from pyworkers.middleware.stats import Stats
 from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
-from pyworkers.worker.cancel import EndRequests
+from pyworkers.worker.chain import chain_for
 from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
+from pyworkers.worker.interrupts import EndRequests
 from pyworkers.worker.leftovers import end_programs
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.limits import limited
+from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
+from pyworkers.worker.links.stats import Stats
 from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.title import set_title
 

@@ -28,15 +28,15 @@ from pyworkers.errors import (
 )
 from pyworkers.handler import Handler, OnExhausted, RetryIn
 from pyworkers.middleware import CallNext
-from pyworkers.middleware.logging import LastError
 from pyworkers.protocol import envelope, retry, timestamps
 from pyworkers.protocol.draft import seconds
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
+from pyworkers.worker.links.logging import LastError
 
-_OWN_CODE = str(Path(__file__).resolve().parent.parent) + os.sep
+_OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 log = logs.get_logger()
 

@@ -14,13 +14,13 @@ from pyworkers.app import Worker
 from pyworkers.errors import BadMessageError, UnknownJobError
 from pyworkers.handler import Handler
 from pyworkers.middleware import CallNext, Layer, build
-from pyworkers.middleware.logging import LastError, logged
-from pyworkers.middleware.retry import Retrying, exhausted_hooks, retried
-from pyworkers.middleware.stats import Stats
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.message import Message, set_current
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.protocol.retry import Policy
+from pyworkers.worker.links.logging import LastError, logged
+from pyworkers.worker.links.retry import Retrying, exhausted_hooks, retried
+from pyworkers.worker.links.stats import Stats
 
 
 def chain_for(

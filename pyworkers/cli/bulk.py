@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import click
 
 from pyworkers.api import JobRecord, JobSet
-from pyworkers.cli.consent import ask, check_that_somebody_can_be_asked, progressing
-from pyworkers.cli.places import Action, Jobs, Place
+from pyworkers.cli.confirm import ask, check_that_somebody_can_be_asked, progressing
+from pyworkers.cli.listing import Action, Jobs, Place
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
 

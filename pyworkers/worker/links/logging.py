@@ -11,10 +11,10 @@ from types import TracebackType
 from pyworkers import logs
 from pyworkers.errors import Discard, FateChosen, Interrupted, JobTimeout
 from pyworkers.middleware import CallNext
-from pyworkers.middleware.stats import Stats
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
+from pyworkers.worker.links.stats import Stats
 
 log = logs.get_logger()
 

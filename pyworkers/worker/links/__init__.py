@@ -1,0 +1,1 @@
+"""The built-in links around a handler: logging, retry, stats."""
