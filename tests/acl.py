@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 import redis
 
 from pyworkers.store import acl
 from pyworkers.store.acl import Role
+from tests.support import wait_for
 
 PASSWORD = "correct-horse"
 # redis-py tells its name and version, and the server asks for a setting; both do without an answer.
@@ -47,6 +48,14 @@ class Watch:
 
     def __init__(self) -> None:
         self.commands: set[str] = set()
+
+    def wait_for(self, rights: Iterable[str]) -> None:
+        """Wait until all of these were sent."""
+        wanted = set(rights)
+        try:
+            wait_for(lambda: self.commands >= wanted)
+        except AssertionError:
+            raise AssertionError(f"never sent: {sorted(wanted - self.commands)}") from None
 
     def note(self, command: str) -> None:
         words = command.lower().split()

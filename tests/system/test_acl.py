@@ -173,7 +173,7 @@ def test_a_client_needs_all_its_rights_and_no_more(redis_url: str, namespace: st
             client.enqueue_in(60, "q", "C", [1])
             client.enqueue_at(time.time() + 60, "q", "C", [1])
             client.enqueue_bulk("q", "C", [[1], [2]])
-            wait_for(lambda: watch.commands >= set(commands(Role.CLIENT)), message="all were used")
+            watch.wait_for(commands(Role.CLIENT))
         assert refused(admin) == []
         assert watch.commands - ALWAYS == set(commands(Role.CLIENT))
 
@@ -215,7 +215,7 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
             assert admin.hexists(keys.iteration("iterable"), "cancelled")
             rights = set(commands(Role.ADMIN))
             looking = set(commands(Role.READ_ONLY))
-            wait_for(lambda: watch.commands >= rights - looking, message="all were used")
+            watch.wait_for(rights - looking)
         assert refused(admin) == []
         assert watch.commands - ALWAYS - rights == set()
 
@@ -230,12 +230,13 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
         for zset in (keys.schedule, keys.retry, keys.dead):
             admin.zadd(zset, {job(str(number)): time.time() + 3600 + number for number in range(5)})
         with serving(tmp_path, redis_url, namespace, CODE), watching(redis_url, admin) as watch:
+            wait_for(lambda: admin.smembers(keys.processes), message="the server is shown")
             options = ["--url", url, "--namespace", namespace]
             for words in LOOKING:
                 place = 2 if words[0] == "cron" else 1
                 result = CliRunner().invoke(main, [*words[:place], *options, *words[place:]])
                 assert result.exit_code == (1 if words == ["check"] else 0), (words, result.output)
             rights = set(commands(Role.READ_ONLY))
-            wait_for(lambda: watch.commands >= rights - PAGING, message="all were used")
+            watch.wait_for(rights - PAGING)
         # Who may only read cannot ask the servers for fresh numbers, and does without.
         assert set(refused(admin)) == {("command", "set")}
