@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import random
 import time
+from pathlib import Path
 
 import structlog
 
 from pyworkers import Message, Worker
 
 log = structlog.get_logger()
-worker = Worker()
+# A program that imports this and enqueues finds the same Redis as the server.
+worker = Worker(config=Path(__file__).parents[3] / "conf" / "workers.toml")
 
 
 @worker.cron("every 3s")
