@@ -17,8 +17,8 @@ from pyworkers.cli.run import make_spawner
 from pyworkers.config.fields import Config, RedisConfig, mask_url
 from pyworkers.embedded import directory_of, server_binary
 from pyworkers.errors import ConfigError
+from pyworkers.server.generations.rehearsal import rehearse
 from pyworkers.server.plan import plan
-from pyworkers.server.rehearsal import rehearse
 from pyworkers.store.preflight import Finding, judge_app, judge_producers, judge_queues
 
 

@@ -23,14 +23,12 @@ from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.health import Health
-from pyworkers.server.pool.pool import Pool
+from pyworkers.server.outbox import Batch, Outbox
+from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.waiting import cancel
 from pyworkers.store.store import LeaseLostError, QueueStore, Settlement
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import PATIENCE_S, Waiter
-
-# A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
-MAX_BYTES = 64 * 1024 * 1024
 
 log = logs.get_logger()
 
@@ -43,7 +41,7 @@ class _Suspect(NamedTuple):
 
 
 class Fetcher:
-    """Feeds one pool. ``on_report`` hears of every report that Redis has settled."""
+    """Feeds ``deliveries`` and empties ``outbox``. ``on_settled`` gets each report that Redis took."""
 
     def __init__(
         self,
@@ -51,6 +49,8 @@ class Fetcher:
         store: QueueStore,
         waiter: Waiter,
         health: Health,
+        outbox: Outbox,
+        deliveries: Deliveries,
         on_settled: Callable[[Report], None],
         on_lease_lost: Callable[[str], None],
     ) -> None:
@@ -58,37 +58,28 @@ class Fetcher:
         self._store = store
         self._waiter = waiter
         self._health = health
+        self._outbox = outbox
+        self._deliveries = deliveries
         self._on_settled = on_settled
         self._on_lease_lost = on_lease_lost
-        self._reports: list[tuple[bytes, Report]] = []
         self._waiting: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
+        self._wake = outbox.changed
         self._asking = False
         self._answered = asyncio.Event()
         self._wait_failed = False
         self._defect: BaseException | None = None
         self._strangers: Counter[bytes] = Counter()
         self._suspect: _Suspect | None = None
-        self.fetching = False
-        self.pool: Pool
+        self._fetching = False
 
-    @property
-    def unsettled(self) -> int:
-        """How many outcomes Redis has not taken yet."""
-        return len(self._reports)
-
-    def settle(self, raw: bytes, report: Report) -> None:
-        """Have an outcome settled with the next exchange."""
-        self._reports.append((raw, report))
-        self._wake.set()
-
-    def wake(self) -> None:
-        """Something has changed: a worker is free, or fetching was switched on."""
+    def fetch(self) -> None:
+        """Fetch jobs from now on."""
+        self._fetching = True
         self._wake.set()
 
     async def quiet(self) -> None:
         """Fetch no more. Jobs that the exchange or the blocking move under way has taken still run."""
-        self.fetching = False
+        self._fetching = False
         while self._asking:
             # Redis may not have read it yet, and would take a job for it that comes later.
             self._answered.clear()
@@ -99,7 +90,7 @@ class Fetcher:
 
     def move_to(self, identity: str) -> None:
         """Go on as another incarnation: the jobs whose outcomes Redis has not taken are somebody else's."""
-        self._reports.clear()
+        self._outbox.clear()
         self._strangers.clear()
         self._store.identity = self._waiter.identity = identity
         self._wake.set()
@@ -127,10 +118,10 @@ class Fetcher:
 
     async def flush(self) -> None:
         """Settle what is left, once ``run`` has ended. Raises PyworkersError."""
-        while self._reports:
-            batch = _portion(self._reports)
+        while self._outbox:
+            batch = self._outbox.portion()
             found = await self._store.exchange(self._queue, _settlements(batch), 0, time.time())
-            del self._reports[: len(batch)]
+            self._outbox.taken(batch)
             self._account(batch, found.stale)
 
     def leave(self) -> None:
@@ -151,9 +142,9 @@ class Fetcher:
         await self._store.close()
 
     async def _turn(self) -> None:
-        batch = _portion(self._reports)
-        fetching = self.fetching and self._waiting is None and len(batch) == len(self._reports)
-        wanted = self.pool.free if fetching else 0
+        batch = self._outbox.portion()
+        fetching = self._fetching and self._waiting is None and len(batch) == len(self._outbox)
+        wanted = self._deliveries.free if fetching else 0
         if not batch and wanted <= 0:
             return
         identity = self._store.identity
@@ -181,22 +172,22 @@ class Fetcher:
         if self._store.identity != identity:
             return
         # Only now: had the reply been lost, the same batch would be sent again.
-        del self._reports[: len(batch)]
+        self._outbox.taken(batch)
         self._account(batch, found.stale)
         for raw in found.jobs:
-            self.pool.deliver(raw)
+            self._deliveries.deliver(raw)
         if found.error is not None:
             await self._wait_out(found.error)
             return
         if not self._wait_failed:
             self._health.ok()
-        if self._reports:
+        if self._outbox:
             self._wake.set()
-        if len(found.jobs) < wanted and self.fetching:
+        if len(found.jobs) < wanted and self._fetching:
             self._waiting = asyncio.create_task(self._wait())
             self._waiting.add_done_callback(self._waited)
 
-    def _account(self, batch: list[tuple[bytes, Report]], stale: list[int]) -> None:
+    def _account(self, batch: Batch, stale: list[int]) -> None:
         for place in stale:
             log.warning("job.not_ours", queue=self._queue, fate=batch[place][1].outcome.fate.name.lower())
         late = set(stale)
@@ -214,7 +205,7 @@ class Fetcher:
             hit("after_fetch")
             # What came for an earlier incarnation stays in its list, which is cleared out.
             if self._waiter.identity == identity:
-                self.pool.deliver(raw)
+                self._deliveries.deliver(raw)
 
         try:
             while not got and self._may_wait(identity):
@@ -229,7 +220,7 @@ class Fetcher:
             self._wake.set()
 
     def _may_wait(self, identity: str) -> bool:
-        return self.fetching and self.pool.free > 0 and self._waiter.identity == identity
+        return self._fetching and self._deliveries.free > 0 and self._waiter.identity == identity
 
     async def check_wait(self) -> None:
         """After an outage: end the blocking move, for its connection may be half open."""
@@ -253,7 +244,7 @@ class Fetcher:
     @property
     def knows_jobs(self) -> bool:
         """True if Redis should count jobs of this queue as ours."""
-        return self.pool.busy > 0 or bool(self._reports)
+        return self._deliveries.busy > 0 or bool(self._outbox)
 
     async def adopt(self) -> None:
         """Run the jobs that Redis counts as ours and that never reached us: their reply was lost.
@@ -264,17 +255,17 @@ class Fetcher:
         what was asked before is answered before a stop closes the connection. Raises PyworkersError.
         """
         # Their number first: it costs nothing, while jobs may be large.
-        if not self.fetching or await self._none_strange() or not self.fetching:
+        if not self._fetching or await self._none_strange() or not self._fetching:
             self.has_no_strays()
             return
         listed = Counter(await self._store.inprogress(self._queue))
-        if not self.fetching or await self._in_doubt():
+        if not self._fetching or await self._in_doubt():
             return
-        known = self.pool.known() + Counter(raw for raw, _ in self._reports)
+        known = self._deliveries.known() + self._outbox.known()
         strangers = listed - known
         for raw in (strangers & self._strangers).elements():
             log.warning("job.adopted", queue=self._queue)
-            self.pool.deliver(raw)
+            self._deliveries.deliver(raw)
             strangers[raw] -= 1
         self._strangers = +strangers
         if self._strangers and self._suspect is None and (move := self._waiter.under_way):
@@ -298,18 +289,8 @@ class Fetcher:
         return True
 
     async def _none_strange(self) -> bool:
-        return await self._store.held(self._queue) <= self.pool.busy + len(self._reports)
+        return await self._store.held(self._queue) <= self._deliveries.busy + len(self._outbox)
 
 
-def _settlements(batch: list[tuple[bytes, Report]]) -> list[Settlement]:
+def _settlements(batch: Batch) -> list[Settlement]:
     return [(raw, report.outcome) for raw, report in batch]
-
-
-def _portion(reports: list[tuple[bytes, Report]]) -> list[tuple[bytes, Report]]:
-    """As many outcomes as one call may carry: one at least, for it fits by the limit of a job's size."""
-    size = 0
-    for count, (raw, report) in enumerate(reports):
-        size += len(raw) + len(report.outcome.payload)
-        if size > MAX_BYTES and count:
-            return reports[:count]
-    return reports.copy()

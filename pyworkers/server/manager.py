@@ -13,15 +13,18 @@ from enum import Enum
 from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.ipc.control import AboutWorker
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Report
+from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
-from pyworkers.server.pool.endings import KILL_GRACE_S
+from pyworkers.server.outbox import Outbox
+from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
+from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.losses import Losses
-from pyworkers.server.pool.pool import Callbacks, Pool
+from pyworkers.server.pool.pool import Pool
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.store.store import QueueStore
 from pyworkers.store.transport.link import Link
@@ -57,6 +60,9 @@ class Manager:
         config: Config,
         identity: str,
         health: Health,
+        spawner: Spawner,
+        losses: Losses,
+        cancellations: Cancellations,
         on_settled: Callable[[Report], None],
         on_lease_lost: Callable[[str], None],
     ) -> None:
@@ -65,36 +71,47 @@ class Manager:
         self.state = State.STARTING
         self._store = QueueStore(Link(redis), keys, identity)
         self._waiter = Waiter(redis, keys, queue, identity, config.server.lease)
-        self._fetcher = Fetcher(queue, self._store, self._waiter, health, on_settled, on_lease_lost)
-        self.pool = Pool(queue, Callbacks(self._fetcher.settle, self._fetcher.wake, self._failing))
-        self._fetcher.pool = self.pool
+        self._outbox = Outbox()
+        self._endings = Endings(queue, self._outbox.settle, losses)
+        hand_out = HandOut(self._outbox.changed.set)
+        self.deliveries = Deliveries(queue, hand_out, self._endings, cancellations)
+        self.pool = Pool(queue, spawner, hand_out, self.deliveries, self._failing)
+        self._fetcher = Fetcher(
+            queue,
+            self._store,
+            self._waiter,
+            health,
+            self._outbox,
+            self.deliveries,
+            on_settled,
+            on_lease_lost,
+        )
         # Of a short time to stop, a third is for the jobs that end by themselves.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None
         self.given_back = 0
         """How many jobs a stop has interrupted."""
 
-    def start(
-        self, concurrency: int, spawner: Spawner, losses: Losses, paused: bool = False
-    ) -> asyncio.Task[None]:
+    def start(self, concurrency: int, paused: bool = False) -> asyncio.Task[None]:
         """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
-        self.pool.use(spawner, losses, concurrency)
-        self._fetcher.fetching = not paused
+        self.pool.resize(concurrency)
+        if not paused:
+            self._fetcher.fetch()
         self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.queue}")
         self._enter(State.PAUSED if paused else State.RUNNING, concurrency=concurrency)
         return self._task
 
-    def hear(self, word: AboutWorker) -> bool:
-        """Take note of what a fork server says, if it is about one of our workers."""
-        return self.pool.hear(word)
+    def use(self, spawner: Spawner, losses: Losses, concurrency: int) -> None:
+        """Move to another generation, worker by worker."""
+        self._endings.decide_by(losses)
+        self.pool.use(spawner, concurrency)
 
     async def set_paused(self, paused: bool) -> None:
         """Fetch nothing, or fetch again, as people want it; what runs goes on."""
         if paused and self.state is State.RUNNING:
             await self._fetch_no_more(State.PAUSED)
         elif not paused and self.state is State.PAUSED:
-            self._fetcher.fetching = True
-            self._fetcher.wake()
+            self._fetcher.fetch()
             self._enter(State.RUNNING)
 
     async def quiet(self) -> None:
@@ -114,7 +131,7 @@ class Manager:
     @property
     def idle(self) -> bool:
         """True when no job runs and Redis knows the outcome of all."""
-        return self.pool.busy == 0 and self._fetcher.unsettled == 0
+        return self.deliveries.busy == 0 and not self._outbox
 
     @property
     def knows_jobs(self) -> bool:
@@ -156,7 +173,7 @@ class Manager:
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())
         await until(lambda: self.idle, deadline - self._interrupt_s)
-        self.pool.interrupt()
+        self.deliveries.interrupt()
         await until(lambda: self.idle, deadline)
         await self._cancel_fetcher()
         try:
@@ -200,8 +217,8 @@ class Manager:
             "queue": self.queue,
             "state": self.state.value,
             "workers": self.pool.pids(),
-            "busy": self.pool.busy,
-            "unsettled": self._fetcher.unsettled,
+            "busy": self.deliveries.busy,
+            "unsettled": len(self._outbox),
         }
 
     def _failing(self, failing: bool) -> None:

@@ -91,9 +91,7 @@ class Master:
         self._generations = Generations(
             spawner,
             make_spawner,
-            Callbacks(
-                self._managers.hear, self._managers.reaped, self._install, self._managers.uses, self._start
-            ),
+            Callbacks(self._install, self._start),
         )
 
     async def run(self) -> None:
@@ -268,15 +266,22 @@ class Master:
         losses = Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
         manager = self._managers.serving.get(queue)
         if manager is not None:
-            manager.pool.use(spawner, losses, concurrency)
+            manager.use(spawner, losses, concurrency)
             return
         health = self._health.of_queue(queue)
         manager = self._managers.serving[queue] = Manager(
-            queue, self._config, self._identity, health, self._settled, self._lease_lost
+            queue,
+            self._config,
+            self._identity,
+            health,
+            spawner,
+            losses,
+            self._cancellations,
+            self._settled,
+            self._lease_lost,
         )
-        manager.pool.cancellations = self._cancellations
         paused = queue in self._orders.paused
-        self._watch(manager.start(concurrency, spawner, losses, paused))
+        self._watch(manager.start(concurrency, paused))
 
     def _settled(self, report: Report) -> None:
         self._lease.counters.add(report)

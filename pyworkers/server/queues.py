@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
-from pyworkers.ipc.control import AboutWorker
-from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.manager import Manager
 from pyworkers.server.pool.running import Running
@@ -39,32 +37,14 @@ class Queues:
 
     def running(self) -> list[Running]:
         """All jobs that are with a worker."""
-        return [job for manager in self.everyone() for job in manager.pool.running()]
-
-    # What happens to workers
-
-    def hear(self, word: AboutWorker) -> None:
-        """Pass on what a fork server says about a worker."""
-        for manager in self.everyone():
-            if manager.hear(word):
-                return
-
-    def reaped(self, pid: int, status: int) -> None:
-        """Pass on the end of a worker that no fork server can tell any more; ``status`` as from waitpid."""
-        for manager in self.everyone():
-            if manager.pool.lost_track(pid, status):
-                return
-
-    def uses(self, spawner: Spawner) -> bool:
-        """True while a worker of that generation lives."""
-        return any(manager.pool.uses(spawner) for manager in self.everyone())
+        return [job for manager in self.everyone() for job in manager.deliveries.running()]
 
     # What people want
 
     def cancel_noted(self) -> None:
         """Have the jobs end that shall not run."""
         for manager in self.everyone():
-            manager.pool.cancel_noted()
+            manager.deliveries.cancel_noted()
 
     async def set_paused(self, queues: frozenset[str]) -> None:
         """Fetch from all queues but these."""

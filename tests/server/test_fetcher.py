@@ -12,9 +12,10 @@ import pytest
 
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
-from pyworkers.server import fetcher as fetcher_module
+from pyworkers.server import outbox as outbox_module
 from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.health import ServerHealth
+from pyworkers.server.outbox import Outbox
 from pyworkers.store import waiter as waiter_module
 from pyworkers.store.store import QueueStore, Settlement, Store
 from pyworkers.store.transport.connections import connect_async
@@ -25,7 +26,7 @@ from tests.support import async_wait_for
 IDENTITY = "host:1:aaa"
 
 
-class FakePool:
+class FakeDeliveries:
     """One idle worker without a process."""
 
     def __init__(self) -> None:
@@ -49,13 +50,20 @@ class Bench(RedisBench):
         self.health = ServerHealth(time.monotonic, random.Random())
         self.store = Store(connect_async(self.config, single_connection_client=True), self.keys, IDENTITY)
         self.waiter = Waiter(self.config, self.keys, "q", IDENTITY)
+        self.deliveries = FakeDeliveries()
+        self.outbox = Outbox()
         self.fetcher = Fetcher(
-            "q", self.store, self.waiter, self.health.of_queue("q"), lambda _: None, lambda _: None
+            "q",
+            self.store,
+            self.waiter,
+            self.health.of_queue("q"),
+            self.outbox,
+            self.deliveries,  # type: ignore[arg-type]
+            lambda _: None,
+            lambda _: None,
         )
-        self.pool = self.fetcher.pool = FakePool()  # type: ignore[assignment]
         self.ends.push_async_callback(self.fetcher.close)
-        self.fetcher.fetching = True
-        self.fetcher.wake()
+        self.fetcher.fetch()
 
     async def prepare(self) -> None:
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
@@ -73,7 +81,7 @@ def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection_repla
         bench.waiter._longest_s = 30
         await async_wait_for(lambda: bench.waiter.blocked)
         await bench.redis.lpush(bench.keys.queue("q"), b"job")
-        await async_wait_for(lambda: bench.pool.jobs == [b"job"])
+        await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
         await async_wait_for(lambda: bench.health.troubles == {})
 
     run(body)
@@ -101,7 +109,7 @@ def test_what_the_wait_cannot_deal_with_ends_the_fetcher(run: Run, monkeypatch: 
 def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_the_last(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetcher_module, "MAX_BYTES", 1000)
+    monkeypatch.setattr(outbox_module, "MAX_BYTES", 1000)
 
     async def body(bench: Bench) -> None:
         exchange = bench.store.exchange
@@ -116,11 +124,11 @@ def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_th
         for number in range(5):
             raw = b"%d" % number
             await bench.redis.lpush(held, raw)
-            bench.fetcher.settle(raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
+            bench.outbox.settle(raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
         await bench.redis.lpush(held, b"small")
-        bench.fetcher.settle(b"small", Report(DONE))
+        bench.outbox.settle(b"small", Report(DONE))
         bench.start(bench.fetcher.run())
-        await async_wait_for(lambda: bench.fetcher.unsettled == 0)
+        await async_wait_for(lambda: not bench.outbox)
         await async_wait_for(lambda: bench.waiter.blocked)
         assert calls[:3] == [(2, 0), (2, 0), (2, 1)]
         assert await bench.redis.llen(held) == 0
@@ -130,15 +138,15 @@ def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_th
 
 
 def test_a_flush_settles_all_portions(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetcher_module, "MAX_BYTES", 1)
+    monkeypatch.setattr(outbox_module, "MAX_BYTES", 1)
 
     async def body(bench: Bench) -> None:
         held = bench.keys.inprogress("q", IDENTITY)
         for raw in (b"1", b"2", b"3"):
             await bench.redis.lpush(held, raw)
-            bench.fetcher.settle(raw, Report(DONE))
+            bench.outbox.settle(raw, Report(DONE))
         await bench.fetcher.flush()
-        assert bench.fetcher.unsettled == 0
+        assert not bench.outbox
         assert await bench.redis.llen(held) == 0
 
     run(body)
@@ -150,9 +158,9 @@ def test_while_nothing_can_be_settled_nothing_is_fetched(run: Run) -> None:
         await bench.redis.lpush(bench.keys.queue("q"), b"job")
         bench.start(bench.fetcher.run())
         await async_wait_for(lambda: bench.health.troubles == {"fetcher q": ["UNREGISTERED"]})
-        assert bench.pool.jobs == []
+        assert bench.deliveries.jobs == []
         await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
-        await async_wait_for(lambda: bench.pool.jobs == [b"job"])
+        await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
 
     run(body)
 
@@ -192,19 +200,19 @@ def test_a_fetcher_that_stops_looks_for_no_strays(
         async def ask(queue: str) -> object:
             questions.append(name)
             answer = await question(queue)
-            bench.fetcher.fetching = len(questions) < stops_after
+            bench.fetcher._fetching = len(questions) < stops_after
             return answer
 
         monkeypatch.setattr(bench.store, name, ask)
 
     async def body(bench: Bench) -> None:
         await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"stray")
-        bench.fetcher.fetching = stops_after > 0
+        bench.fetcher._fetching = stops_after > 0
         noted(bench, "held")
         noted(bench, "inprogress")
         await bench.fetcher.adopt()
         await bench.fetcher.adopt()
-        assert (questions, bench.pool.jobs) == (asked, [])
+        assert (questions, bench.deliveries.jobs) == (asked, [])
 
     run(body)
 
@@ -231,10 +239,10 @@ def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
         await bench.redis.lpush(bench.keys.queue("q"), b"early")
         sent.set()
         await quiet
-        assert bench.pool.jobs == [b"early"]
-        bench.pool.free = 1
+        assert bench.deliveries.jobs == [b"early"]
+        bench.deliveries.free = 1
         await bench.redis.lpush(bench.keys.queue("q"), b"late")
-        bench.fetcher.wake()
+        bench.outbox.changed.set()
         await asyncio.sleep(0)
         assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"late"]
 

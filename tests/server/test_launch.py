@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers.ipc.control import Load, Loaded
+from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 
 
@@ -36,9 +37,9 @@ def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(
         spawner = Spawner(Load("tasks:worker", [str(tmp_path)]), dict(os.environ))
         spawner.start()
         try:
-            spawner.attach(asyncio.get_running_loop())
+            spawner.attach(Reaper(), lambda _: None)
             async with asyncio.timeout(20):
-                assert isinstance(await spawner.loaded, Loaded)
+                assert isinstance(await spawner.loaded(), Loaded)
         finally:
             spawner.close()
             spawner.kill()

@@ -12,7 +12,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,10 +21,16 @@ import pytest
 from pyworkers.ipc.control import AboutWorker, Exited, Load, Loaded, Spawned
 from pyworkers.ipc.frames import HEADER_SIZE, Kind, Reader, pack
 from pyworkers.protocol.outcome import DONE, Fate, Report
+from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.pool import pool as pool_module
+from pyworkers.server.pool import worker as worker_module
+from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.endings import Endings
+from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.losses import Losses
-from pyworkers.server.pool.pool import Callbacks, Pool
+from pyworkers.server.pool.pool import Pool
 from tests.support import PATIENCE_S, ROOT, async_wait_for, process_alive, wait_for
 
 HEADER = """
@@ -45,15 +51,39 @@ def handle(message):
 """
 
 
+class HeldBack(Spawner):
+    """A fork server's handle that keeps back some messages about workers."""
+
+    def __init__(self, load: Load, env: Mapping[str, str]) -> None:
+        super().__init__(load, env)
+        self.kinds: tuple[type[AboutWorker], ...] = ()
+        self.held: list[AboutWorker] = []
+
+    def _pass_on(self, word: AboutWorker) -> None:
+        if isinstance(word, self.kinds):
+            self.held.append(word)
+        else:
+            super()._pass_on(word)
+
+    def let_through(self) -> None:
+        self.kinds = ()
+        for word in self.held:
+            self._pass_on(word)
+
+
 class Crew:
     """A pool with one fork server after the other, and what it told its owner."""
+
+    pool: Pool
+    deliveries: Deliveries
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.settled: list[tuple[bytes, Report]] = []
         self.failing: list[bool] = []
-        self.spawners: list[Spawner] = []
-        self.pool = Pool("q", Callbacks(self._settle, lambda: None, self.failing.append))
+        self.down: list[Spawner] = []
+        self.spawners: list[HeldBack] = []
+        self.reaper = Reaper()
 
     def _settle(self, raw: bytes, report: Report) -> None:
         self.settled.append((raw, report))
@@ -63,25 +93,33 @@ class Crew:
         name = f"app{len(self.spawners)}"
         (self.folder / f"{name}.py").write_text(HEADER + "".join(map(textwrap.dedent, codes)))
         load = Load(f"{name}:worker", [str(self.folder)], "info", "json", "me", settings)
-        spawner = Spawner(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""})
+        spawner = HeldBack(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""})
         spawner.start()
         self.spawners.append(spawner)
-        spawner.on_word = self.pool.hear
-        spawner.attach(asyncio.get_running_loop())
-        assert spawner.loaded is not None
-        loaded = await spawner.loaded
+        spawner.attach(self.reaper, self.down.append)
+        loaded = await spawner.loaded()
         assert isinstance(loaded, Loaded), loaded
-        decider = Losses("q", loaded.manifest, 25, time.time, random.Random())
-        self.pool.use(spawner, decider, concurrency)
+        losses = Losses("q", loaded.manifest, 25, time.time, random.Random())
+        if len(self.spawners) == 1:
+            self._build(spawner, losses)
+        else:
+            self.endings.decide_by(losses)
+        self.pool.use(spawner, concurrency)
         return spawner
+
+    def _build(self, spawner: Spawner, losses: Losses) -> None:
+        self.endings = Endings("q", self._settle, losses)
+        hand_out = HandOut(lambda: None)
+        self.deliveries = Deliveries("q", hand_out, self.endings, Cancellations())
+        self.pool = Pool("q", spawner, hand_out, self.deliveries, self.failing.append)
 
     def deliver(self, jid: str, **fields: Any) -> bytes:
         raw = json.dumps({"class": "Any", "args": [], "jid": jid, "queue": "q", **fields}).encode()
-        self.pool.deliver(raw)
+        self.deliveries.deliver(raw)
         return raw
 
     async def free(self, count: int) -> None:
-        await async_wait_for(lambda: self.pool.free == count, message=f"{count} idle workers")
+        await async_wait_for(lambda: self.deliveries.free == count, message=f"{count} idle workers")
 
     async def outcomes(self, count: int, timeout: float = PATIENCE_S) -> list[tuple[bytes, Report]]:
         """The first outcomes, once there are so many; no more must have come."""
@@ -153,6 +191,10 @@ def stopped_or_dead(pid: int) -> bool:
         return True
 
 
+def asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
@@ -172,8 +214,8 @@ def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(run: Run) -> 
     async def body(crew: Crew) -> None:
         await crew.free(2)
         good, bad = crew.deliver("good"), crew.deliver("bad")
-        assert (crew.pool.free, crew.pool.busy) == (0, 2)
-        assert crew.pool.known() == {good: 1, bad: 1}
+        assert (crew.deliveries.free, crew.deliveries.busy) == (0, 2)
+        assert crew.deliveries.known() == {good: 1, bad: 1}
         [first], [second] = await crew.met("good"), await crew.met("bad")
         assert first != second
         assert sorted(crew.pool.pids().items()) == sorted({first: "busy", second: "busy"}.items())
@@ -185,7 +227,7 @@ def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(run: Run) -> 
         raw, report = (await crew.outcomes(2))[1]
         assert (raw, report.outcome.fate, report.outcome.crashed) == (bad, Fate.RETRY, False)
         assert json.loads(report.outcome.payload)["error_message"] == "no"
-        assert (crew.pool.free, crew.pool.busy, crew.pool.known()) == (2, 0, {})
+        assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known()) == (2, 0, {})
 
     run(body, code, concurrency=2)
 
@@ -237,6 +279,32 @@ def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(run
     run(body, code)
 
 
+def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(run: Run) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet("job")
+    """
+
+    async def body(crew: Crew) -> None:
+        await crew.free(1)
+        crew.deliver("a")
+        await crew.met("job")
+        [worker] = crew.pool._workers
+        with pytest.raises(RuntimeError, match="BUSY cannot become BUSY"):
+            worker.hand(Delivery(9, b"{}"))
+        crew.pool.close()
+        with pytest.raises(RuntimeError, match="LEAVING cannot become BUSY"):
+            worker.hand(Delivery(9, b"{}"))
+        crew.let_go("job")
+        assert (await crew.outcomes(1))[0][1].outcome == DONE
+        await async_wait_for(lambda: crew.pool.empty, message="it left")
+        with pytest.raises(RuntimeError, match="GONE cannot become LEAVING"):
+            worker.leave()
+
+    run(body, code)
+
+
 def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(run: Run) -> None:
     async def body(crew: Crew) -> None:
         await crew.free(1)
@@ -244,7 +312,7 @@ def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(run: Run) ->
         os.kill(pid, signal.SIGKILL)
         await async_wait_for(lambda: pid not in crew.pool.pids(), message="its end is known")
         raw = crew.deliver("j")
-        assert (crew.pool.free, crew.pool.busy, crew.pool.known()) == (-1, 1, {raw: 1})
+        assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known()) == (-1, 1, {raw: 1})
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome) == (raw, DONE)
 
@@ -331,7 +399,7 @@ def test_resizing_starts_and_dismisses_workers_but_ends_no_job(run: Run) -> None
         busy = await crew.met("job", 2)
         crew.pool.resize(1)
         await async_wait_for(lambda: len(crew.pool.pids()) == 2, message="the idle one left")
-        assert crew.pool.free == 0
+        assert crew.deliveries.free == 0
         assert sorted(crew.pool.pids().values()) == ["busy", "leaving"]
         crew.let_go("job")
         assert {report.outcome for _, report in await crew.outcomes(2)} == {DONE}
@@ -360,10 +428,10 @@ def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(run: Run) 
         [pid] = await crew.met("long")
         old = crew.spawners[0]
         await crew.use(code.replace("VERSION", "new"), concurrency=2)
-        await async_wait_for(lambda: crew.pool.free == 2, message="two workers with the new code")
+        await async_wait_for(lambda: crew.deliveries.free == 2, message="two workers with the new code")
         await async_wait_for(lambda: len(crew.pool.pids()) == 3, message="the old idle one left")
         assert crew.pool.pids()[pid] == "leaving"
-        assert crew.pool.uses(old)
+        assert old.in_use
         crew.let_go("next")
         crew.deliver("next")
         await crew.outcomes(1)
@@ -371,8 +439,8 @@ def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(run: Run) 
         await crew.outcomes(2)
         errors = [json.loads(raw)["jid"] for raw, _ in crew.settled]
         assert errors == ["next", "long"]
-        await async_wait_for(lambda: not crew.pool.uses(old), message="nobody runs old code")
-        assert len(crew.pool.pids()) == crew.pool.free == 2
+        await async_wait_for(lambda: not old.in_use, message="nobody runs old code")
+        assert len(crew.pool.pids()) == crew.deliveries.free == 2
 
     run(body, code.replace("VERSION", "old"), concurrency=2)
 
@@ -407,7 +475,7 @@ def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(run: Run) -> Non
         await crew.free(4)
         before = descriptors(os.getpid()), descriptors(server)
         for number in range(200):
-            await async_wait_for(lambda: crew.pool.free > 0, message="a worker is free")
+            await async_wait_for(lambda: crew.deliveries.free > 0, message="a worker is free")
             crew.deliver(str(number))
         await crew.outcomes(200)
         await crew.free(4)
@@ -441,7 +509,7 @@ def test_a_large_job_and_a_large_outcome_pass_in_pieces(run: Run) -> None:
         small = crew.deliver("small")
         # The pipe is full now, and the loop is not blocked by it.
         await asyncio.sleep(0)
-        assert (crew.settled, crew.pool.busy) == ([], 2)
+        assert (crew.settled, crew.deliveries.busy) == ([], 2)
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
         outcomes = {raw: report.outcome for raw, report in await crew.outcomes(2)}
@@ -505,7 +573,7 @@ def test_a_start_without_descriptors_is_tried_again(run: Run, monkeypatch: pytes
         try:
             crew.pool.resize(2)
             assert len(crew.pool.pids()) == 1
-            assert crew.pool.free == 1
+            assert crew.deliveries.free == 1
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             for fd in fillers:
@@ -523,7 +591,7 @@ def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_
     def hang():
         meet("hanging")
     """
-    monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.3)
 
     async def body(crew: Crew) -> None:
         [pid] = await crew.met("hanging")
@@ -542,7 +610,7 @@ def test_a_shutdown_hook_that_hangs_is_killed(run: Run, monkeypatch: pytest.Monk
     def hang():
         meet("hanging")
     """
-    monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.5)
 
     async def body(crew: Crew) -> None:
         await crew.free(1)
@@ -702,17 +770,16 @@ def test_workers_whose_pid_is_not_known_yet_can_be_killed(run: Run) -> None:
     """
 
     async def body(crew: Crew) -> None:
-        heard: list[AboutWorker] = []
-        crew.spawners[0].on_word = heard.append
+        [spawner] = crew.spawners
+        spawner.kinds = (Spawned, Exited)
         crew.pool.resize(3)
         pids = await crew.met("hanging", 3)
         assert crew.pool.pids() == {}
         crew.pool.resize(0)
         crew.pool.kill()
         await async_wait_for(lambda: not any(map(process_alive, pids)), message="killed unseen")
-        await async_wait_for(lambda: len(heard) == 6, message="their ends are told")
-        for word in heard:
-            crew.pool.hear(word)
+        await async_wait_for(lambda: len(spawner.held) == 6, message="their ends are told")
+        spawner.let_through()
         assert crew.pool.empty
 
     run(body, slow, NO_OP, concurrency=0)
@@ -726,29 +793,26 @@ def test_a_job_runs_though_nobody_has_told_the_pid_of_its_worker(run: Run) -> No
     """
 
     async def body(crew: Crew) -> None:
-        late: list[AboutWorker] = []
-
-        def hear(word: AboutWorker) -> None:
-            (late.append if isinstance(word, Spawned) else crew.pool.hear)(word)
-
-        crew.spawners[0].on_word = hear
+        [spawner] = crew.spawners
+        spawner.kinds = (Spawned, Exited)
         crew.pool.resize(1)
         await crew.free(1)
         crew.deliver("a")
         [pid] = await crew.met("job")
         assert crew.pool.pids() == {pid: "busy"}
-        assert crew.pool.lost_track(pid, signal.SIGKILL)  # as the reaper of orphans would say it
+        # As the reaper would say it of an orphan.
+        crew.reaper._workers[pid].exited(signal.SIGKILL)
         [(_, report)] = await crew.outcomes(1)
         assert report.outcome.crashed
-        [word] = late[:1]
-        assert not crew.pool.hear(word)
+        assert not crew.reaper._workers
+        spawner.let_through()
         await crew.free(1)
 
     run(body, code, concurrency=0)
 
 
 def test_a_worker_of_whose_end_nobody_tells_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_UNREPORTED_S", 0.1)
+    monkeypatch.setattr(worker_module, "_UNREPORTED_S", 0.1)
     code = """
     @worker.process("q")
     def handle(message):
@@ -757,19 +821,15 @@ def test_a_worker_of_whose_end_nobody_tells_is_given_up(run: Run, monkeypatch: p
 
     async def body(crew: Crew) -> None:
         await crew.free(1)
-        unsaid: list[AboutWorker] = []
-
-        def hear(word: AboutWorker) -> None:
-            (unsaid.append if isinstance(word, Exited) else crew.pool.hear)(word)
-
-        crew.spawners[0].on_word = hear
+        [spawner] = crew.spawners
+        spawner.kinds = (Exited,)
         raw = crew.deliver("j")
         [pid] = await crew.met("job")
         os.kill(pid, signal.SIGKILL)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome.crashed) == (raw, True)
-        await async_wait_for(lambda: [word.worker for word in unsaid], message="told to nobody")
-        crew.spawners[0].on_word = crew.pool.hear
+        await async_wait_for(lambda: spawner.held, message="told to nobody")
+        spawner.let_through()
 
     run(body, code)
 
@@ -785,7 +845,7 @@ def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(run: Run) -> No
         await async_wait_for(lambda: not dead.alive, message="its end is seen")
         await crew.use(NO_OP, concurrency=2)
         await crew.free(2)
-        assert not crew.pool.uses(dead)
+        assert not dead.in_use
         crew.deliver("j")
         await crew.outcomes(1)
 
@@ -809,7 +869,7 @@ def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(run: 
         wait_for(lambda: _unread(crew.pool, reporter) > 0, message="its outcome is in the pipe")
         crew.pool.abandon()
         assert [(raw, report.outcome) for raw, report in crew.settled] == [(done, DONE)]
-        assert crew.pool.known() == {}
+        assert crew.deliveries.known() == {}
         await async_wait_for(lambda: crew.pool.abandoned == 0, message="its process is gone")
         assert not process_alive(runner)
         await crew.free(2)
@@ -824,7 +884,7 @@ def _unread(pool: Pool, pid: int) -> int:
     import struct
     import termios
 
-    [worker] = [worker for worker in pool._workers.values() if worker.pid == pid]
+    [worker] = [worker for worker in pool._workers if worker.pid == pid]
     answer: int = struct.unpack("i", fcntl.ioctl(worker._outcomes, termios.FIONREAD, bytes(4)))[0]
     return answer
 
@@ -857,7 +917,7 @@ def test_what_the_application_printed_at_import_is_printed_once(
 def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "_DEAF_S", 0.3)
+    monkeypatch.setattr(worker_module, "_DEAF_S", 0.3)
 
     async def body(crew: Crew) -> None:
         await crew.free(1)
@@ -883,7 +943,7 @@ def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
 def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "_DEAF_S", 0.0)
+    monkeypatch.setattr(worker_module, "_DEAF_S", 0.0)
     code = """
     @worker.process("q")
     def handle(message):
@@ -899,7 +959,7 @@ def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
             crew.pool.replace_deaf()
             await asyncio.sleep(0.01)
         assert process_alive(pid)
-        assert crew.pool.busy == 1
+        assert crew.deliveries.busy == 1
 
     run(body, code)
 
@@ -908,17 +968,17 @@ def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
 def test_a_fork_server_that_stands_still_is_given_up(
     run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pool_module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.5)
 
     async def body(crew: Crew) -> None:
         await crew.free(1)
         [spawner] = crew.spawners
-        down: list[object] = []
-        spawner.on_down = down.append
+        # Until then it holds the worker's pipes, too, and their end would not be seen.
+        wait_for(lambda: asleep(spawner.process.pid), message="the fork server has nothing to do")
         os.kill(spawner.process.pid, signal.SIGSTOP)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGKILL)
-        await async_wait_for(lambda: down, message="it is given up")
+        await async_wait_for(lambda: crew.down, message="it is given up")
         assert "forkserver.silent" in capfd.readouterr().out
         spawner.process.wait(5)
         await crew.use(NO_OP)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyworkers import logs
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError
-from pyworkers.ipc.control import AboutWorker, Loaded, LoadFailed
+from pyworkers.ipc.control import Loaded, LoadFailed
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until
@@ -23,7 +23,6 @@ from pyworkers.server.waiting import cancel, now, until
 _REAP_S = 0.5
 # Between two attempts to replace a fork server that is gone.
 _RELOAD_S = 1.0
-_UNUSED_S = 0.2
 _GOODBYE_S = 2.0
 
 log = logs.get_logger()
@@ -43,14 +42,8 @@ class Phase(Enum):
 class Callbacks:
     """What the generations need of the master."""
 
-    hear: Callable[[AboutWorker], None]
-    """A fork server says something about a worker."""
-    reaped: Callable[[int, int], None]
-    """An orphan has ended: its pid, and its status as from waitpid."""
     install: Callable[[Spawner, Loaded], Awaitable[None]]
     """Move all workers to this generation. Raises PyworkersError if its application cannot be served."""
-    uses: Callable[[Spawner], bool]
-    """Whether a worker of that generation lives."""
     start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
     """Run a coroutine as a part of the server."""
 
@@ -62,7 +55,8 @@ class Generations:
         self.current = first
         self._make = make
         self._tell = callbacks
-        self._reaper = Reaper(callbacks.reaped)
+        self._reaper = Reaper()
+        self._reaper.inherit_orphans()
         self._phase = Phase.STARTING
         self._loading: asyncio.Task[None] | None = None
 
@@ -78,12 +72,14 @@ class Generations:
         Raises AppImportError or ConfigError.
         """
         self._adopt(self.current)
-        assert self.current.loaded is not None
         stop = asyncio.create_task(stopped.wait())
-        either: list[asyncio.Future[Any]] = [self.current.loaded, stop]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        load = asyncio.create_task(self.current.loaded())
+        await asyncio.wait([load, stop], return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
-        return _checked(self.current.loaded.result()) if self.current.loaded.done() else None
+        if load.done():
+            return _checked(load.result())
+        load.cancel()
+        return None
 
     def ready(self) -> None:
         """What was loaded last is at work; now for what came meanwhile."""
@@ -112,9 +108,7 @@ class Generations:
         await self._end(self.current)
 
     def _adopt(self, spawner: Spawner) -> None:
-        spawner.on_word = self._tell.hear
-        spawner.on_down = self._down
-        spawner.attach(asyncio.get_running_loop())
+        spawner.attach(self._reaper, self._down)
         self._reaper.adopt(spawner.process)
 
     def _down(self, spawner: Spawner) -> None:
@@ -138,9 +132,8 @@ class Generations:
             return False
         self._adopt(spawner)
         log.info("reload.started", pid=spawner.process.pid)
-        assert spawner.loaded is not None
         try:
-            await self._tell.install(spawner, _checked(await spawner.loaded))
+            await self._tell.install(spawner, _checked(await spawner.loaded()))
         except asyncio.CancelledError:
             spawner.kill()
             raise
@@ -151,14 +144,12 @@ class Generations:
             log.error("reload.failed", error=str(error), traceback=traceback, hint=hint)
             return False
         old, self.current = self.current, spawner
-        old.on_down = lambda _: None
         if old.alive:
             self._tell.start(self._retire(old), "retire")
         return True
 
     async def _retire(self, spawner: Spawner) -> None:
-        while self._tell.uses(spawner):
-            await asyncio.sleep(_UNUSED_S)
+        await spawner.unused()
         await self._end(spawner)
 
     async def _end(self, spawner: Spawner) -> None:

@@ -1,7 +1,7 @@
-"""Reaper: collects ended children of the master, and orphans that fall to it.
+"""Reaper: collects ended children of the master, and orphaned workers.
 
 Runs in the master. Workers are children of a fork server; when that is gone, they become the master's, which
-is a *subreaper*, or, as PID 1 of a container, everybody's heir.
+is a *subreaper*, or PID 1 of a container, which inherits every orphan.
 """
 
 from __future__ import annotations
@@ -9,21 +9,46 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from typing import Protocol
 
 from pyworkers.server.generations.launch import Process
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Reaper:
-    """``on_orphan`` hears the pid and wait status of every process that nobody else waits for."""
+class Handle(Protocol):
+    """The master's object for one worker process: every message about the process goes to it."""
 
-    def __init__(self, on_orphan: Callable[[int, int], None]) -> None:
-        self._on_orphan = on_orphan
+    def forked(self, pid: int) -> None:
+        """The process runs."""
+
+    def refused(self, error: str) -> None:
+        """The system refused the fork."""
+
+    def exited(self, status: int | None, rss_kb: int = 0) -> None:
+        """The process has ended; ``status`` as from waitpid, ``rss_kb`` its peak memory if known."""
+
+
+class Reaper:
+    """Waits for every child; tells the fork server's object or the worker's."""
+
+    def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
+        self._workers: dict[int, Handle] = {}
+
+    def inherit_orphans(self) -> None:
+        """Become the parent of every worker whose fork server is gone."""
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def expect(self, pid: int, worker: Handle) -> None:
+        """Tell this worker's object if the process ends as an orphan."""
+        self._workers[pid] = worker
+
+    def forget(self, pid: int, worker: Handle) -> None:
+        """The worker's end is known. The pid may belong to another worker by now."""
+        if self._workers.get(pid) is worker:
+            del self._workers[pid]
 
     def adopt(self, process: Process) -> None:
         """Wait for a process on behalf of its object."""
@@ -46,5 +71,5 @@ class Reaper:
             process = self._processes.pop(pid, None)
             if process is not None:
                 process.returncode = os.waitstatus_to_exitcode(status)
-            else:
-                self._on_orphan(pid, status)
+            elif worker := self._workers.pop(pid, None):
+                worker.exited(status)

@@ -1,13 +1,15 @@
 """Spawner: the master's handle on one fork server.
 
-Runs in the master. It starts the process, sends it words and descriptors, and passes on what it says. A fork
-server is one *generation* of the application's code; a reload is a second Spawner.
+Runs in the master. It starts the process, sends it words and descriptors, and passes each message about a
+worker to the object of that worker, by its number. A fork server is one *generation* of the application's
+code; a reload is a second Spawner.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import signal
 import socket
@@ -16,8 +18,20 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pyworkers.ipc import control
-from pyworkers.ipc.control import AboutWorker, HooksRan, Load, Loaded, LoadFailed, RunHooks, Spawn, Word
+from pyworkers.ipc.control import (
+    AboutWorker,
+    Exited,
+    HooksRan,
+    Load,
+    Loaded,
+    LoadFailed,
+    RunHooks,
+    Spawn,
+    Spawned,
+    Word,
+)
 from pyworkers.server.generations.launch import Launch, execute
+from pyworkers.server.generations.reaper import Handle, Reaper
 
 Fds = tuple[int, int, int]
 # Until the fork server has taken some of the descriptors that are under way.
@@ -34,9 +48,13 @@ class Spawner:
         self._reader = control.LineReader()
         self._outbox: deque[tuple[bytes, Fds | None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.loaded: asyncio.Future[Loaded | LoadFailed] | None = None
-        self.on_word: Callable[[AboutWorker], None] = lambda word: None
-        self.on_down: Callable[[Spawner], None] = lambda spawner: None
+        self._reaper = Reaper()
+        self._on_down: Callable[[Spawner], None] = lambda spawner: None
+        self._numbers = itertools.count(1)
+        self._workers: dict[int, Handle] = {}
+        self._released = asyncio.Event()
+        self._answers: list[Loaded | LoadFailed] = []
+        self._answered = asyncio.Event()
         self.alive = False
         self.handlers = [""]
         """The names of the application's handlers by their numbers in outcomes; 0 is none."""
@@ -61,15 +79,47 @@ class Spawner:
         ours.sendall(control.dump(self._load))
         ours.setblocking(False)
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on listen in this loop."""
-        self._loop = loop
-        self.loaded = loop.create_future()
-        loop.add_reader(self._channel, self._listen)
+    def attach(self, reaper: Reaper, on_down: Callable[[Spawner], None]) -> None:
+        """From now on listen in the running loop; ``on_down`` is called when the process is gone."""
+        self._reaper = reaper
+        self._on_down = on_down
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._channel, self._listen)
 
-    def spawn(self, worker: int, queue: str, descriptors: Fds) -> None:
-        """Ask for a worker. The descriptors are closed here once they are on their way."""
-        self._post(Spawn(worker, queue), descriptors)
+    async def loaded(self) -> Loaded | LoadFailed:
+        """What came of the import, once it is over."""
+        await self._answered.wait()
+        return self._answers[0]
+
+    def spawn(self, worker: Handle, queue: str, descriptors: Fds) -> int:
+        """Ask for a worker; returns its number, which is unique in this fork server.
+
+        The descriptors are closed here once they are on their way.
+        """
+        number = next(self._numbers)
+        self._workers[number] = worker
+        self._post(Spawn(number, queue), descriptors)
+        return number
+
+    def expect(self, pid: int, worker: Handle) -> None:
+        """Have the object of a worker told of its end, even if this fork server is gone by then."""
+        self._reaper.expect(pid, worker)
+
+    def forget(self, number: int, pid: int) -> None:
+        """The end of a worker is known: what is said of it from now on is ignored."""
+        self._reaper.forget(pid, self._workers.pop(number))
+        self._released.set()
+
+    @property
+    def in_use(self) -> bool:
+        """True while a worker lives."""
+        return bool(self._workers)
+
+    async def unused(self) -> None:
+        """Wait until no worker lives."""
+        while self._workers:
+            self._released.clear()
+            await self._released.wait()
 
     async def run_hooks(self, kind: str) -> None:
         """Have the application's hooks of one kind run in a process of their own, and wait for their end."""
@@ -113,17 +163,17 @@ class Spawner:
         self._flush()
 
     def _flush(self) -> None:
-        assert self._loop is not None
+        loop = asyncio.get_running_loop()
         while self._outbox and self.alive:
             data, descriptors = self._outbox[0]
             try:
                 sent = socket.send_fds(self._channel, [data], list(descriptors or ()))
             except BlockingIOError:
-                self._loop.add_writer(self._channel, self._flush)
+                loop.add_writer(self._channel, self._flush)
                 return
             except OSError as error:
                 if error.errno == errno.ETOOMANYREFS:
-                    self._loop.call_later(_CROWDED_S, self._flush)
+                    loop.call_later(_CROWDED_S, self._flush)
                 else:
                     self.hang_up()
                 return
@@ -133,7 +183,7 @@ class Spawner:
             else:
                 self._outbox.popleft()
         if self.alive:
-            self._loop.remove_writer(self._channel)
+            loop.remove_writer(self._channel)
 
     def _listen(self) -> None:
         try:
@@ -152,20 +202,35 @@ class Spawner:
         if isinstance(word, Loaded | LoadFailed):
             if isinstance(word, Loaded):
                 self.handlers += word.manifest["handlers"]
-            if self.loaded is not None and not self.loaded.done():
-                self.loaded.set_result(word)
+            self._answer(word)
         elif isinstance(word, AboutWorker):
-            self.on_word(word)
+            self._pass_on(word)
         elif isinstance(word, HooksRan):
             self._hooks_ran.set()
 
+    def _answer(self, word: Loaded | LoadFailed) -> None:
+        self._answers.append(word)
+        self._answered.set()
+
+    def _pass_on(self, word: AboutWorker) -> None:
+        """Tell the object of a worker, unless the end of that worker is known already."""
+        worker = self._workers.get(word.worker)
+        if worker is None:
+            return
+        if isinstance(word, Spawned):
+            worker.forked(word.pid)
+        elif isinstance(word, Exited):
+            worker.exited(word.status, word.rss_kb)
+        else:
+            worker.refused(word.error)
+
     def hang_up(self) -> None:
-        """Give up a fork server that is gone, or as good as gone."""
+        """Give up a fork server that is gone, or does not react."""
         self.kill()
-        if self.loaded is not None and not self.loaded.done():
-            text = "the fork server ended while it imported the application"
-            self.loaded.set_result(LoadFailed("import", text, ""))
-        self.on_down(self)
+        # Ignored if it has answered already: the first answer counts.
+        text = "the fork server ended while it imported the application"
+        self._answer(LoadFailed("import", text, ""))
+        self._on_down(self)
 
 
 def _close_all(descriptors: Fds | None) -> None:

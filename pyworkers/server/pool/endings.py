@@ -1,7 +1,6 @@
-"""Endings: what becomes of the jobs of one queue that did not end by themselves.
+"""Endings: settles jobs that ended, were cancelled, or were lost with their worker.
 
-Runs in the master's event loop, beside the pool. It settles them, and says in the log what their worker could
-not say.
+Runs in the master's event loop. It logs the jobs that their worker could not log.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from pyworkers import logs
 from pyworkers.protocol.outcome import CANCELLED, Fate, Loss, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool import losses, running
+from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.losses import Losses
-from pyworkers.server.pool.worker import Delivery
 
 KILL_GRACE_S = 2.0
 """Between the request to end that a job sees and the kill: time to clean up."""
@@ -24,11 +23,14 @@ log = logs.get_logger()
 class Endings:
     """``settle`` takes the raw bytes of a job and what shall become of it."""
 
-    def __init__(self, queue: str, settle: Callable[[bytes, Report], None]) -> None:
+    def __init__(self, queue: str, settle: Callable[[bytes, Report], None], losses: Losses) -> None:
         self._queue = queue
         self._settle = settle
-        self.losses: Losses | None = None
-        """Decides for lost jobs; that of the generation that is current."""
+        self._losses = losses
+
+    def decide_by(self, losses: Losses) -> None:
+        """Decide for lost jobs by what the current generation declares, whichever ran them."""
+        self._losses = losses
 
     def give_back(self) -> None:
         """From now on leave in their list the jobs that shall run again: a stop gives back all, in order."""
@@ -80,13 +82,12 @@ class Endings:
         if job.cancelled:
             self.cancelled(job, killed=True)
             return None
-        assert self.losses is not None
         if job.timed_out_s:
             failure = losses.timed_out(job.timed_out_s)
-        outcome, about = self.losses.outcome(job.raw, failure)
+        outcome, about = self._losses.outcome(job.raw, failure)
         event = "job.timeout" if job.timed_out_s else "job.failed"
         log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
-        name = self.losses.handler_name(str(about.get("job_class", "")))
+        name = self._losses.handler_name(str(about.get("job_class", "")))
         self._settle(job.raw, Report(outcome, job_class=name))
         # What is no job is dead without having failed, and has no hooks.
         if not outcome.final:

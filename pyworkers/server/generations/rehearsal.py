@@ -5,10 +5,9 @@ Run by ``pyworkers check``. No worker is forked, no hook runs, and nothing is as
 
 from __future__ import annotations
 
-import asyncio
-
 from pyworkers.errors import AppImportError, ConfigError
 from pyworkers.ipc.control import Loaded
+from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 
 
@@ -16,9 +15,8 @@ async def rehearse(spawner: Spawner) -> Loaded:
     """What the application declares. Raises AppImportError and ConfigError."""
     spawner.start()
     try:
-        spawner.attach(asyncio.get_running_loop())
-        assert spawner.loaded is not None
-        word = await spawner.loaded
+        spawner.attach(Reaper(), lambda _: None)
+        word = await spawner.loaded()
     finally:
         spawner.kill()
         spawner.process.wait()

@@ -1,0 +1,54 @@
+"""Outbox: the outcomes of one queue that Redis has not taken yet.
+
+Runs in the master's event loop. It sends nothing itself; the fetcher does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from pyworkers.protocol.outcome import Report
+
+# A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
+MAX_BYTES = 64 * 1024 * 1024
+
+Batch = list[tuple[bytes, Report]]
+"""Reports, each with the raw bytes of its job."""
+
+
+class Outbox:
+    """``changed`` is set whenever there may be a reason to exchange."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self._reports: Batch = []
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    def settle(self, raw: bytes, report: Report) -> None:
+        """Have an outcome settled with the next exchange."""
+        self._reports.append((raw, report))
+        self.changed.set()
+
+    def portion(self) -> Batch:
+        """As many outcomes as one call may carry: one at least, for it fits by the limit of a job's size."""
+        size = 0
+        for count, (raw, report) in enumerate(self._reports):
+            size += len(raw) + len(report.outcome.payload)
+            if size > MAX_BYTES and count:
+                return self._reports[:count]
+        return self._reports.copy()
+
+    def taken(self, batch: Batch) -> None:
+        """Redis has taken this portion."""
+        del self._reports[: len(batch)]
+
+    def clear(self) -> None:
+        """Drop all: a peer has the jobs."""
+        self._reports.clear()
+
+    def known(self) -> Counter[bytes]:
+        """The bytes of every job with an outcome here, and how often."""
+        return Counter(raw for raw, _ in self._reports)

@@ -1,0 +1,137 @@
+"""Deliveries: the jobs of one queue that run or wait for a worker, by number.
+
+Runs in the master's event loop. The only table of their raw bytes. It hands each out, and settles it when it
+ended, was cancelled, or was lost with its worker. It never decodes a job that ended normally.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST
+from pyworkers.protocol.outcome import Report
+from pyworkers.protocol.retry import Failure
+from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
+from pyworkers.server.pool.handout import HandOut
+from pyworkers.server.pool.running import Running
+
+# A job that died with its worker before it began did nothing wrong; but it may be what kills them.
+_MAX_TRIES = 3
+
+
+class Deliveries:
+    """Number → delivery, for every job and errand without an outcome."""
+
+    def __init__(self, queue: str, hand_out: HandOut, endings: Endings, cancellations: Cancellations) -> None:
+        self._queue = queue
+        self._hand_out = hand_out
+        self._endings = endings
+        self._cancellations = cancellations
+        self._open: dict[int, Delivery] = {}
+        self._numbers = itertools.count(1)
+
+    # For the fetcher
+
+    @property
+    def free(self) -> int:
+        """How many jobs could start right now."""
+        return self._hand_out.free
+
+    @property
+    def busy(self) -> int:
+        """How many jobs and errands run, or wait for a worker."""
+        return len(self._open)
+
+    def known(self) -> Counter[bytes]:
+        """The bytes of every job in the table, and how often."""
+        return Counter(job.raw for job in self._jobs())
+
+    def deliver(self, raw: bytes) -> None:
+        """Start a job, unless it is cancelled."""
+        delivery = Delivery(next(self._numbers), raw)
+        if self._cancellations.noted and (jid := self._cancellations.jid_of(raw)):
+            delivery.cancel(jid)
+            self._endings.cancelled(delivery)
+        else:
+            self._open[delivery.number] = delivery
+            self._hand_out.offer(delivery)
+
+    # For people
+
+    def running(self) -> Iterator[Running]:
+        """The jobs that a worker has."""
+        for job in self._jobs():
+            if (worker := job.worker) is not None:
+                yield Running(self._queue, worker.pid, job.number, job.raw, job.started_at)
+
+    def cancel_noted(self) -> None:
+        """End the jobs that are cancelled. A running one is asked first, and killed a little later."""
+        loop = asyncio.get_running_loop()
+        for job in self._jobs():
+            if job.cancelled or not (jid := self._cancellations.jid_of(job.raw)):
+                continue
+            job.cancel(jid)
+            if self._take_back(job):
+                self._endings.cancelled(job)
+            elif (worker := job.worker) is not None:
+                worker.signal(CANCEL_REQUEST)
+                fault = "was killed: its job was cancelled"
+                loop.call_later(KILL_GRACE_S, worker.end_job, job, fault)
+
+    # For a stop
+
+    def interrupt(self) -> None:
+        """Ask all jobs to end, because they are given back soon; those that have not begun do not begin."""
+        self._endings.give_back()
+        for job in self._jobs():
+            if self._take_back(job):
+                self._endings.interrupted(job)
+            elif not job.cancelled and (worker := job.worker) is not None:
+                worker.signal(INTERRUPT_REQUEST)
+
+    def forget_waiting(self) -> None:
+        """Drop every job and errand that no worker has."""
+        for delivery in list(self._open.values()):
+            self._take_back(delivery)
+
+    def abandoned(self, delivery: Delivery) -> None:
+        """Drop a job whose worker was killed because the server stops, or has lost its lease."""
+        del self._open[delivery.number]
+        self._endings.abandoned(delivery)
+
+    # For the pool
+
+    def ended(self, delivery: Delivery, report: Report) -> None:
+        """Settle a job that ran to its end."""
+        del self._open[delivery.number]
+        if not delivery.errand:
+            self._endings.ended(delivery, report)
+
+    def lost(self, delivery: Delivery, failure: Failure, untouched: bool) -> None:
+        """Settle a job whose worker died; hand it out again if it is ``untouched``: it did not begin."""
+        blameless = untouched and not delivery.timed_out_s and not delivery.cancelled
+        if blameless and delivery.tries < _MAX_TRIES:
+            delivery.wait_again()
+            self._hand_out.offer(delivery)
+            return
+        del self._open[delivery.number]
+        loss = None if delivery.errand else self._endings.lost(delivery, failure)
+        if loss is not None:
+            # The hooks for a job that is not tried again run in a worker.
+            errand = Delivery(next(self._numbers), loss.pack(), errand=True)
+            self._open[errand.number] = errand
+            self._hand_out.offer(errand)
+
+    def _jobs(self) -> list[Delivery]:
+        return [delivery for delivery in self._open.values() if not delivery.errand]
+
+    def _take_back(self, delivery: Delivery) -> bool:
+        """Drop a delivery that no worker has; False if a worker has it."""
+        if taken := self._hand_out.take_back(delivery):
+            del self._open[delivery.number]
+        return taken
