@@ -538,7 +538,10 @@ def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(
 ) -> None:
     async def body(crew: Crew) -> None:
         await crew.free(2)
-        before = descriptors(crew.spawners[0].process.pid)
+        server = crew.spawners[0].process.pid
+        # A worker may be ready before the fork server has closed its pipes.
+        wait_for(lambda: asleep(server), message="the fork server has nothing to do")
+        before = descriptors(server)
         (tmp_path / "refuse").touch()
         started = time.monotonic()
         for pid in crew.pool.pids():
@@ -552,7 +555,7 @@ def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(
         await crew.free(2)
         assert crew.failing == [True, False]
         assert crew.spawners[0].process.poll() is None
-        assert descriptors(crew.spawners[0].process.pid) == before
+        await async_wait_for(lambda: descriptors(server) == before, message="no descriptor is left")
         crew.deliver("j")
         await crew.outcomes(1)
 

@@ -6,13 +6,11 @@ Runs in the master's event loop. It moves frames, and kills a process that hangs
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import itertools
 import os
 import struct
-import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -27,6 +25,7 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import KILL_GRACE_S
+from pyworkers.server.pool.jobpipe import JobPipe
 from pyworkers.server.proc import kill_family
 
 # What hooks at the start and at the end of a worker may take before the log says so.
@@ -114,11 +113,10 @@ class Worker:
         """Why it was killed, where the signal does not say it."""
         self._reader = Reader()
         self._nonsense = False
-        self._unsent: list[memoryview] = []
         self._waiting: tuple[Delivery | None, int] = (None, 0)
         self._waiting_since = 0.0
-        (jobs, self._jobs), (self._outcomes, outcomes), (lifeline, self._lifeline) = _pipes(3)
-        os.set_blocking(self._jobs, False)
+        (jobs, job_pipe), (self._outcomes, outcomes), (lifeline, self._lifeline) = _pipes(3)
+        self._jobs = JobPipe(job_pipe, self._loop)
         os.set_blocking(self._outcomes, False)
         # One piece at a time: a worker with a large outcome writes as fast as this can read.
         self._loop.add_reader(self._outcomes, self._read)
@@ -136,12 +134,12 @@ class Worker:
         self.delivery = delivery
         delivery.start(self)
         kind = Kind.EXHAUSTED if delivery.errand else Kind.JOB
-        self._write(header(kind, delivery.number, delivery.raw), delivery.raw)
+        self._jobs.write(header(kind, delivery.number, delivery.raw), delivery.raw)
 
     def leave(self) -> None:
         """Take no more jobs: exit at once if idle, else after the job."""
         if self.state in (State.BOOTING, State.IDLE) or self.delivery is None:
-            self._close_jobs()
+            self._jobs.close()
         self._enter(State.LEAVING)
         if self.delivery is None and not self.ended:
             self._be_patient(self._overdue, _PATIENCE_S)
@@ -207,7 +205,7 @@ class Worker:
         if unexpected:
             log.warning("worker.lost", queue=self._queue, pid=self.pid, reason=reason, rss_kb=rss_kb)
         failed_start = delivery is None and not leaving and self._jobs_done == 0
-        untouched = delivery is not None and self._untaken() > 0
+        untouched = delivery is not None and self._jobs.untaken() > 0
         self._enter(State.GONE)
         self.delivery = None
         self._release()
@@ -292,17 +290,10 @@ class Worker:
 
     # Pipes
 
-    def _untaken(self) -> int:
-        """How many bytes of its job it has not read."""
-        if self._jobs < 0:
-            return 0
-        [in_pipe] = struct.unpack("i", fcntl.ioctl(self._jobs, termios.FIONREAD, bytes(4)))
-        return int(in_pipe) + sum(map(len, self._unsent))
-
     def _deaf_for_s(self) -> float:
         """For how long it has read nothing while a part of its job was waiting; from the first look on."""
         now = self._loop.time()
-        waiting = (self.delivery, self._untaken())
+        waiting = (self.delivery, self._jobs.untaken())
         if not waiting[1] or waiting != self._waiting:
             self._waiting, self._waiting_since = waiting, now
         return now - self._waiting_since
@@ -347,44 +338,12 @@ class Worker:
         """Close every descriptor, and let no message or timer come any more."""
         self.spawner.forget(self._number, self.pid)
         self._loop.remove_reader(self._outcomes)
-        self._close_jobs()
+        self._jobs.close()
         self._close_lifeline()
         os.close(self._outcomes)
         for timer in (self._deadline, self._patience):
             if timer is not None:
                 timer.cancel()
-
-    def _write(self, *parts: bytes) -> None:
-        """Send now what the pipe takes, and the rest when it has room again."""
-        if self._unsent:
-            self._unsent += map(memoryview, parts)
-            return
-        sent = self._send(parts)
-        if sent < sum(map(len, parts)):
-            self._loop.add_writer(self._jobs, self._send_rest)
-            self._unsent = _after(sent, parts)
-
-    def _send(self, parts: Sequence[bytes | memoryview]) -> int:
-        """Write what the pipe takes without waiting; how many bytes that was."""
-        try:
-            return os.writev(self._jobs, parts)
-        except BlockingIOError:
-            return 0
-        except BrokenPipeError:
-            # The worker died. What is unsent shows later that the job was not begun.
-            self._loop.remove_writer(self._jobs)
-            return 0
-
-    def _send_rest(self) -> None:
-        self._unsent = _after(self._send(self._unsent), self._unsent)
-        if not self._unsent:
-            self._loop.remove_writer(self._jobs)
-
-    def _close_jobs(self) -> None:
-        if self._jobs >= 0:
-            self._loop.remove_writer(self._jobs)
-            os.close(self._jobs)
-            self._jobs = -1
 
     def _close_lifeline(self) -> None:
         if self._lifeline >= 0:
@@ -394,16 +353,6 @@ class Worker:
 
 def _forbidden(state: State, wanted: State) -> RuntimeError:
     return RuntimeError(f"a worker that is {state.name} cannot become {wanted.name}")
-
-
-def _after(sent: int, parts: Sequence[bytes | memoryview]) -> list[memoryview]:
-    """What is left of parts whose first bytes were sent."""
-    left = []
-    for part in parts:
-        if sent < len(part):
-            left.append(memoryview(part)[sent:])
-        sent = max(0, sent - len(part))
-    return left
 
 
 def _pipes(count: int) -> list[tuple[int, int]]:
