@@ -11,6 +11,8 @@ from pyworkers.api.queue import Queue, QueuedJob
 from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from pyworkers.api.stats import Day, QueueStats, Stats
+from pyworkers.store.processes import ProcessView
+from pyworkers.store.search import Search
 
 __all__ = [
     "CronJob",
@@ -21,11 +23,13 @@ __all__ = [
     "JobSet",
     "Process",
     "ProcessSet",
+    "ProcessView",
     "Queue",
     "QueueStats",
     "QueuedJob",
     "RetrySet",
     "ScheduledSet",
+    "Search",
     "SortedEntry",
     "Stats",
     "Work",

@@ -8,6 +8,8 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.store.admin import Admin
 from pyworkers.store.transport.connections import config_for
 
+__all__ = ["Admin", "Where", "admin_of"]
+
 Where = str | RedisConfig | Admin | None
 """A URL, the ``[redis]`` part of a configuration, or None for what the environment says (see ``Client``)."""
 

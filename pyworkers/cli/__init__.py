@@ -16,29 +16,29 @@ import click
 from pyworkers.errors import AppImportError, PyworkersError
 from pyworkers.version import __version__
 
-# The command NAME is the attribute NAME of the module pyworkers.cli.NAME.
+# Of each command: the module of pyworkers.cli that has it under its own name, and its sentence.
 _COMMANDS = {
-    "run": "Execute jobs until told to stop.",
-    "enqueue": "Put a job of CLASS into QUEUE and print its id (jid).",
-    "stats": "Show how many jobs there are in each state.",
-    "top": "Watch queues, servers and running jobs; q quits.",
-    "queues": "Show the queues: size, latency, jobs in progress.",
-    "jobs": "Show the jobs that wait in QUEUE, and kill or delete them.",
-    "scheduled": "Show the jobs for later, run them now, kill or delete them.",
-    "retries": "Show the failed jobs that wait, retry, kill or delete them.",
-    "dead": "Show the dead jobs, retry or delete them.",
-    "cron": "Show the cron entries; add, pause, resume, remove, trigger them.",
-    "pause": "Let servers take no more jobs from QUEUE.",
-    "resume": "Let servers take jobs from a paused QUEUE again.",
-    "processes": "Show the servers: what they serve, how busy they are.",
-    "workers": "Show the jobs that run, the longest first.",
-    "quiet": "Tell servers to take no more jobs.",
-    "stop": "Tell servers to stop.",
-    "cancel": "Let a job not run, or end it if it runs.",
-    "check": "Say what is unsafe about Redis and the application.",
-    "acl": "Print the least rights that a role needs on Redis.",
-    "config": "Check the configuration, or show what is in effect.",
-    "version": "Show the versions of pyworkers and of what it stands on.",
+    "run": ("run", "Execute jobs until told to stop."),
+    "enqueue": ("enqueue", "Put a job of CLASS into QUEUE and print its id (jid)."),
+    "stats": ("stats", "Show how many jobs there are in each state."),
+    "top": ("top", "Watch queues, servers and running jobs; q quits."),
+    "queues": ("queues", "Show the queues: size, latency, jobs in progress."),
+    "jobs": ("jobsets", "Show the jobs that wait in QUEUE, and kill or delete them."),
+    "scheduled": ("jobsets", "Show the jobs for later, run them now, kill or delete them."),
+    "retries": ("jobsets", "Show the failed jobs that wait, retry, kill or delete them."),
+    "dead": ("jobsets", "Show the dead jobs, retry or delete them."),
+    "cron": ("cron", "Show the cron entries; add, pause, resume, remove, trigger them."),
+    "pause": ("queues", "Let servers take no more jobs from QUEUE."),
+    "resume": ("queues", "Let servers take jobs from a paused QUEUE again."),
+    "processes": ("processes", "Show the servers: what they serve, how busy they are."),
+    "workers": ("processes", "Show the jobs that run, the longest first."),
+    "quiet": ("servers", "Tell servers to take no more jobs."),
+    "stop": ("servers", "Tell servers to stop."),
+    "cancel": ("cancel", "Let a job not run, or end it if it runs."),
+    "check": ("check", "Say what is unsafe about Redis and the application."),
+    "acl": ("acl", "Print the least rights that a role needs on Redis."),
+    "config": ("config", "Check the configuration, or show what is in effect."),
+    "version": ("version", "Show the versions of pyworkers and of what it stands on."),
 }
 # 128 + SIGINT, as shells report a program that Ctrl-C ended.
 _INTERRUPTED = 130
@@ -51,7 +51,8 @@ class _LazyGroup(click.Group):
         """The real command; None if there is none of this name."""
         if cmd_name not in self.commands:
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        module, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name)
         return command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -84,7 +85,7 @@ def _presented(error: PyworkersError) -> str:
 
 @click.group(
     cls=_LazyGroup,
-    commands={name: click.Command(name, short_help=sentence) for name, sentence in _COMMANDS.items()},
+    commands={name: click.Command(name, short_help=sentence) for name, (_, sentence) in _COMMANDS.items()},
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="pyworkers")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import click
 
 from pyworkers.api import JobRecord, JobSet
-from pyworkers.cli.confirm import ask, check_that_somebody_can_be_asked, progressing
 from pyworkers.cli.listing import Action, Jobs, Place
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def act(deed: Deed, mode: Mode, title: str) -> None:
     if selection.empty and not mode.every:
         raise click.UsageError("Say which jobs: by id, --class, --queue, --error, --older-than …, or --all.")
     if not (mode.dry_run or mode.yes or selection.only_named):
-        check_that_somebody_can_be_asked()
+        check_terminal()
         seen = deed.look()
         if seen.movable:
             ask(f"{action.verb.capitalize()} {count(seen.movable)} in {title}?")
@@ -140,3 +143,24 @@ def tell(action: Action, selection: Selection, tally: Tally, mode: Mode) -> None
 def count(number: int) -> str:
     """The number of jobs in words."""
     return f"{number:,} {'job' if number == 1 else 'jobs'}"
+
+
+def check_terminal() -> None:
+    """Raise a usage error where nobody sits at the terminal: a script must say ``--yes``."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            "This asks before it acts, and here is no terminal: add --yes, or try --dry-run."
+        )
+
+
+def ask(question: str) -> None:
+    """Go on only after a yes; raises click.Abort otherwise."""
+    click.confirm(question, abort=True, err=True)
+
+
+def progressing(items: Iterable[T], length: int, label: str) -> Iterator[T]:
+    """The items, with a bar on stderr if that is a terminal. ``length`` is about how many there are."""
+    with click.progressbar(
+        items, length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as bar:
+        yield from bar

@@ -17,9 +17,8 @@ import click
 from click.core import ParameterSource
 
 from pyworkers.api import JobRecord
-from pyworkers.cli.bulk import Deed, Mode, act, count
-from pyworkers.cli.confirm import ask, check_that_somebody_can_be_asked, progressing
-from pyworkers.cli.listing import Action, Jobs, Place, entry, row
+from pyworkers.cli.bulk import Deed, Mode, act, ask, check_terminal, count, progressing
+from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, Action, Jobs, Place, entry, row
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.text import fit, printable, table
@@ -222,7 +221,7 @@ def _clear(place: Place) -> click.Command:
     def clear(source: Source, dry_run: bool, yes: bool, as_json: bool) -> None:
         jobs = _opened(place, source)
         if not (dry_run or yes):
-            check_that_somebody_can_be_asked()
+            check_terminal()
             ask(f"Delete all of {count(jobs.size)} in {_title(place)}?")
         number = jobs.size if dry_run else jobs.clear()
         if as_json:
@@ -238,3 +237,48 @@ def _title(place: Place) -> str:
     parent = click.get_current_context().parent
     queue = parent.params.get("queue") if parent is not None else None
     return f"queue {printable(queue)}" if queue else place.name
+
+
+jobs = make_group(
+    QUEUE,
+    """Show the jobs that wait in QUEUE, and kill or delete them.
+
+    Without a command, list them.
+
+    \b
+    Example: pyworkers jobs mail delete --class SendMail --older-than 1d
+    """,
+)
+
+scheduled = make_group(
+    SCHEDULED,
+    """Show the jobs for later, run them now, kill or delete them.
+
+    Without a command, list them.
+
+    \b
+    Example: pyworkers scheduled retry 1f4a…
+    """,
+)
+
+retries = make_group(
+    RETRIES,
+    """Show the failed jobs that wait, retry, kill or delete them.
+
+    Without a command, list them.
+
+    \b
+    Example: pyworkers retries retry --error ConnectionRefused
+    """,
+)
+
+dead = make_group(
+    DEAD,
+    """Show the dead jobs, retry or delete them.
+
+    Without a command, list them.
+
+    \b
+    Example: pyworkers dead retry --class SendMail --newer-than 2h
+    """,
+)

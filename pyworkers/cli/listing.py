@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyworkers.api import DeadSet, JobRecord, JobSet, Queue, RetrySet, ScheduledSet, SortedEntry
+from pyworkers.api import (
+    DeadSet,
+    JobRecord,
+    JobSet,
+    ProcessView,
+    Queue,
+    QueueStats,
+    RetrySet,
+    ScheduledSet,
+    SortedEntry,
+    Work,
+)
 from pyworkers.cli.text import duration, fit, printable, width
 from pyworkers.config.fields import RedisConfig
 
@@ -75,6 +86,41 @@ def entry(job: JobRecord) -> dict[str, Any]:
     if job.unreadable:
         return shown | {"unreadable": job.unreadable, "raw": job.raw.decode(errors="backslashreplace")}
     return shown | {"job": job.data}
+
+
+def process_row(about: ProcessView, now: float) -> tuple[str, ...]:
+    """The columns of one server."""
+    return (
+        printable(about.identity),
+        duration(now - about.started_at) if about.started_at else "",
+        str(about.busy),
+        str(about.concurrency),
+        f"{about.rss_kb / 1024:.0f} MB" if about.rss_kb else "",
+        duration(max(0.0, now - about.beat)) if about.beat else "",
+        _process_state(about, now),
+        printable(", ".join(about.queues)),
+    )
+
+
+def _process_state(about: ProcessView, now: float) -> str:
+    """What is special about a server; empty if nothing is."""
+    if about.silent(now):
+        return "silent"
+    return "quiet" if about.quiet else ""
+
+
+def work_row(work: Work, now: float) -> tuple[str, ...]:
+    """The columns of one running job."""
+    running = duration(max(0.0, now - work.run_at)) if work.run_at else ""
+    names = (work.jid, work.queue, work.job_class, work.thread, work.identity)
+    return running, *map(printable, names)
+
+
+def queue_state(queue: QueueStats) -> str:
+    """What keeps the jobs of a queue from being run; empty if nothing does."""
+    return ", ".join(
+        word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds
+    )
 
 
 def _ago(since: Callable[[JobRecord], float | None]) -> Callable[[JobRecord, float], str]:

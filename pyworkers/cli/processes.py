@@ -7,12 +7,13 @@ import time
 
 import click
 
-from pyworkers.api import Process, ProcessSet
+from pyworkers.api import Process, ProcessSet, Work, WorkSet
+from pyworkers.cli.listing import entry, process_row, work_row
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import duration, printable, table, valid
-from pyworkers.store.processes import ProcessView
+from pyworkers.cli.text import table, valid
 
-_HEADER = ("identity", "up", "busy", "of", "memory", "beat", "state", "queues")
+_SERVERS = ("identity", "up", "busy", "of", "memory", "beat", "state", "queues")
+_JOBS = ("running", "jid", "queue", "class", "thread", "identity")
 
 
 @click.command()
@@ -33,30 +34,36 @@ def processes(source: Source, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([_entry(process) for process in found]))
     elif found:
-        click.echo("\n".join(table(_HEADER, [row(process.about, now) for process in found], right=(2, 3, 4))))
+        click.echo(
+            "\n".join(
+                table(_SERVERS, [process_row(process.about, now) for process in found], right=(2, 3, 4))
+            )
+        )
     else:
         click.echo("No servers: none has been heard of in the last minute.")
 
 
-def row(about: ProcessView, now: float) -> tuple[str, ...]:
-    """The texts of the columns."""
-    return (
-        printable(about.identity),
-        duration(now - about.started_at) if about.started_at else "",
-        str(about.busy),
-        str(about.concurrency),
-        f"{about.rss_kb / 1024:.0f} MB" if about.rss_kb else "",
-        duration(max(0.0, now - about.beat)) if about.beat else "",
-        state(about, now),
-        printable(", ".join(about.queues)),
-    )
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list of objects.")
+@config_options
+def workers(source: Source, as_json: bool) -> None:
+    """Show the jobs that run, the longest first.
 
+    pyworkers' servers say what they run at once; Sidekiq's with each beat, every 5 or 10 seconds.
 
-def state(about: ProcessView, now: float) -> str:
-    """What is special about a server; empty if nothing is."""
-    if about.silent(now):
-        return "silent"
-    return "quiet" if about.quiet else ""
+    \b
+    Example: pyworkers workers --json
+    """
+    config = source.redis()
+    ProcessSet(config).refresh()
+    found = sorted(WorkSet(config), key=lambda work: work.run_at)
+    now = time.time()
+    if as_json:
+        click.echo(json.dumps([_work_entry(work) for work in found]))
+    elif found:
+        click.echo("\n".join(table(_JOBS, [work_row(work, now) for work in found])))
+    else:
+        click.echo("No jobs run, or they are too short to be seen.")
 
 
 def _entry(process: Process) -> dict[str, object]:
@@ -78,3 +85,8 @@ def _entry(process: Process) -> dict[str, object]:
         "queues": about.queues,
         "labels": about.labels,
     }
+
+
+def _work_entry(work: Work) -> dict[str, object]:
+    where = {"identity": valid(work.identity), "thread": valid(work.thread), "run_at": work.run_at}
+    return where | entry(work)

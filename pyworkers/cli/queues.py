@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 import click
 
-from pyworkers.api import QueueStats, Stats
+from pyworkers.api import Queue, QueueStats, Search, Stats
 from pyworkers.api.target import admin_of
+from pyworkers.cli.listing import queue_state
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import printable, table, valid
-from pyworkers.store.search import Search
+from pyworkers.protocol.keys import check_queue_name
 
 _HEADER = ("queue", "size", "latency (s)", "in progress", "state")
 
@@ -45,11 +46,50 @@ def queues(source: Source, as_json: bool) -> None:
         )
 
 
-def state(queue: QueueStats) -> str:
-    """What keeps the jobs of a queue from being run; empty if nothing does."""
-    return ", ".join(
-        word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds
-    )
+@click.command()
+@click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@config_options
+def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
+    """Let servers take no more jobs from QUEUE.
+
+    Jobs can still be enqueued, and what runs goes on. Servers notice within 10 seconds: pyworkers and Sidekiq
+    Pro; Sidekiq without Pro and go-workers do not.
+
+    \b
+    Example: pyworkers pause mail
+    """
+    config = source.redis()
+    for name in queues:
+        try:
+            check_queue_name(name)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    changed = [name for name in queues if Queue(name, config).pause()]
+    if as_json:
+        click.echo(json.dumps({"action": "pause", "changed": changed}))
+        return
+    for name in queues:
+        click.echo(f"{name} is paused" + ("" if name in changed else " already"))
+
+
+@click.command()
+@click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@config_options
+def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
+    """Let servers take jobs from a paused QUEUE again.
+
+    \b
+    Example: pyworkers resume mail
+    """
+    config = source.redis()
+    changed = [name for name in queues if Queue(name, config).resume()]
+    if as_json:
+        click.echo(json.dumps({"action": "resume", "changed": changed}))
+        return
+    for name in queues:
+        click.echo(f"{printable(name)} " + ("goes on" if name in changed else "was not paused"))
 
 
 def _entry(queue: QueueStats, now: float) -> dict[str, object]:
@@ -72,4 +112,4 @@ def _shown(found: Sequence[QueueStats], now: float) -> str:
 
 def _row(queue: QueueStats, now: float) -> tuple[str, ...]:
     numbers = str(queue.size), f"{queue.latency_s(now):.1f}", str(queue.in_progress)
-    return printable(queue.name), *numbers, state(queue)
+    return printable(queue.name), *numbers, queue_state(queue)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from pyworkers.api import Process, ProcessSet
-from pyworkers.cli.confirm import ask, check_that_somebody_can_be_asked
+from pyworkers.cli.bulk import ask, check_terminal
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import printable
 from pyworkers.errors import PyworkersError
@@ -34,7 +34,7 @@ def steering_command(name: str, text: str, question: str, order: Callable[[Proce
         chosen = [process for process in found if not process.about.embedded] if every else []
         chosen += [_named(identity, found) for identity in identities]
         if every and chosen and not (yes or dry_run):
-            check_that_somebody_can_be_asked()
+            check_terminal()
             ask(f"{question} {len(chosen)} servers?")
         if not dry_run:
             for process in chosen:
@@ -69,3 +69,32 @@ def _tell(name: str, names: Sequence[str], dry_run: bool) -> None:
 
 def _told(name: str, identity: str) -> str:
     return f"told {printable(identity)} to {_WORDS[name]}; it obeys within 10 seconds"
+
+
+quiet = steering_command(
+    "quiet",
+    """Tell servers to take no more jobs.
+
+    What they run goes on; only a restart ends the quiet. IDENTITY is that of `pyworkers processes`, or a
+    host, or host:pid. Asks first with --all.
+
+    \b
+    Example: pyworkers quiet web-1:4711
+    """,
+    "Quiet",
+    Process.quiet,
+)
+
+stop = steering_command(
+    "stop",
+    """Tell servers to stop.
+
+    They finish what they run within their shutdown timeout, and put the rest back. IDENTITY is that of
+    `pyworkers processes`, or a host, or host:pid. Asks first with --all.
+
+    \b
+    Example: pyworkers stop web-1:4711
+    """,
+    "Stop",
+    Process.stop,
+)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pyworkers.api import QueueStats, Stats, Work
-from pyworkers.cli.screen import Sample, frame
 from pyworkers.cli.text import width
+from pyworkers.cli.top import Sample, frame
 from pyworkers.store.processes import WorkView, process_view
 
 NOW = 1_795_225_197.5
