@@ -1,6 +1,6 @@
-"""The command line: the group of all commands, and how their errors look.
+"""The command line: the group of all commands, and how errors are printed.
 
-Run by people and scripts. The module of a command is imported when the command is used, never before:
+Run by people and scripts. The module of a command is imported when that command is used, never before:
 ``pyworkers --help`` loads neither redis nor structlog nor the configuration.
 """
 
@@ -16,39 +16,39 @@ import click
 from pyworkers.errors import AppImportError, PyworkersError
 from pyworkers.version import __version__
 
-# Of each command: the module of pyworkers.cli that has it under its own name, and its sentence.
+# Command: the module of pyworkers.cli that defines it under this name, and the line in the help.
 _COMMANDS = {
-    "run": ("run", "Execute jobs until told to stop."),
-    "enqueue": ("enqueue", "Put a job of CLASS into QUEUE and print its id (jid)."),
-    "stats": ("stats", "Show how many jobs there are in each state."),
+    "run": ("run", "Run the server: execute jobs until a signal stops it."),
+    "enqueue": ("enqueue", "Enqueue a job of CLASS into QUEUE and print its id (jid)."),
+    "stats": ("stats", "Show the number of jobs in each state."),
     "top": ("top", "Watch queues, servers and running jobs; q quits."),
-    "queues": ("queues", "Show the queues: size, latency, jobs in progress."),
-    "jobs": ("jobsets", "Show the jobs that wait in QUEUE, and kill or delete them."),
-    "scheduled": ("jobsets", "Show the jobs for later, run them now, kill or delete them."),
-    "retries": ("jobsets", "Show the failed jobs that wait, retry, kill or delete them."),
-    "dead": ("jobsets", "Show the dead jobs, retry or delete them."),
-    "cron": ("cron", "Show the cron entries; add, pause, resume, remove, trigger them."),
-    "pause": ("queues", "Let servers take no more jobs from QUEUE."),
+    "queues": ("queues", "Show all queues: size, latency, jobs in progress."),
+    "jobs": ("jobsets", "Show the jobs waiting in QUEUE; kill or delete them."),
+    "scheduled": ("jobsets", "Show scheduled jobs; run them now, kill or delete them."),
+    "retries": ("jobsets", "Show jobs waiting for a retry; retry, kill or delete them."),
+    "dead": ("jobsets", "Show dead jobs; retry or delete them."),
+    "cron": ("cron", "Show cron entries; add, pause, resume, remove or trigger them."),
+    "pause": ("queues", "Stop all servers from taking jobs from QUEUE."),
     "resume": ("queues", "Let servers take jobs from a paused QUEUE again."),
-    "processes": ("processes", "Show the servers: what they serve, how busy they are."),
-    "workers": ("processes", "Show the jobs that run, the longest first."),
-    "quiet": ("servers", "Tell servers to take no more jobs."),
-    "stop": ("servers", "Tell servers to stop."),
-    "cancel": ("cancel", "Let a job not run, or end it if it runs."),
-    "check": ("check", "Say what is unsafe about Redis and the application."),
-    "acl": ("acl", "Print the least rights that a role needs on Redis."),
-    "config": ("config", "Check the configuration, or show what is in effect."),
-    "version": ("version", "Show the versions of pyworkers and of what it stands on."),
+    "processes": ("processes", "Show all servers: their queues and running jobs."),
+    "workers": ("processes", "Show running jobs, the longest first."),
+    "quiet": ("servers", "Make servers take no more jobs."),
+    "stop": ("servers", "Stop servers: finish running jobs, then exit."),
+    "cancel": ("cancel", "Cancel a job, waiting or running."),
+    "check": ("check", "Check Redis and the application for unsafe settings."),
+    "acl": ("acl", "Print the minimal Redis ACL of a role."),
+    "config": ("config", "Check the configuration, or show the values in effect."),
+    "version": ("version", "Show the versions of pyworkers and its dependencies."),
 }
 # 128 + SIGINT, as shells report a program that Ctrl-C ended.
 _INTERRUPTED = 130
 
 
 class _LazyGroup(click.Group):
-    """A group whose commands are stand-ins that only know their sentence, until one of them is used."""
+    """A group whose commands are placeholders with a help line until one of them is used."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The real command; None if there is none of this name."""
+        """The real command; None for an unknown name."""
         if cmd_name not in self.commands:
             return None
         module, _ = _COMMANDS[cmd_name]
@@ -56,7 +56,7 @@ class _LazyGroup(click.Group):
         return command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of the table, which is that of use."""
+        """The names in the order of the table."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -65,8 +65,8 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, command.short_help or "") for name, command in self.commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. What is expected to go wrong ends in a sentence on stderr, not in a traceback."""
-        # Names and arguments may hold what the terminal's encoding has no character for.
+        """Run the command. A PyworkersError is printed as a message on stderr, without a traceback."""
+        # Names and arguments may hold characters that the terminal's encoding lacks.
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
         try:

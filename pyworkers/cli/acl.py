@@ -1,4 +1,4 @@
-"""``pyworkers acl``: the least rights on Redis. Run by people; it changes nothing and asks only sentinels."""
+"""``pyworkers acl``: prints the minimal Redis ACL of a role. Run by people; connects only to sentinels."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pyworkers.store.acl import Role, line
     type=click.Choice([role.value for role in Role]),
     default=Role.WORKER.value,
     show_default=True,
-    help="What the user is for: to run jobs, to enqueue them, to look and change, or only to look.",
+    help="What the Redis user may do: run jobs, enqueue them, administer, or only read.",
 )
-@click.option("--user", metavar="NAME", help="Its name; pyworkers-ROLE if not given.")
+@click.option("--user", metavar="NAME", help="Name of the Redis user.  [default: pyworkers-ROLE]")
 @config_options
 def acl(source: Source, role: str, user: str | None) -> None:
-    """Print the least rights that a role needs on Redis.
+    """Print the minimal Redis ACL of a role.
 
-    It is an ACL SETUSER command for redis-cli; put a password in the place of CHANGE-ME. The namespace is the
-    configuration's, or that of --namespace. How to reach its Redis is said on the standard error stream.
+    The output is an ACL SETUSER command for redis-cli; replace CHANGE-ME with a password. The namespace comes
+    from --namespace or the configuration. The redis-cli command that connects is printed on stderr.
     """
     redis = source.load().redis
     click.echo(line(Role(role), redis.namespace, user or f"pyworkers-{role}"))
-    click.echo(f"Enter it in {asyncio.run(_redis_cli(redis))}", err=True)
+    click.echo(f"Run it in {asyncio.run(_redis_cli(redis))}", err=True)
 
 
 async def _redis_cli(config: RedisConfig) -> str:
@@ -41,4 +41,4 @@ async def _redis_cli(config: RedisConfig) -> str:
         try:
             return await redis_cli(redis)
         except PyworkersError:
-            return "redis-cli, connected to the primary (no sentinel names it)"
+            return "redis-cli, connected to the primary (no sentinel could name it)"

@@ -1,4 +1,4 @@
-"""Do something with many jobs: select, ask, act, and say what became of them."""
+"""Bulk actions: select jobs, ask for confirmation, act, and print the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How to act."""
+    """The options of a bulk action."""
 
     every: bool
     dry_run: bool
@@ -31,8 +31,8 @@ class Mode:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of a command. ``refused`` jobs cannot be moved, for the last ``reason``; ``found`` are the
-    named ones that are there.
+    """The counts of one action. ``refused`` jobs cannot be moved, the last one for ``reason``; ``found`` are
+    the named jobs that exist.
     """
 
     selected: int = 0
@@ -57,14 +57,14 @@ class Deed:
     selection: Selection
 
     def look(self) -> Tally:
-        """Count what would be done."""
+        """Count the selected jobs; changes nothing."""
         tally = Tally()
         for _ in self._chosen(tally, "Looking"):
             pass
         return tally
 
     def do(self) -> Tally:
-        """Do it."""
+        """Perform the action."""
         tally = Tally()
         tally.done = self.action.run(self.jobs, self._chosen(tally, self.action.verb.capitalize()))
         return tally
@@ -84,13 +84,13 @@ class Deed:
                     yield job
 
     def _candidates(self, label: str) -> Iterator[JobRecord]:
-        """One named job is looked for by Redis; otherwise all are looked at."""
+        """A single named job is found by Redis; otherwise all jobs are read."""
         if len(self.selection.jids) == 1:
             return iter(self.jobs.find_jobs(*self.selection.jids))
         return progressing(self.jobs, self.jobs.size, label)
 
     def _again(self, job: JobRecord, began: float) -> bool:
-        """True for a job that we have put into its queue, and that has failed since."""
+        """True for a job that this action put into its queue and that has failed since."""
         return self.action.to_queue and not self.selection.jids and (job.failed_at or 0.0) > began
 
     def _refusal(self, job: JobRecord) -> str:
@@ -100,10 +100,12 @@ class Deed:
 
 
 def act(deed: Deed, mode: Mode, title: str) -> None:
-    """Act on the selected jobs, after a question unless they are named. Raises click's errors."""
+    """Act on the selected jobs; ask first unless all are named by id. Raises click's errors."""
     selection, action = deed.selection, deed.action
     if selection.empty and not mode.every:
-        raise click.UsageError("Say which jobs: by id, --class, --queue, --error, --older-than …, or --all.")
+        raise click.UsageError(
+            "No jobs selected: name ids, pass --class, --queue, --error, --older-than …, or --all."
+        )
     if not (mode.dry_run or mode.yes or selection.only_named):
         check_terminal()
         seen = deed.look()
@@ -120,7 +122,7 @@ def act(deed: Deed, mode: Mode, title: str) -> None:
 
 
 def tell(action: Action, selection: Selection, tally: Tally, mode: Mode) -> None:
-    """Print what happened."""
+    """Print the counts, and why some jobs were not moved."""
     missing = sorted(selection.jids - tally.found)
     gone = 0 if mode.dry_run else tally.movable - tally.done
     if mode.as_json:
@@ -133,7 +135,7 @@ def tell(action: Action, selection: Selection, tally: Tally, mode: Mode) -> None
     else:
         click.echo(f"{action.done} {count(tally.done)}")
     if gone:
-        click.echo(f"{count(gone)} had gone elsewhere meanwhile", err=True)
+        click.echo(f"{count(gone)} moved elsewhere in the meantime", err=True)
     if tally.refused:
         click.echo(f"{count(tally.refused)} cannot be moved: {printable(tally.reason)}", err=True)
     for jid in missing:
@@ -141,25 +143,25 @@ def tell(action: Action, selection: Selection, tally: Tally, mode: Mode) -> None
 
 
 def count(number: int) -> str:
-    """The number of jobs in words."""
+    """The number with its noun: ``1 job``, ``2,000 jobs``."""
     return f"{number:,} {'job' if number == 1 else 'jobs'}"
 
 
 def check_terminal() -> None:
-    """Raise a usage error where nobody sits at the terminal: a script must say ``--yes``."""
+    """Raise a usage error if stdin is not a terminal: a script must pass ``--yes``."""
     if not sys.stdin.isatty():
         raise click.UsageError(
-            "This asks before it acts, and here is no terminal: add --yes, or try --dry-run."
+            "Confirmation required, but stdin is not a terminal: pass --yes, or try --dry-run."
         )
 
 
 def ask(question: str) -> None:
-    """Go on only after a yes; raises click.Abort otherwise."""
+    """Ask for confirmation on stderr; raises click.Abort unless the answer is yes."""
     click.confirm(question, abort=True, err=True)
 
 
 def progressing(items: Iterable[T], length: int, label: str) -> Iterator[T]:
-    """The items, with a bar on stderr if that is a terminal. ``length`` is about how many there are."""
+    """Yield the items, with a progress bar if stderr is a terminal. ``length`` is approximate."""
     with click.progressbar(
         items, length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()
     ) as bar:

@@ -1,4 +1,4 @@
-"""``pyworkers cancel``: let a job not run, wherever it is. Run by people and scripts."""
+"""``pyworkers cancel``: cancels jobs, waiting or running. Run by people and scripts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pyworkers.client import Client
 from pyworkers.store.cancel import Cancelled
 
 _SENTENCES = {
-    Cancelled.REMOVED: "removed before it began",
-    Cancelled.RUNNING: "runs; its server asks it to end, and kills it two seconds later",
-    Cancelled.ELSEWHERE: "runs in {where}: Sidekiq ends it within seconds if it is iterable, else it goes on",
-    Cancelled.UNKNOWN: "not found; should it turn up within a day, it will not start",
+    Cancelled.REMOVED: "removed before it started",
+    Cancelled.RUNNING: "running; JobCancelled is raised in it, and its worker is killed two seconds later",
+    Cancelled.ELSEWHERE: "running in {where}: Sidekiq ends it if it is iterable; otherwise it continues",
+    Cancelled.UNKNOWN: "not found; servers refuse to start it for one day",
 }
 
 
@@ -26,13 +26,13 @@ _SENTENCES = {
 @config_options
 @click.pass_context
 def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: bool) -> None:
-    """Let a job not run, or end it if it runs.
+    """Cancel a job, waiting or running.
 
-    It is removed where it waits: in its queue, for its time or for a retry. If it runs, on whatever server,
-    JobCancelled is raised in it, and its worker is killed two seconds later. It is not retried.
+    A waiting job is removed from its queue, the scheduled set or the retry set. In a running job, on any
+    server, JobCancelled is raised; two seconds later its worker is killed. It is not retried.
 
-    If Sidekiq runs it, the command says where. An iterable job (Sidekiq 7.3) ends as by Sidekiq's cancel!;
-    every other one goes on, for Sidekiq cannot end it.
+    If Sidekiq runs the job, the command prints where. An iterable job (Sidekiq 7.3) ends as by Sidekiq's
+    cancel!; any other job continues, because Sidekiq cannot end it.
 
     Exit code 1 if one of the jobs was not found, or runs in Sidekiq.
 
@@ -53,6 +53,6 @@ def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: b
 
 
 def _where(works: WorkSet, jid: str) -> str:
-    """The server and the thread that run a job."""
+    """The server and the thread that run a job, as text."""
     work = works.find_work(jid)
     return f"{printable(work.identity)}, thread {printable(work.thread)}" if work else "another server"

@@ -1,4 +1,4 @@
-"""``pyworkers check``: whether a server would start here, and whether its Redis is safe to keep jobs in.
+"""``pyworkers check``: checks that a server can start here, and that Redis and the application are safe.
 
 Run by people and scripts. It imports the application in a process of its own, and changes nothing.
 """
@@ -26,13 +26,13 @@ from pyworkers.store.preflight import Finding, judge_app, judge_producers, judge
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to check, e.g. tasks:worker.")
 @config_options
 def check(source: Source, app: str | None) -> None:
-    """Say what is unsafe about Redis and the application.
+    """Check Redis and the application for unsafe settings.
 
-    Looks at the Redis server's version, role, eviction policy, persistence, clock and rights, imports the
-    application, compares its queues with those on Redis, and where it enqueues with this environment with
-    where the server takes jobs. Names what mends each finding.
+    Reads the Redis server's version, role, eviction policy, persistence, clock and permissions; imports the
+    application; compares its queues with those in Redis, and the Redis that it enqueues to in this
+    environment with the server's. Prints the fix for each finding.
 
-    Exit codes: 0 nothing to mend, 1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
+    Exit codes: 0 no findings, 1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
     """
     config = source.load({"app": app})
     if config.app is None and source.path is not None:
@@ -46,12 +46,12 @@ def check(source: Source, app: str | None) -> None:
         click.echo(f"{finding.code}: {finding.message}\n    {finding.fix}")
     if findings:
         click.get_current_context().exit(1)
-    click.echo(f"{mask_url(config.redis.url)}: nothing to mend")
+    click.echo(f"{mask_url(config.redis.url)}: no findings")
 
 
 def _of_app(config: Config) -> Iterator[Finding]:
     if config.app is None:
-        click.echo("no application is named: only Redis is checked")
+        click.echo("no application configured: only Redis is checked")
         return
     loaded = asyncio.run(rehearse(make_spawner(config, "check", rehearse=True)))
     work = plan(loaded.manifest, config, {})
@@ -66,7 +66,7 @@ def _of_app(config: Config) -> Iterator[Finding]:
     findings, unused = judge_queues(work.manifest["queues"], waiting, served)
     yield from findings
     for name in unused:
-        click.echo(f"the queue {name} has a handler, and nobody has enqueued to it yet")
+        click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
 
 
 async def _inspect(config: RedisConfig) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""``pyworkers config``: is the configuration right, and what is in effect?
+"""``pyworkers config``: checks the configuration, or prints the values in effect.
 
 Run by people and by deployments, before the server. Connects to nothing and imports no application.
 """
@@ -13,16 +13,16 @@ from pyworkers.config.loading import render
 
 @click.group()
 def config() -> None:
-    """Check the configuration, or show what is in effect.
+    """Check the configuration, or show the values in effect.
 
-    The command line wins over the environment (PYWORKERS_SECTION__KEY, REDIS_URL), that over the file.
+    The command line overrides the environment (PYWORKERS_SECTION__KEY, REDIS_URL), which overrides the file.
     """
 
 
 @config.command()
 @config_options
 def check(source: Source) -> None:
-    """Say ok, or what is wrong and in which line, with exit code 2.
+    """Print ok, or the first error with its line; exit code 2.
 
     \b
     Example: pyworkers config check --config conf/workers.toml

@@ -1,4 +1,4 @@
-"""``pyworkers cron``: what fires by the clock, and how to change it while servers run.
+"""``pyworkers cron``: shows the cron entries, and changes them while servers run.
 
 Run by people and scripts. Entries of code and configuration are shown and paused, but never rewritten.
 """
@@ -28,10 +28,10 @@ _name = click.argument("name")
 
 @click.group()
 def cron() -> None:
-    """Show the cron entries; add, pause, resume, remove, trigger them.
+    """Show cron entries; add, pause, resume, remove or trigger them.
 
-    Servers follow a change within some three seconds. Entries of the code and of the configuration are known
-    while a server runs that has them; they can be paused and triggered, and are changed where they stand.
+    Servers apply a change within about three seconds. Entries declared in code or configuration are listed
+    while a server with them runs; here they can be paused and triggered, not changed.
 
     \b
     Example: pyworkers cron add nightly '0 3 * * *' Sweep '[7]' --timezone Europe/Paris
@@ -49,7 +49,7 @@ def list_(source: Source, as_json: bool) -> None:
     elif jobs:
         click.echo("\n".join(table(_HEADER, [_row(job, now) for job in jobs])))
     else:
-        click.echo("No cron entries: none was added, and no server runs that has some.")
+        click.echo("No cron entries: none was added, and no running server declares any.")
 
 
 @cron.command()
@@ -65,13 +65,19 @@ def list_(source: Source, as_json: bool) -> None:
     callback=reads(parse_queue),
     help="Queue of the job.",
 )
-@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="E.g. Europe/Paris.")
+@click.option(
+    "--timezone",
+    metavar="ZONE",
+    default="UTC",
+    show_default=True,
+    help="Time zone of the schedule, e.g. Europe/Paris.",
+)
 @click.option(
     "--misfire",
     type=click.Choice(["skip", "once", "all"]),
     default="once",
     show_default=True,
-    help="What becomes of slots that were missed while no server ran.",
+    help="What happens to the slots missed while no server ran.",
 )
 @click.option(
     "--grace",
@@ -79,22 +85,22 @@ def list_(source: Source, as_json: bool) -> None:
     default="300",
     show_default=True,
     callback=reads(parse_duration),
-    help="For how long a missed slot counts as late: 90, 5m, 1h30m.",
+    help="How long a slot counts as late, not as missed: 90, 5m, 1h30m.",
 )
 @click.option(
     "--retry",
     metavar="true|false|N",
     callback=reads(parse_retry),
-    help="Retries of the job if it fails.  [default: what its handler says]",
+    help="Retries of the job if it fails.  [default: the handler's]",
 )
-@click.option("--replace", is_flag=True, help="Also if there is a run-time entry of that name.")
+@click.option("--replace", is_flag=True, help="Replace a run-time entry of the same name.")
 @_json
 @config_options
 def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[Any], **options: Any) -> None:
     """Add an entry; its first slot is after now.
 
-    SCHEDULE is a cron line of five fields, or of six with the seconds at the end, or @daily and the like, or
-    'every 30s' (s, m, h, d).
+    SCHEDULE is a cron line of five fields, or of six with the seconds at the end; a nickname such as @daily;
+    or 'every 30s' (s, m, h, d).
 
     \b
     Example: pyworkers cron add poll 'every 30s' Poll -q mail
@@ -116,7 +122,7 @@ def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[
 @_name
 @config_options
 def pause(source: Source, name: str) -> None:
-    """Let an entry fire no more."""
+    """Pause an entry: it fires no more until resumed."""
     changed = CronSet(source.redis()).pause(name)
     click.echo(f"{printable(name)} is paused" + ("" if changed else " already"))
 
@@ -125,7 +131,7 @@ def pause(source: Source, name: str) -> None:
 @_name
 @config_options
 def resume(source: Source, name: str) -> None:
-    """Let a paused entry fire again; what came meanwhile is not made up for."""
+    """Resume a paused entry; slots missed during the pause do not fire."""
     changed = CronSet(source.redis()).resume(name)
     click.echo(f"{printable(name)} " + ("fires again" if changed else "was not paused"))
 
@@ -143,7 +149,10 @@ def remove(source: Source, name: str) -> None:
 @_name
 @config_options
 def trigger(source: Source, name: str) -> None:
-    """Enqueue the job of an entry now, and print its id (jid); no slot is used up."""
+    """Enqueue the job of an entry now; print its id (jid).
+
+    The slots of the entry fire as usual.
+    """
     click.echo(CronSet(source.redis()).trigger(name))
 
 
@@ -153,10 +162,10 @@ def trigger(source: Source, name: str) -> None:
 @_json
 @config_options
 def next_(source: Source, name: str | None, count: int, as_json: bool) -> None:
-    """Show when an entry fires next; without NAME, when all of them do."""
+    """Show the next slots of an entry; without NAME, of all entries."""
     jobs = [job for job in CronSet(source.redis()) if name in (None, job.name)]
     if name is not None and not jobs:
-        raise BadArgumentError(f"there is no cron entry {name!r}")
+        raise BadArgumentError(f"there is no cron entry {name!r}", hint="`pyworkers cron list` shows them.")
     slots = sorted((slot, job.name, job) for job in _active(jobs, name) for slot in job.next_slots(count))[
         :count
     ]
@@ -168,7 +177,7 @@ def next_(source: Source, name: str | None, count: int, as_json: bool) -> None:
 
 
 def _active(jobs: Sequence[CronJob], name: str | None) -> Iterator[CronJob]:
-    """Those that fire; one that was named also while it is paused."""
+    """The entries that fire; a named entry also while it is paused."""
     return (job for job in jobs if not job.shadowed and (name is not None or not job.paused))
 
 
@@ -207,6 +216,6 @@ def _row(job: CronJob, now: float) -> list[str]:
 
 
 def _moment(job: CronJob, slot: int) -> str:
-    """By the entry's own clock, with its offset, and in UTC."""
+    """The slot in the entry's own time zone, with its offset, and in UTC."""
     local = datetime.fromtimestamp(slot, ZoneInfo(job.entry.timezone)).isoformat(" ")
     return f"{local} ({datetime.fromtimestamp(slot, UTC):%Y-%m-%d %H:%M:%S} UTC)"

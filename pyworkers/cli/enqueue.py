@@ -1,7 +1,6 @@
-"""``pyworkers enqueue``: put jobs into a queue by hand.
+"""``pyworkers enqueue``: enqueues jobs by hand.
 
-Run by people and scripts. Reads what they wrote exactly or refuses it; what a job looks like in Redis is the
-client's affair.
+Run by people and scripts. Parses the arguments strictly; the client builds and sends the jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import timestamps
 
-# Up to here each jid is printed; nobody reads more, and a script that wants them can enqueue in portions.
+# Up to here each jid is printed. A script that needs more of them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20
 
 
@@ -31,10 +30,10 @@ def parse_time(text: str) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         rule = "2030-01-31T12:00:00+01:00, or epoch seconds"
-        raise ValueError(f"{text!r} is no time: write it like {rule}") from error
+        raise ValueError(f"{text!r} is not a time: write it like {rule}") from error
     if moment.tzinfo is None:
         rule = "add Z for UTC or an offset, e.g. +01:00"
-        raise ValueError(f"{text!r} does not say in which time zone it is: {rule}")
+        raise ValueError(f"{text!r} has no time zone: {rule}")
     return timestamps.due(moment)
 
 
@@ -59,8 +58,7 @@ def parse_time(text: str) -> float:
     "--retry",
     metavar="true|false|N",
     callback=reads(parse_retry),
-    help="Retries of the job if it fails: true for 25, false for none and to drop it, or their number.  "
-    "[default: what its handler says]",
+    help="Retries of a failed job: true for 25, false to drop it, or a number.  [default: the handler's]",
 )
 @click.option(
     "--count",
@@ -68,7 +66,7 @@ def parse_time(text: str) -> float:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help=f"Enqueue N equal jobs; above {_MOST_JIDS_SHOWN}, their number is printed instead of their ids.",
+    help=f"Enqueue N identical jobs; above {_MOST_JIDS_SHOWN}, their number is printed instead of their ids.",
 )
 @config_options
 def enqueue(
@@ -81,7 +79,7 @@ def enqueue(
     retry: bool | int | None,
     count: int,
 ) -> None:
-    """Put a job of CLASS into QUEUE and print its id (jid).
+    """Enqueue a job of CLASS into QUEUE and print its id (jid).
 
     JSON_ARGS is the JSON list of the job's arguments; - reads it from stdin.
 

@@ -1,6 +1,6 @@
-"""The commands for the jobs of one place: list, show, clear, and what else can be done there.
+"""``pyworkers jobs``, ``scheduled``, ``retries`` and ``dead``: list, show and change the jobs of one place.
 
-``pyworkers dead``, ``retries``, ``scheduled`` and ``jobs QUEUE`` are made here, alike.
+Run by people and scripts. One builder makes all four groups, so that they have the same commands.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from pyworkers.cli.text import fit, printable, table
 _SHOWN = 25
 _FOR_REDIS = ("-c", "--config", "--url", "--namespace")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
+_YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the number of jobs; change nothing.")
 
 
 class JobsGroup(click.Group):
-    """A group whose ``list`` may be left out; the options for Redis may stand before the command."""
+    """A group that defaults to ``list``, and takes the options for Redis before the command, too."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of use."""
+        """The names in the order of the help."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, and its arguments behind those that were given to the group."""
+        """The command, and its arguments after the options given to the group."""
         given = _given(ctx)
         while args and args[0].split("=")[0] in _FOR_REDIS:
             size = 1 if "=" in args[0] else 2
@@ -52,7 +52,7 @@ class JobsGroup(click.Group):
 
 
 def _given(ctx: click.Context) -> list[str]:
-    """The options for Redis that stand before the command."""
+    """The options for Redis given before the command."""
     options = {"path": "--config", "url": "--url", "namespace": "--namespace"}
     return [
         f"{option}={ctx.params[name]}"
@@ -110,7 +110,7 @@ def _list(place: Place) -> click.Command:
     @_JSON
     @click.option(
         "--limit", metavar="N", type=click.IntRange(min=0), default=_SHOWN, show_default=True,
-        help="Show at most so many jobs; 0 for all.",
+        help="Show at most N jobs; 0 for all.",
     )  # fmt: skip
     @selection_options
     @config_options
@@ -128,7 +128,7 @@ def _list(place: Place) -> click.Command:
         lines = _lines(place, shown, now)
         first = next(lines, None)
         if first is None:
-            click.echo(f"no jobs{'' if selection.empty else ' like that'} in {_title(place)}", err=True)
+            click.echo(f"no {'' if selection.empty else 'matching '}jobs in {_title(place)}", err=True)
             return
         click.echo(first)
         for line in lines:
@@ -157,7 +157,7 @@ def _chained(first: JobRecord, others: Iterator[JobRecord]) -> Iterator[JobRecor
 
 
 def _print_json(entries: Iterator[dict[str, Any]]) -> None:
-    """A JSON list, written as its items come: there may be millions."""
+    """Print a JSON list item by item: there may be millions."""
     click.echo("[", nl=False)
     for number, item in enumerate(entries):
         click.echo((",\n " if number else "") + json.dumps(item), nl=False)
@@ -175,11 +175,11 @@ def _show(place: Place) -> click.Command:
             click.get_current_context().exit(1)
         click.echo(json.dumps(entry(job)) if as_json else "\n".join(_details(job)))
 
-    return _command("show", show, f"Show everything about a job.\n\n{_example(place, 'show JID')}")
+    return _command("show", show, f"Show all fields of a job.\n\n{_example(place, 'show JID')}")
 
 
 def _details(job: JobRecord) -> Iterator[str]:
-    """The fields of the envelope, and the backtrace in clear."""
+    """The fields of the envelope, and the backtrace decompressed."""
     shown = {name: value for name, value in job.data.items() if name != "error_backtrace"}
     score = getattr(job, "score", None)
     if score is not None:
@@ -208,7 +208,7 @@ def _action(place: Place, action: Action) -> click.Command:
         deed = Deed(place, _opened(place, source), action, selection)
         act(deed, Mode(every, dry_run, yes, as_json), _title(place))
 
-    rule = f"Asks first, unless all jobs are named by their ids. The age of a job is {place.age_is}."
+    rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
     example = _example(place, f"{action.verb} --class SendMail --older-than 1d")
     return _command(action.verb, change, f"{action.sentence}\n\n{rule}\n\n{example}")
 
@@ -222,7 +222,8 @@ def _clear(place: Place) -> click.Command:
         jobs = _opened(place, source)
         if not (dry_run or yes):
             check_terminal()
-            ask(f"Delete all of {count(jobs.size)} in {_title(place)}?")
+            size = jobs.size
+            ask(f"Delete all jobs in {_title(place)} ({count(size) if size else 'none now'})?")
         number = jobs.size if dry_run else jobs.clear()
         if as_json:
             counts = {"selected": number, "done": 0 if dry_run else number}
@@ -230,7 +231,7 @@ def _clear(place: Place) -> click.Command:
         else:
             click.echo(f"{'would delete' if dry_run else 'deleted'} {count(number)}")
 
-    return _command("clear", clear, f"Remove all jobs for good.\n\n{_example(place, 'clear --dry-run')}")
+    return _command("clear", clear, f"Delete all jobs.\n\n{_example(place, 'clear --dry-run')}")
 
 
 def _title(place: Place) -> str:
@@ -241,7 +242,7 @@ def _title(place: Place) -> str:
 
 jobs = make_group(
     QUEUE,
-    """Show the jobs that wait in QUEUE, and kill or delete them.
+    """Show the jobs waiting in QUEUE; kill or delete them.
 
     Without a command, list them.
 
@@ -252,7 +253,7 @@ jobs = make_group(
 
 scheduled = make_group(
     SCHEDULED,
-    """Show the jobs for later, run them now, kill or delete them.
+    """Show scheduled jobs; run them now, kill or delete them.
 
     Without a command, list them.
 
@@ -263,7 +264,7 @@ scheduled = make_group(
 
 retries = make_group(
     RETRIES,
-    """Show the failed jobs that wait, retry, kill or delete them.
+    """Show jobs waiting for a retry; retry, kill or delete them.
 
     Without a command, list them.
 
@@ -274,7 +275,7 @@ retries = make_group(
 
 dead = make_group(
     DEAD,
-    """Show the dead jobs, retry or delete them.
+    """Show dead jobs; retry or delete them.
 
     Without a command, list them.
 

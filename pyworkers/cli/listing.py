@@ -1,6 +1,6 @@
-"""The places where jobs are, as the commands show them: their columns, ages and what can be done there.
+"""The tables of the commands: columns of jobs, servers and queues; ages and actions of each place of jobs.
 
-Pure, but for opening them.
+Pure, except that a place opens its jobs in Redis.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pyworkers.config.fields import RedisConfig
 
 Jobs = Queue | JobSet
 
-# Beyond this, a name is no name.
+# Longer names are cut.
 _WIDEST = 60
 _LONGEST_TEXT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``text`` of a job at a time (epoch seconds)."""
+    """One column: its title, and the text of a job at a time (epoch seconds)."""
 
     title: str
     text: Callable[[JobRecord, float], str]
@@ -42,7 +42,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What can be done with jobs; ``run`` returns how many jobs this call moved."""
+    """One action on jobs; ``run`` returns how many jobs this call moved."""
 
     verb: str
     done: str
@@ -53,7 +53,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where jobs are. ``since`` is the moment from which their age counts, ``age_is`` says it in words."""
+    """A place that holds jobs. ``since`` is the time from which an age counts, ``age_is`` its description."""
 
     name: str
     open: Callable[[RedisConfig, str], Jobs]
@@ -65,7 +65,7 @@ class Place:
     actions: Sequence[Action]
 
     def age_s(self, job: JobRecord, now: float) -> float | None:
-        """How old a job is, in seconds; None if it does not say."""
+        """The age of a job in seconds; None if unknown."""
         since = self.since(job)
         return None if since is None else now - since
 
@@ -77,7 +77,7 @@ def row(place: Place, job: JobRecord, now: float) -> list[str]:
 
 
 def entry(job: JobRecord) -> dict[str, Any]:
-    """A job as JSON: what is shown, and the whole envelope."""
+    """A job as JSON: the columns, and the whole envelope."""
     shown: dict[str, Any] = {"jid": job.jid, "class": job.job_class, "queue": job.queue, "args": job.args}
     if isinstance(job, SortedEntry):
         shown["score"] = job.score if abs(job.score) != float("inf") else repr(job.score)
@@ -92,7 +92,7 @@ def process_row(about: ProcessView, now: float) -> tuple[str, ...]:
     """The columns of one server."""
     return (
         printable(about.identity),
-        duration(now - about.started_at) if about.started_at else "",
+        duration(max(0.0, now - about.started_at)) if about.started_at else "",
         str(about.busy),
         str(about.concurrency),
         f"{about.rss_kb / 1024:.0f} MB" if about.rss_kb else "",
@@ -103,7 +103,7 @@ def process_row(about: ProcessView, now: float) -> tuple[str, ...]:
 
 
 def _process_state(about: ProcessView, now: float) -> str:
-    """What is special about a server; empty if nothing is."""
+    """``silent``, ``quiet`` or empty."""
     if about.silent(now):
         return "silent"
     return "quiet" if about.quiet else ""
@@ -117,7 +117,7 @@ def work_row(work: Work, now: float) -> tuple[str, ...]:
 
 
 def queue_state(queue: QueueStats) -> str:
-    """What keeps the jobs of a queue from being run; empty if nothing does."""
+    """Why the jobs of a queue do not run: ``paused``, ``unserved``, both, or empty."""
     return ", ".join(
         word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds
     )
@@ -126,13 +126,14 @@ def queue_state(queue: QueueStats) -> str:
 def _ago(since: Callable[[JobRecord], float | None]) -> Callable[[JobRecord, float], str]:
     def text(job: JobRecord, now: float) -> str:
         moment = since(job)
-        return "" if moment is None else duration(now - moment)
+        return "" if moment is None else duration(max(0.0, now - moment))
 
     return text
 
 
-def _due_in(job: JobRecord, now: float) -> str:
-    return duration(_score(job) - now)
+def _due(job: JobRecord, now: float) -> str:
+    left = _score(job) - now
+    return f"in {duration(left)}" if left >= 0 else f"{duration(-left)} ago"
 
 
 def _score(job: JobRecord) -> float:
@@ -154,21 +155,21 @@ _QUEUE = Column("queue", lambda job, _: job.queue)
 _CLASS = Column("class", lambda job, _: job.job_class)
 _ARGUMENTS = Column("arguments", _arguments)
 _ERROR = Column("error", lambda job, _: job.error)
-_DUE_IN = Column("due in", _due_in)
+_DUE = Column("due", _due)
 
 _RETRY = Action(
-    "retry", "retried", "Put jobs into their queues now; their last failure is not counted.",
+    "retry", "retried", "Enqueue failed jobs now; their last failure is not counted.",
     lambda jobs, chosen: jobs.retry_jobs(chosen) if isinstance(jobs, JobSet) else 0, to_queue=True,
 )  # fmt: skip
 _ENQUEUE = Action(
-    "retry", "enqueued", "Put jobs into their queues now, before their time.",
+    "retry", "enqueued", "Enqueue scheduled jobs now, before they are due.",
     lambda jobs, chosen: jobs.enqueue_jobs(chosen) if isinstance(jobs, JobSet) else 0, to_queue=True,
 )  # fmt: skip
 _KILL = Action(
-    "kill", "killed", "Move jobs to the dead ones.", lambda jobs, chosen: jobs.kill_jobs(chosen)
+    "kill", "killed", "Move jobs to the dead set.", lambda jobs, chosen: jobs.kill_jobs(chosen)
 )  # fmt: skip
 _DELETE = Action(
-    "delete", "deleted", "Remove jobs for good.", lambda jobs, chosen: jobs.delete_jobs(chosen)
+    "delete", "deleted", "Delete jobs.", lambda jobs, chosen: jobs.delete_jobs(chosen)
 )  # fmt: skip
 
 
@@ -181,7 +182,7 @@ QUEUE = Place(
     lambda config, name: Queue(name, config),
     iter,
     lambda job: job.enqueued_at,
-    "how long it has been waiting",
+    "the time since it was enqueued",
     "the newest first",
     (Column("waiting", _ago(lambda job: job.enqueued_at)), _JID, _CLASS, _ARGUMENTS),
     (_KILL, _DELETE),
@@ -191,9 +192,9 @@ SCHEDULED = Place(
     lambda config, _: ScheduledSet(config),
     _earliest_first,
     lambda job: job.created_at,
-    "how long ago it was made",
+    "the time since it was created",
     "the next one first",
-    (_DUE_IN, _JID, _QUEUE, _CLASS, _ARGUMENTS),
+    (_DUE, _JID, _QUEUE, _CLASS, _ARGUMENTS),
     (_ENQUEUE, _KILL, _DELETE),
 )
 RETRIES = Place(
@@ -201,9 +202,9 @@ RETRIES = Place(
     lambda config, _: RetrySet(config),
     _earliest_first,
     lambda job: job.failed_at,
-    "how long ago it failed last",
+    "the time since its last failure",
     "the next one first",
-    (_DUE_IN, Column("failures", _retries), _JID, _QUEUE, _CLASS, _ERROR),
+    (_DUE, Column("failures", _retries), _JID, _QUEUE, _CLASS, _ERROR),
     (_RETRY, _KILL, _DELETE),
 )
 DEAD = Place(
@@ -211,7 +212,7 @@ DEAD = Place(
     lambda config, _: DeadSet(config),
     iter,
     _score,
-    "how long ago it died",
+    "the time since it died",
     "the latest first",
     (Column("died", _ago(_score)), _JID, _QUEUE, _CLASS, _ERROR),
     (_RETRY, _DELETE),

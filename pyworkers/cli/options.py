@@ -1,7 +1,6 @@
-"""The options that say which configuration, and with it which Redis, a command means.
+"""The options ``--config``, ``--url`` and ``--namespace`` of all commands that need a Redis.
 
-Run by every command that needs one. Loads the configuration; never connects, except to ask an embedded
-server whether it is there.
+Loads the configuration; never connects, except to check that an embedded server is running.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the command line says about the configuration; None is what was not given."""
+    """The configuration options of a command line; None: not given."""
 
     path: Path | None
     url: str | None
@@ -40,13 +39,11 @@ class Source:
         return load(self.path, env=os.environ, overrides={**own, **overrides})
 
     def redis(self) -> RedisConfig:
-        """Where the jobs are. Raises ConfigError, and RedisUnavailableError if that is an embedded server
-        which does not run.
-        """
+        """The ``[redis]`` part. Raises ConfigError; RedisUnavailableError if an embedded server is down."""
         redis = self.load().redis
         directory = directory_of(redis.url)
         if directory is not None and not answers(socket_path(directory)):
-            hint = "Start `pyworkers run` with the same configuration; it brings the server up."
+            hint = "Start `pyworkers run` with the same configuration: it starts the embedded server."
             raise RedisUnavailableError(f"no embedded server answers in {directory}", hint=hint)
         return redis
 

@@ -1,4 +1,4 @@
-"""Values on the command line that several commands take: read exactly, or refused with the rule."""
+"""Parsers of command-line values that several commands take; an invalid value is refused with the rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DURATION = re.compile("".join(f"(?:({NUMBER}){unit})?" for unit in _UNITS_S))
 
 
 def reads(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """A callback for what ``parse`` reads from text; its ValueError becomes a usage error."""
+    """A click callback from a parser of text; its ValueError becomes a usage error."""
 
     def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
         try:
@@ -38,13 +38,15 @@ def parse_duration(text: str) -> float:
         return float(text)
     match = _DURATION.fullmatch(text)
     if not text or match is None:
-        raise ValueError(f"{text!r} is no duration: 250ms, 10s, 5m, 2h, 1d, 1h30m, or seconds")
+        raise ValueError(
+            f"{text!r} is not a duration: write 250ms, 10s, 5m, 2h, 1d, 1h30m, or a number of seconds"
+        )
     parts = zip(match.groups(), _UNITS_S.values(), strict=True)
     return sum(float(number) * unit_s for number, unit_s in parts if number)
 
 
 def parse_queue(text: str) -> str:
-    """The name of a queue. Raises ValueError, with the rule, for what cannot be one."""
+    """The name of a queue. Raises ValueError, with the rule, for an invalid name."""
     check_queue_name(text)
     return text
 
@@ -70,5 +72,5 @@ def parse_retry(text: str) -> bool | int:
     if text in ("true", "false"):
         return text == "true"
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise ValueError(f"{text!r} is none of true, false, or a number of retries")
+        raise ValueError(f"{text!r} is not true, false or a number of retries")
     return int(text)

@@ -1,4 +1,7 @@
-"""``pyworkers processes``: the servers that are alive, Sidekiq's included. Reads only."""
+"""``pyworkers processes`` and ``workers``: the live servers, Sidekiq's included, and running jobs.
+
+Run by people and scripts. Reads only.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ _JOBS = ("running", "jid", "queue", "class", "thread", "identity")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list of objects.")
 @config_options
 def processes(source: Source, as_json: bool) -> None:
-    """Show the servers: what they serve, how busy they are.
+    """Show all servers: their queues and running jobs.
 
-    beat is how long ago a server wrote these numbers: pyworkers' just now, Sidekiq's every 5 or 10 seconds.
+    beat is the age of these numbers: pyworkers servers write them on request, Sidekiq every 5 or 10 seconds.
 
     \b
     Example: pyworkers processes --json
@@ -40,16 +43,16 @@ def processes(source: Source, as_json: bool) -> None:
             )
         )
     else:
-        click.echo("No servers: none has been heard of in the last minute.")
+        click.echo("No servers: none has written a heartbeat in the last minute.")
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list of objects.")
 @config_options
 def workers(source: Source, as_json: bool) -> None:
-    """Show the jobs that run, the longest first.
+    """Show running jobs, the longest first.
 
-    pyworkers' servers say what they run at once; Sidekiq's with each beat, every 5 or 10 seconds.
+    pyworkers servers report their jobs on request; Sidekiq reports them every 5 or 10 seconds.
 
     \b
     Example: pyworkers workers --json
@@ -63,7 +66,7 @@ def workers(source: Source, as_json: bool) -> None:
     elif found:
         click.echo("\n".join(table(_JOBS, [work_row(work, now) for work in found])))
     else:
-        click.echo("No jobs run, or they are too short to be seen.")
+        click.echo("No running jobs, or they end too soon to be seen.")
 
 
 def _entry(process: Process) -> dict[str, object]:

@@ -1,6 +1,6 @@
-"""``pyworkers queues``: the queues and how they keep up.
+"""``pyworkers queues``, ``pause`` and ``resume``: shows the queues, pauses them and resumes them.
 
-Run by people and scripts. Reads only.
+Run by people and scripts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _HEADER = ("queue", "size", "latency (s)", "in progress", "state")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list of objects.")
 @config_options
 def queues(source: Source, as_json: bool) -> None:
-    """Show the queues: size, latency, jobs in progress.
+    """Show all queues: size, latency, jobs in progress.
 
-    size counts the jobs that wait; latency is for how many seconds the next of them has been waiting. In
-    progress are those that pyworkers, go-workers and go-workers2 run; --json says whose they are. What
-    Sidekiq runs is shown by `pyworkers workers` alone. A queue is unserved if no server that reports itself
-    takes jobs from it (go-workers reports nothing).
+    size is the number of waiting jobs; latency the seconds that the next one has been waiting. Jobs in
+    progress are those of pyworkers, go-workers and go-workers2; --json lists their owners. For Sidekiq's
+    running jobs, see `pyworkers workers`. A queue is unserved if no server that reports itself takes jobs
+    from it (go-workers reports nothing).
 
     \b
     Example: pyworkers queues --json
@@ -51,10 +51,10 @@ def queues(source: Source, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @config_options
 def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
-    """Let servers take no more jobs from QUEUE.
+    """Stop all servers from taking jobs from QUEUE.
 
-    Jobs can still be enqueued, and what runs goes on. Servers notice within 10 seconds: pyworkers and Sidekiq
-    Pro; Sidekiq without Pro and go-workers do not.
+    Jobs can still be enqueued; running jobs continue. pyworkers pauses within 2 seconds, Sidekiq Pro within
+    10; Sidekiq without Pro and go-workers ignore the pause.
 
     \b
     Example: pyworkers pause mail
@@ -89,7 +89,7 @@ def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps({"action": "resume", "changed": changed}))
         return
     for name in queues:
-        click.echo(f"{printable(name)} " + ("goes on" if name in changed else "was not paused"))
+        click.echo(f"{printable(name)} " + ("is resumed" if name in changed else "was not paused"))
 
 
 def _entry(queue: QueueStats, now: float) -> dict[str, object]:
@@ -106,7 +106,7 @@ def _entry(queue: QueueStats, now: float) -> dict[str, object]:
 
 def _shown(found: Sequence[QueueStats], now: float) -> str:
     if not found:
-        return "No queues: nothing has been enqueued yet, and no server runs."
+        return "No queues: no job was ever enqueued, and no server is running."
     return "\n".join(table(_HEADER, [_row(queue, now) for queue in found], right=(1, 2, 3)))
 
 

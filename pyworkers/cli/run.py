@@ -62,11 +62,11 @@ def _parse_queue(value: str) -> tuple[str, int | None]:
     multiple=True,
     metavar="NAME[=CONCURRENCY]",
     callback=_parse_queues,
-    help="Serve only this queue, with so many workers; may be repeated.",
+    help="Serve only this queue, with this many workers; may be repeated.",
 )
 @click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
-@click.option("--log-format", type=click.Choice(_FORMATS), help="Form of the log lines.")
-@click.option("--fail-fast", is_flag=True, help="Exit with 4 if Redis cannot be reached at the start.")
+@click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
+@click.option("--fail-fast", is_flag=True, help="Exit with code 4 if Redis is unreachable at the start.")
 @config_options
 def run(
     source: Source,
@@ -76,7 +76,7 @@ def run(
     log_format: str | None,
     fail_fast: bool,
 ) -> None:
-    """Execute jobs until told to stop.
+    """Run the server: execute jobs until a signal stops it.
 
     \b
     Signals: TERM, INT  finish running jobs (server.shutdown_timeout), then exit 0
@@ -84,7 +84,7 @@ def run(
              HUP        reload the application without a gap
              TTIN       log the state of the server and the stacks of all workers
 
-    Exit codes: 0 stopped as asked, 1 unexpected error, 2 configuration, 3 application import, 4 Redis
+    Exit codes: 0 stopped by a signal, 1 unexpected error, 2 configuration, 3 application import, 4 Redis
     unreachable with --fail-fast.
     """
     config = source.load({"app": app, "log.level": log_level, "log.format": log_format})

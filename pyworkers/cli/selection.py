@@ -1,6 +1,6 @@
-"""Which jobs a command is about: by id, class, queue, error and age.
+"""The options that select jobs: by id, class, queue, error and age.
 
-The decision is pure; the options read the command line.
+The decision is pure; the options parse the command line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a job must be to be selected; what is None or empty is no condition. Ages are in seconds."""
+    """The conditions that a selected job meets; None or empty: no condition. Ages are in seconds."""
 
     jids: frozenset[str] = frozenset()
     job_class: str | None = None
@@ -32,7 +32,7 @@ class Selection:
 
     @property
     def only_named(self) -> bool:
-        """True if jobs are named, and nothing else is said."""
+        """True if the only condition is the ids."""
         return bool(self.jids) and Selection(self.jids) == self
 
     @property
@@ -41,7 +41,7 @@ class Selection:
         return Selection() == self
 
     def matches(self, job: JobRecord, age_s: float | None) -> bool:
-        """``age_s`` is None for a job that does not say; then it is neither older nor newer."""
+        """True if a job meets all conditions. A job of unknown age (None) is neither older nor newer."""
         return (
             (not self.jids or job.jid in self.jids)
             and (self.job_class is None or fnmatchcase(job.job_class, self.job_class))
@@ -53,22 +53,24 @@ class Selection:
 
 
 _OPTIONS = (
-    click.option("--class", "job_class", metavar="CLASS", help="Only jobs of this class; * is any text."),
+    click.option(
+        "--class", "job_class", metavar="CLASS", help="Only jobs of this class; * matches any text."
+    ),
     click.option("--queue", metavar="QUEUE", help="Only jobs of this queue."),
-    click.option("--error", metavar="TEXT", help="Only jobs whose last error holds this text."),
+    click.option("--error", metavar="TEXT", help="Only jobs whose last error contains this text."),
     click.option(
         "--older-than",
         "older_s",
         metavar="DURATION",
         callback=reads(parse_duration),
-        help="Only jobs of a greater age, e.g. 90s, 2h, 1d12h.",
+        help="Only jobs older than this, e.g. 90s, 2h, 1d12h.",
     ),
     click.option(
         "--newer-than",
         "newer_s",
         metavar="DURATION",
         callback=reads(parse_duration),
-        help="Only jobs of a smaller age.",
+        help="Only jobs newer than this.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""``pyworkers stats``: how many jobs there are in each state.
+"""``pyworkers stats``: the number of jobs in each state.
 
 Run by people and scripts. Reads only.
 """
@@ -22,14 +22,14 @@ from pyworkers.cli.text import table
     "days",
     metavar="DAYS",
     type=click.IntRange(1, 5 * 365),
-    help="Show as well what was done on each of the last days (UTC).",
+    help="Also show the counts of each of the last DAYS days (UTC).",
 )
 @config_options
 def stats(source: Source, as_json: bool, days: int | None) -> None:
-    """Show how many jobs there are in each state.
+    """Show the number of jobs in each state.
 
-    processed and failed count since the counters began; enqueued, busy (running), scheduled, retries and dead
-    are the jobs there now; processes are the servers that are alive, Sidekiq's included.
+    processed and failed count all jobs since the last reset; enqueued, busy (running), scheduled, retries and
+    dead are the current jobs; processes are the live servers, Sidekiq's included.
 
     \b
     Example: pyworkers stats --history 7

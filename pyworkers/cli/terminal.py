@@ -1,4 +1,4 @@
-"""The terminal as a screen: the whole of it while it is held, and as it was before afterwards."""
+"""Full-screen terminal: takes the whole screen while held, and restores it afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Screen:
-    """The terminal of this process. Only inside of ``held``."""
+    """The terminal of this process; use it inside ``held`` only."""
 
     def __init__(self) -> None:
         self._input = sys.stdin.fileno()
@@ -59,7 +59,7 @@ class Screen:
         self._write(f"\x1b[H{_HEADER}{lines[0]}{_PLAIN}\x1b[K{''.join(placed)}\x1b[J")
 
     def wait(self, timeout_s: float) -> str:
-        """The next key; empty when the time is over, or at once when the terminal has another size."""
+        """The next key; empty after the timeout, or at once when the terminal is resized."""
         deadline = time.monotonic() + timeout_s
         while (remaining := deadline - time.monotonic()) > 0:
             ready, _, _ = select.select([self._input, self._woken], [], [], remaining)
@@ -68,7 +68,7 @@ class Screen:
                     self._suspend()
                 return ""
             if self._input in ready:
-                # The end of input: the terminal is gone.
+                # End of input: the terminal is closed.
                 return os.read(self._input, 1).decode(errors="replace") or "q"
         return ""
 
@@ -77,7 +77,7 @@ class Screen:
         self._write(_ENTER)
 
     def _leave(self) -> None:
-        # The terminal may be gone.
+        # The terminal may be closed.
         with contextlib.suppress(OSError, termios.error):
             self._write(_LEAVE)
             termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)

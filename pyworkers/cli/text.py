@@ -1,4 +1,4 @@
-"""Texts for the terminal: what a payload holds must not steer it, and must fit into a column.
+"""Texts for the terminal: escaped, so that no payload controls it, and cut to fit a column.
 
 Pure.
 """
@@ -18,19 +18,19 @@ _ROWS_MEASURED = 100
 
 
 def valid(name: str) -> str:
-    """A name of any bytes as text for JSON: what is not UTF-8 is written as \\xff."""
+    """A name of any bytes as text for JSON: bytes that are not UTF-8 are written as \\xff."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def width(text: str) -> int:
-    """How many cells of the terminal a printable text takes."""
+    """The number of terminal cells of a printable text."""
     if text.isascii():
         return len(text)
     return sum(_cells(char) for char in text)
 
 
 def fit(text: str, cells: int) -> str:
-    """A printable text cut or padded to so many cells."""
+    """A printable text cut or padded to a number of cells."""
     used = width(text)
     if used > cells:
         text, used = _cut(text, cells)
@@ -38,7 +38,7 @@ def fit(text: str, cells: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span as people say it: 850ms, 12s, 3m20s, 5h7m, 12d3h."""
+    """A time span for people: 850ms, 12s, 3m20s, 5h7m, 12d3h."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds < 1:

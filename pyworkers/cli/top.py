@@ -1,4 +1,4 @@
-"""``pyworkers top``: a live screen. Run by people; reads only."""
+"""``pyworkers top``: live view of queues, servers and running jobs. Run by people; reads only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyworkers.config.fields import mask_url
 from pyworkers.errors import PyworkersError
 
 _PATIENCE_S = 0.3
-# What the screen may stand still for, twice a minute.
+# The longest pause of the screen for a search, twice a minute.
 _SEARCH_S = 0.2
 _QUEUES = ("QUEUE", "SIZE", "LATENCY", "RUNNING", "STATE")
 _SERVERS = ("SERVER", "UP", "BUSY", "OF", "MEMORY", "BEAT", "STATE", "QUEUES")
@@ -30,7 +30,7 @@ _LEAST_PER_SECTION = 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was read at one time (epoch seconds)."""
+    """The data of one frame, read at one time (epoch seconds)."""
 
     at: float
     stats: Stats
@@ -38,7 +38,7 @@ class Sample:
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one frame, and end.")
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
 @click.option(
     "--interval",
     "interval_s",
@@ -46,7 +46,7 @@ class Sample:
     type=click.FloatRange(0.1, 3600),
     default=2.0,
     show_default=True,
-    help="Time between two looks.",
+    help="Seconds between two refreshes.",
 )
 @config_options
 def top(source: Source, once: bool, interval_s: float) -> None:
@@ -65,7 +65,7 @@ def top(source: Source, once: bool, interval_s: float) -> None:
     elif sys.stdin.isatty() and sys.stdout.isatty():
         _watch(admin, interval_s)
     else:
-        raise click.UsageError("Here is no terminal: --once prints one frame.")
+        raise click.UsageError("stdin or stdout is not a terminal: pass --once to print one frame.")
 
 
 def _sample(admin: Admin, servers: ProcessSet, search: Search, timeout_s: float = 1.5) -> Sample:
@@ -94,7 +94,7 @@ def _watch(admin: Admin, interval_s: float) -> None:
                     fresh = _sample(admin, servers, search, _PATIENCE_S if sample else 1.5)
                     before, sample, trouble = sample, fresh, ""
                 except PyworkersError as error:
-                    trouble = printable(f"Trying again: {error.message}")
+                    trouble = printable(f"Retrying: {error.message}")
                 due = time.monotonic() + interval_s
             screen.draw(_lines(sample, before, _title(admin), trouble, *screen.size()))
             if screen.wait(due - time.monotonic()) in ("q", "Q"):
@@ -104,7 +104,7 @@ def _watch(admin: Admin, interval_s: float) -> None:
 def _lines(
     sample: Sample | None, before: Sample | None, title: str, trouble: str, columns: int, lines: int
 ) -> list[str]:
-    """One frame; in trouble, what was seen last, under a line that says so."""
+    """One frame; after an error the previous one, below the error."""
     if sample is None:
         return [fit(title, columns), fit(trouble, columns)]
     clock = time.strftime("%H:%M:%S  q quits ", time.localtime(sample.at))
@@ -114,7 +114,7 @@ def _lines(
 
 
 def frame(sample: Sample, before: Sample | None, title: str, width: int, height: int | None) -> list[str]:
-    """The lines, each as wide as the screen; ``height`` None is for any number of them."""
+    """The lines of a frame, each as wide as the screen; ``height`` None: any number of lines."""
     stats = sample.stats
     counts = {name: f"{number:,}" for name, number in stats.counts().items()}
     if before is not None and sample.at > before.at:
@@ -137,7 +137,7 @@ def _rate(name: str, sample: Sample, before: Sample) -> float:
 
 
 def _wrapped(words: Sequence[str], width: int) -> list[str]:
-    """The words in as few lines as they fit into, two blanks apart."""
+    """The words in as few lines as possible, two blanks apart."""
     lines = [""]
     for word in words:
         longer = f"{lines[-1]}  {word}" if lines[-1] else word
@@ -153,7 +153,7 @@ def _section(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequen
 
 
 def _shared(sections: Sequence[list[str]], height: int | None) -> list[str]:
-    """All sections, cut so that they fit: the longest one gives first."""
+    """All sections, cut to fit: the longest one first."""
     if height is None:
         return [line for section in sections for line in section]
     sizes = [len(section) for section in sections]

@@ -1,6 +1,6 @@
-"""``pyworkers version``: what a bug report should say.
+"""``pyworkers version``: the versions that a bug report needs.
 
-Run by people. Imports none of the packages that it names.
+Run by people. Imports none of the packages that it lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyworkers.version import __version__
 
 @click.command()
 def version() -> None:
-    """Show the versions of pyworkers and of what it stands on."""
+    """Show the versions of pyworkers and its dependencies."""
     versions = {
         "pyworkers": __version__,
         "Python": platform.python_version(),

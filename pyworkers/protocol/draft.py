@@ -138,7 +138,7 @@ def seconds(delay: float | timedelta) -> float:
     """A delay in seconds. Raises BadArgumentError for what is no delay."""
     number = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
-        raise BadArgumentError(f"{delay!r} is no delay: seconds from 0, or a timedelta")
+        raise BadArgumentError(f"{delay!r} is not a delay: write seconds from 0, or a timedelta")
     return float(number)
 
 

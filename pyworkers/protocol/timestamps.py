@@ -83,5 +83,7 @@ def due(at: datetime | float) -> float:
             raise BadArgumentError(f"{at!r} has no time zone", hint="use datetime.now(UTC) or .astimezone()")
         return at.timestamp()
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= LATEST:
-        raise BadArgumentError(f"{at!r} is no moment: epoch seconds up to the year 9999 or an aware datetime")
+        raise BadArgumentError(
+            f"{at!r} is not a time: write epoch seconds up to the year 9999 or an aware datetime"
+        )
     return float(at)

@@ -72,11 +72,18 @@ def judge_queues(
     """
     own = set(declared)
     found = [
-        Finding("unserved", f"nobody takes the {jobs} jobs of the queue {name!r}", f"pyworkers jobs {name}")
+        Finding(
+            "unserved", _unserved(name, jobs), f"add a handler of this queue, or see pyworkers jobs {name}"
+        )
         for name, jobs in sorted(waiting.items())
         if jobs and name not in own and name not in served
     ]
     return found, sorted(own - waiting.keys())
+
+
+def _unserved(name: str, jobs: int) -> str:
+    waiting = "1 job waits" if jobs == 1 else f"{jobs} jobs wait"
+    return f"{waiting} in the queue {name!r}, which no server serves"
 
 
 def judge_producers(

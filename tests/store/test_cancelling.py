@@ -32,8 +32,8 @@ def test_an_iterable_job_ends_as_by_sidekiqs_own_cancel(cli: Cli, keys: Keys, db
     sidekiq_runs(db, keys, "a", "b")
     result = cli("cancel", "b")
     assert result.exit_code == 1
-    sentence = "Sidekiq ends it within seconds if it is iterable, else it goes on"
-    assert result.stdout == f"b: runs in {SIDEKIQ}, thread tid1: {sentence}\n"
+    sentence = "Sidekiq ends it if it is iterable; otherwise it continues"
+    assert result.stdout == f"b: running in {SIDEKIQ}, thread tid1: {sentence}\n"
     assert time.time() - 60 < int(db.hget(keys.iteration("b"), "cancelled") or 0) <= time.time()
     assert 29 * 86_400 < db.ttl(keys.iteration("b")) <= 30 * 86_400
     assert not db.exists(keys.iteration("a"), keys.iteration("other"))

@@ -41,11 +41,13 @@ def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(cli: Cli, keys, 
     for key in (keys.schedule, keys.retry):
         db.zadd(key, {job("late", retry_count=4): now + 7230, job("soon"): now + 5430})
     assert [line.split() for line in cli("scheduled", "list").stdout.splitlines()] == [
-        ["due", "in", "jid", "queue", "class", "arguments"],
-        ["1h30m", "soon", "q", "Add", "1"],
-        ["2h", "late", "q", "Add", "1"],
+        ["due", "jid", "queue", "class", "arguments"],
+        ["in", "1h30m", "soon", "q", "Add", "1"],
+        ["in", "2h", "late", "q", "Add", "1"],
     ]
-    assert cli("retries").stdout.splitlines()[2].split() == ["2h", "5", "late", "q", "Add"]
+    assert cli("retries").stdout.splitlines()[2].split() == ["in", "2h", "5", "late", "q", "Add"]
+    db.zadd(keys.retry, {job("overdue"): now - 3610})
+    assert cli("retries").stdout.splitlines()[1].split() == ["1h", "ago", "overdue", "q", "Add"]
 
 
 def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys, db) -> None:
@@ -86,7 +88,7 @@ def test_a_list_can_be_filtered(cli: Cli, keys, db) -> None:
     assert shown("--queue", "other") == ["c"]
     assert shown("--older-than", "1m") == ["b", "c"]
     assert shown("--older-than", "1m", "--newer-than", "1h") == ["b"]
-    assert cli("dead", "--class", "none").stderr == "no jobs like that in dead\n"
+    assert cli("dead", "--class", "none").stderr == "no matching jobs in dead\n"
 
 
 def test_a_list_as_json_holds_the_whole_envelope(cli: Cli, keys, db) -> None:
@@ -144,7 +146,7 @@ def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(words, cli: C
     db.zadd(keys.dead, {job("a"): 1.0})
     refused = cli("dead", "delete", *words)
     assert (refused.exit_code, jids(db, keys.dead)) == (2, {"a"})
-    assert "here is no terminal: add --yes" in refused.stderr
+    assert "stdin is not a terminal: pass --yes" in refused.stderr
     assert cli("dead", "delete", *words, "--yes").stdout == "deleted 1 job\n"
     assert db.zcard(keys.dead) == 0
 
@@ -221,11 +223,11 @@ def test_servers_and_running_jobs_are_shown(cli: Cli, keys, db) -> None:
 def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys, db) -> None:
     for identity in ("web-1:10:a", "web-1:100:b", "web-10:1:c"):
         register_busy(db, keys, identity)
-    assert cli("quiet", "web-1:10").stdout == "told web-1:10:a to be quiet; it obeys within 10 seconds\n"
+    assert cli("quiet", "web-1:10").stdout == "sent quiet to web-1:10:a; it takes effect within 10 seconds\n"
     assert db.lrange(keys.signals("web-1:10:a"), 0, -1) == [b"TSTP"]
     ambiguous = cli("stop", "web-1")
     assert ambiguous.exit_code == 1
-    assert "may mean 2 servers:\nweb-1:100:b\nweb-1:10:a\n" in ambiguous.stderr
+    assert "is ambiguous, name one of 2 servers:\nweb-1:100:b\nweb-1:10:a\n" in ambiguous.stderr
     assert cli("stop", "web").exit_code == 1
     assert not any(db.exists(keys.signals(identity)) for identity in ("web-1:100:b", "web-10:1:c"))
 
@@ -234,9 +236,9 @@ def test_all_servers_are_stopped_after_a_yes_but_for_embedded_ones(cli: Cli, key
     register_busy(db, keys, "web:1:a")
     register_busy(db, keys, "puma:2:b", embedded=True)
     assert cli("stop", "--all").exit_code == 2
-    assert cli("stop", "--all", "--dry-run").stdout == "would tell web:1:a to stop\n"
+    assert cli("stop", "--all", "--dry-run").stdout == "would send stop to web:1:a\n"
     assert not db.exists(keys.signals("web:1:a"))
-    assert cli("stop", "--all", "--yes").stdout == "told web:1:a to stop; it obeys within 10 seconds\n"
+    assert cli("stop", "--all", "--yes").stdout == "sent stop to web:1:a; it takes effect within 10 seconds\n"
     assert db.lrange(keys.signals("web:1:a"), 0, -1) == [b"TERM"]
     assert not db.exists(keys.signals("puma:2:b"))
     assert cli("stop", "puma").exit_code == 1
@@ -249,7 +251,7 @@ def test_queues_are_paused_and_resumed(cli: Cli, keys, db) -> None:
         "mail",
         "q",
     ]
-    assert cli("resume", "mail", "none").stdout == "mail goes on\nnone was not paused\n"
+    assert cli("resume", "mail", "none").stdout == "mail is resumed\nnone was not paused\n"
     assert db.smembers(keys.paused) == {b"q"}
     assert cli("pause", "a b").exit_code == 2
 

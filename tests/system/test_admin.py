@@ -54,10 +54,28 @@ def test_a_person_is_asked_before_many_jobs_are_deleted(answer, code, left, wher
 def test_a_person_is_asked_before_a_queue_is_cleared(where, keys, db) -> None:
     db.lpush(keys.queue("q"), job("a"))
     with terminal("jobs", "q", "clear", *where) as shell:
-        shell.wait_for("Delete all of 1 job in queue q? [y/N]: ")
+        shell.wait_for("Delete all jobs in queue q (1 job)? [y/N]: ")
         shell.type("y\n")
         assert shell.wait() == 0
     assert b"deleted 1 job" in shell.shown
+
+
+def test_the_question_before_an_empty_place_is_cleared_names_no_number(where, keys, db) -> None:
+    with terminal("dead", "clear", *where) as shell:
+        shell.wait_for("Delete all jobs in dead (none now)? [y/N]: ")
+        shell.type("n\n")
+        assert shell.wait() == 1
+
+
+def test_one_server_is_one_server_in_the_question(where, keys, db) -> None:
+    info = json.dumps({"identity": "web:1:a", "concurrency": 1, "queues": ["q"]})
+    db.sadd(keys.processes, "web:1:a")
+    db.hset(keys.process("web:1:a"), mapping={"info": info, "busy": 0, "beat": time.time()})
+    with terminal("quiet", "--all", *where) as shell:
+        shell.wait_for("Quiet 1 server? [y/N]: ")
+        shell.type("n\n")
+        assert shell.wait() == 1
+    assert not db.exists(keys.signals("web:1:a"))
 
 
 def test_ctrl_c_at_the_question_changes_nothing(where, keys, db) -> None:
@@ -167,7 +185,7 @@ def test_top_goes_on_when_redis_comes_back(tmp_path: Path, valkey_binary: str) -
     ):
         shell.wait_for("processed 0")
         db.shutdown(nosave=True)
-        shell.wait_for("Trying again: Redis cannot be reached")
+        shell.wait_for("Retrying: Redis cannot be reached")
         with running_server(valkey_binary, tmp_path, port):
             db.set("stat:processed", 4242)
             shell.wait_for("processed 4,242")

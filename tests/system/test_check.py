@@ -54,9 +54,9 @@ def test_what_is_found_and_how_it_is_mended(tmp_path: Path, safe: str, namespace
     lines = output.splitlines()
     assert lines[0].startswith("tasks:worker: imported in ")
     assert lines[0].endswith(" ms, queues: mail")
-    assert "the queue mail has a handler, and nobody has enqueued to it yet" in lines
-    place = lines.index("unserved: nobody takes the 2 jobs of the queue 'old'")
-    assert lines[place + 1] == "    pyworkers jobs old"
+    assert "the queue mail has a handler, but no job was ever enqueued to it" in lines
+    place = lines.index("unserved: 2 jobs wait in the queue 'old', which no server serves")
+    assert lines[place + 1] == "    add a handler of this queue, or see pyworkers jobs old"
     place = next(n for n, line in enumerate(lines) if line.startswith("persistence: "))
     port = urlsplit(safe).port
     assert lines[place + 1] == f"    redis-cli -h 127.0.0.1 -p {port} CONFIG SET appendonly yes"

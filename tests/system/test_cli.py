@@ -142,7 +142,7 @@ def test_queues_show_size_latency_and_jobs_in_progress(cli: Cli) -> None:
 
 
 def test_queues_of_an_empty_namespace_say_so(cli: Cli) -> None:
-    assert cli("queues").stdout == "No queues: nothing has been enqueued yet, and no server runs.\n"
+    assert cli("queues").stdout == "No queues: no job was ever enqueued, and no server is running.\n"
 
 
 @pytest.mark.usefixtures("two_servers")

@@ -87,5 +87,5 @@ def test_the_command_prints_the_line() -> None:
     result = CliRunner().invoke(main, ["acl", "--role", "client", "--namespace", "app:"])
     assert result.exit_code == 0
     assert result.stdout == line(Role.CLIENT, "app:", "pyworkers-client") + "\n"
-    assert result.stderr.startswith("Enter it in redis-cli -")
+    assert result.stderr.startswith("Run it in redis-cli -")
     assert line(Role.WORKER, "", "me") in CliRunner().invoke(main, ["acl", "--user", "me"]).stdout

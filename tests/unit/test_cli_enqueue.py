@@ -69,7 +69,9 @@ def test_a_duration_is_read_in_seconds(text: str, seconds: float) -> None:
     "text", ["", "s", "10 s", "-5s", "5x", "30m1h", "1h1h", "1e3", "nan", "inf", "٣s", "1h30"]
 )
 def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no duration: 250ms, 10s, 5m, 2h, 1d, 1h30m, or seconds"):
+    with pytest.raises(
+        ValueError, match=r"is not a duration: write 250ms, 10s, 5m, 2h, 1d, 1h30m, or a number"
+    ):
         parse_duration(text)
 
 
@@ -93,15 +95,13 @@ def test_a_time_with_its_offset_and_epoch_seconds_are_the_same_moment(text: str)
 
 @pytest.mark.parametrize("text", ["2026-11-21T12:00:00", "2026-11-21"])
 def test_a_time_without_an_offset_is_refused_with_what_to_add(text: str) -> None:
-    with pytest.raises(
-        ValueError, match=r"does not say in which time zone it is: add Z for UTC or an offset"
-    ):
+    with pytest.raises(ValueError, match=r"has no time zone: add Z for UTC or an offset"):
         parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "12:00", "-5", "1795262400000", "nan"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no (time|moment)"):
+    with pytest.raises(ValueError, match=r"is not a time"):
         parse_time(text)
 
 
@@ -116,7 +116,7 @@ def test_retry_is_a_flag_or_a_number(text: str, value: bool | int) -> None:
 
 @pytest.mark.parametrize("text", ["", "yes", "-1", "1.5", "9999999999"])
 def test_what_is_neither_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is none of true, false, or a number of retries"):
+    with pytest.raises(ValueError, match="is not true, false or a number of retries"):
         parse_retry(text)
 
 
@@ -211,12 +211,12 @@ def test_above_20_equal_jobs_only_their_number_is_printed(pushes: Pushes) -> Non
         (["mail", "A|B"], "'A|B' cannot be a job class"),
         (["mail", ""], "'' cannot be a job class"),
         (["mail", "C", "nope"], "not JSON"),
-        (["mail", "C", "--in", "5x"], "'5x' is no duration"),
+        (["mail", "C", "--in", "5x"], "'5x' is not a duration"),
         (["mail", "C", "--in", "99999999d"], "up to the year 9999"),
-        (["mail", "C", "--at", "2099-01-01T00:00:00"], "does not say in which time zone it is"),
+        (["mail", "C", "--at", "2099-01-01T00:00:00"], "has no time zone"),
         (["mail", "C", "--in", "5s", "--at", "5"], "--in and --at exclude each other"),
         (["mail", "C", "--in", "0", "--at", "0"], "--in and --at exclude each other"),
-        (["mail", "C", "--retry", "maybe"], "'maybe' is none of true, false"),
+        (["mail", "C", "--retry", "maybe"], "'maybe' is not true, false"),
         (["mail", "C", "--count", "0"], "0 is not in the range x>=1"),
     ],
 )

@@ -87,7 +87,7 @@ def test_queues_as_json(redis_holds) -> None:
 
 def test_no_queue_is_said_so_and_is_an_empty_list(redis_holds) -> None:
     redis_holds()
-    assert run("queues").output == "No queues: nothing has been enqueued yet, and no server runs.\n"
+    assert run("queues").output == "No queues: no job was ever enqueued, and no server is running.\n"
     assert json.loads(run("queues", "--json").output) == []
 
 

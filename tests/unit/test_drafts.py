@@ -283,7 +283,7 @@ def test_moments_that_are_refused(delay: Any, at: Any) -> None:
 
 @pytest.mark.parametrize("delay", [None, True, "5", timedelta(seconds=-1)])
 def test_what_is_no_delay(delay: Any) -> None:
-    with pytest.raises(BadArgumentError, match="is no delay"):
+    with pytest.raises(BadArgumentError, match="is not a delay"):
         seconds(delay)
 
 

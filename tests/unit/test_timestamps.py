@@ -88,7 +88,7 @@ def test_due(at: datetime | float, score: float) -> None:
     "at", [True, -1, float("nan"), float("inf"), timestamps.LATEST + 1, "tomorrow", None]
 )
 def test_due_refuses_what_is_no_moment(at: float) -> None:
-    with pytest.raises(BadArgumentError, match="is no moment"):
+    with pytest.raises(BadArgumentError, match="is not a time"):
         timestamps.due(at)
 
 
