@@ -41,4 +41,4 @@ async def _redis_cli(config: RedisConfig) -> str:
         try:
             return await redis_cli(redis)
         except PyworkersError:
-            return "redis-cli, connected to the primary (no sentinel could name it)"
+            return "redis-cli, connected to the primary (no sentinel names it)"
