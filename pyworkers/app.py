@@ -95,7 +95,7 @@ class Worker(Producer):
         middleware: Sequence[Middleware] = (),
         **unknown: Never,
     ) -> Callable[[Callable[[Message], R]], Callable[[Message], R]]:
-        """Let the function handle every job of ``queue``, whatever its class; it gets the Message.
+        """Declare the handler of all jobs of ``queue``, of any class; it gets the Message.
 
         ``concurrency`` is the number of worker processes, ``timeout`` in seconds. ``retry`` is for jobs that
         do not say it themselves; with 0 a failed job is kept in ``dead``. Raises DeclarationError.
@@ -166,7 +166,7 @@ class Worker(Producer):
         middleware: Sequence[Middleware] = (),
         **unknown: Never,
     ) -> Any:
-        """Let the function run the jobs of one class, named like it or ``name``; it gets their arguments.
+        """Declare the function that runs the jobs of one class, by default its name; it gets the arguments.
 
         Returns a Job. ``retry``, ``dead``, ``backtrace``, ``tags`` and the fields of ``extra`` travel with
         each job that is enqueued; ``timeout`` is in seconds; of several jobs on one queue the largest
@@ -209,7 +209,7 @@ class Worker(Producer):
         args: Sequence[Any] = (),
         **unknown: Never,
     ) -> Callable[[Job[P, R]], Job[P, R]]:
-        """Enqueue the job that stands below by the clock; keys and values are those of ``[[cron]]``.
+        """Enqueue the job below on a schedule; keys and values are those of ``[[cron]]``.
 
         ``every`` is instead of ``schedule``: ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``. ``name`` must be given
         for the second entry of one job: by it, each slot fires once. Raises DeclarationError.
@@ -221,7 +221,7 @@ class Worker(Producer):
 
         def declare(job: Job[P, R]) -> Job[P, R]:
             if not isinstance(job, Job):
-                raise DeclarationError("cron must stand above @worker.job, and nothing between them")
+                raise DeclarationError("@worker.cron must stand directly above @worker.job")
             entry = CronEntry(
                 name=job.name if name is None else name,
                 schedule=line,
@@ -237,7 +237,7 @@ class Worker(Producer):
             check_cron(entry)
             if any(other.name == entry.name for other in self.cron_entries):
                 raise DeclarationError(
-                    f"two cron entries are named {entry.name!r}", hint='tell them apart: name="…"'
+                    f"two cron entries are named {entry.name!r}", hint='give one another name: name="…"'
                 )
             self.cron_entries.append(entry)
             return job
@@ -256,7 +256,7 @@ class Worker(Producer):
         return queue in self._processes
 
     def handler_numbers(self) -> dict[str, int]:
-        """The places, from 1, of all handlers in the manifest: outcomes name them so.
+        """The number of each handler in the manifest, from 1: outcomes refer to it.
 
         Those that were declared later have none.
         """
@@ -295,17 +295,17 @@ class Worker(Producer):
         return self._hook("on_shutdown", function)
 
     def before_start(self, function: F) -> F:
-        """Call the function once, before the first worker process is forked; it starts no thread."""
+        """Call the function once, before the first worker process is forked; it must not start threads."""
         return self._hook("before_start", function)
 
     def during_drain(self, function: F) -> F:
-        """Call the function once when the server begins to stop, beside the last jobs."""
+        """Call the function once when the server begins to stop, while the last jobs run."""
         return self._hook("during_drain", function)
 
     def on_exhausted(self, function: F) -> F:
         """Call ``function(message, error)`` in a worker process for each failed job that is not tried again.
 
-        ``error`` is None where the job was given up without an exception.
+        ``error`` is None if no exception ended the job.
         """
         return self._hook("on_exhausted", function)
 
@@ -317,13 +317,13 @@ class Worker(Producer):
 
     @property
     def client(self) -> Client:
-        """The client that this application enqueues with; made at the first use. Raises ConfigError."""
+        """The client of this application, made at its first use. Raises ConfigError."""
         if self._client is None:
             self._client = Client.of(self)
         return self._client
 
     def redis_config(self) -> RedisConfig:
-        """Where this application enqueues. Raises ConfigError."""
+        """The ``[redis]`` configuration for enqueueing. Raises ConfigError."""
         return config_for(self._url, self._namespace, os.environ, self._config)
 
     def draft(
@@ -335,7 +335,7 @@ class Worker(Producer):
         at: float | None = None,
         /,
     ) -> Draft:
-        """``drafts.draft`` with what the job declares, unless a ``process`` handler owns the queue."""
+        """``draft`` with the options that the job declares, unless a ``process`` handler owns the queue."""
         known = type(queue) is type(job_class) is str and queue not in self._processes
         job = self._producers.get(job_class) if known else None
         if job is None:
@@ -343,7 +343,7 @@ class Worker(Producer):
         return job.draft(queue, retry, options, at)
 
     def push(self, jobs: list[PushedJob]) -> None:
-        """What ``enqueue`` and its kin, which are those of ``Client``, end in."""
+        """Send jobs through the application's client; called by the enqueue methods."""
         self.client.push(jobs)
 
     # --- inside ---------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class Worker(Producer):
         handlers[key] = handler
 
     def _check_owner(self, handler: Handler) -> None:
-        """Raise DeclarationError where it would be unclear which of two handlers runs a job."""
+        """Raise DeclarationError if two handlers could run the same job."""
         queue = handler.queue
         if queue in self._processes:
             raise DeclarationError(
@@ -364,7 +364,10 @@ class Worker(Producer):
         if handler.kind == "process":
             for job in self._jobs.values():
                 if job.queue == queue:
-                    raise DeclarationError(f"{handler.name}: the queue {queue!r} has the job {job.name}")
+                    raise DeclarationError(
+                        f"{handler.name}: the queue {queue!r} has the job {job.name}",
+                        hint="a process handler owns all jobs of its queue: give it a queue of its own",
+                    )
         elif handler.name in self._jobs:
             raise DeclarationError(
                 f"two jobs are named {handler.name!r}", hint='give one another name: @worker.job(name="…")'
@@ -388,5 +391,5 @@ class Worker(Producer):
 
 def _check_undeclared(function: object, what: str) -> None:
     if isinstance(function, Job):
-        raise DeclarationError(f"{what} is a job already")
+        raise DeclarationError(f"{what} is declared as a job already")
     check_function(function, what)

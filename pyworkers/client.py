@@ -57,7 +57,7 @@ _interceptor: Transport | None = None
 
 
 def intercept(transport: Transport | None) -> Transport | None:
-    """Send the pushes of all clients of this process to ``transport``; None: to Redis again.
+    """Redirect the pushes of all clients of this process to ``transport``; None: to Redis again.
 
     Returns what was there before, for the caller to put back.
     """
@@ -67,7 +67,7 @@ def intercept(transport: Transport | None) -> Transport | None:
 
 
 class Producer(ABC):
-    """The four ways to enqueue, above ``push``."""
+    """The four enqueue methods, on top of ``push``."""
 
     _draft: Drafting
 
@@ -90,8 +90,8 @@ class Producer(ABC):
         ``options`` are fields of the envelope: ``tags``, ``backtrace``, ``dead``, ``timeout`` …; those of the
         application's own go into ``extra={"tenant": 7}``.
 
-        Raises BadArgumentError, with the path of the bad value; StoreError if Redis refused the job; and
-        RedisUnavailableError, after which nobody knows whether Redis has the job.
+        Raises BadArgumentError, with the path of the invalid value; StoreError if Redis refused the job; and
+        RedisUnavailableError, after which it is unknown whether Redis has the job.
         """
         now = time.time()
         job = self._draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
@@ -135,7 +135,7 @@ class Producer(ABC):
         retry: bool | int | None = None,
         **options: Unpack[Options],
     ) -> list[str]:
-        """Enqueue one job for each arguments of ``args_list`` and return their jids in that order.
+        """Enqueue one job for each list of arguments in ``args_list``; return their jids in that order.
 
         Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
         """
@@ -153,7 +153,7 @@ class Producer(ABC):
 
 
 class _Base:
-    """What both clients know."""
+    """Configuration and constructors of both clients."""
 
     def __init__(self, url: str | None = None, *, namespace: str | None = None) -> None:
         """Without ``url`` and ``namespace``: in a job those of its server; elsewhere
@@ -164,9 +164,9 @@ class _Base:
 
     @classmethod
     def from_config(cls, config: str | Path | RedisConfig) -> Self:
-        """A client with the ``[redis]`` part of a configuration: the path of the file, or what was read.
+        """A client with the ``[redis]`` part of a configuration: the path of the file, or a RedisConfig.
 
-        Over what stands in a file, the variables of the environment win. Raises ConfigError.
+        Environment variables override the file. Raises ConfigError.
         """
         client = cls.__new__(cls)
         if not isinstance(config, RedisConfig):
@@ -176,7 +176,7 @@ class _Base:
 
     @classmethod
     def of(cls, worker: Worker) -> Self:
-        """A client that knows the jobs of an application: what they declare goes with them.
+        """A client of an application: its jobs are enqueued with the options that they declare.
 
         It enqueues where ``worker`` does. Raises ConfigError.
         """
@@ -187,7 +187,7 @@ class _Base:
     def _set_config(self, config: RedisConfig, owner: Worker | None = None) -> None:
         self.config = config
         self.owner = owner
-        """The Worker whose jobs this client knows, if any."""
+        """The Worker whose declarations this client uses, if any."""
         self._draft: Drafting = draft if owner is None else owner.draft
         self._keys = Keys(config.namespace)
 
@@ -197,7 +197,7 @@ class _Base:
 
 
 class Client(_Base, Producer):
-    """Enqueues jobs. May be shared by threads, and made before a fork and used on both sides of it."""
+    """Enqueues jobs. Safe to share between threads, and to use on both sides of a fork."""
 
     def _set_config(self, config: RedisConfig, owner: Worker | None = None) -> None:
         super()._set_config(config, owner)
@@ -211,9 +211,10 @@ class Client(_Base, Producer):
             push(self._wires(), self._keys, jobs)
 
     def cancel(self, jid: str) -> Cancelled:
-        """Let a job not run, or end it if it runs: ask it, and kill it two seconds later. What became of it.
+        """Cancel a job, waiting or running, and return what was found.
 
-        Looks at all jobs that wait. Raises BadArgumentError, RedisUnavailableError and StoreError.
+        In a running job JobCancelled is raised; its worker is killed two seconds later. Reads all waiting
+        jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
         return cancel(Admin(self.config), jid)
 
@@ -361,7 +362,7 @@ class _LoopConnection:
         self._lifetime = self._until_closed()
 
     async def open(self) -> None:
-        """Begin to live; nothing is sent yet."""
+        """Prepare the connections; nothing is sent yet."""
         await anext(self._lifetime)
 
     async def close(self) -> None:

@@ -146,7 +146,7 @@ class EmbeddedServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Return when the server answers. Does nothing if one lives already, whoever started it.
+        """Return when the server answers. Does nothing if one is running, even if another process started it.
 
         Blocks; call it from the main thread (see ``spawn_bound``). Raises EmbeddedError, with the end of the
         server's log, if it does not answer in time.
@@ -237,7 +237,7 @@ def _is_staying(path: Path) -> bool:
 
 
 def _make_private(directory: Path) -> None:
-    """Create ``directory`` for our user alone; refuse one that belongs to somebody else."""
+    """Create ``directory`` with access for our user only; refuse one of another user."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = directory.lstat().st_uid
     if owner != os.geteuid():

@@ -1,6 +1,6 @@
-"""The exceptions of pyworkers: one small tree.
+"""The exceptions of pyworkers.
 
-Read by every process. Foreign exceptions (redis, OS, TOML) are translated into these at the edge, with
+Imported by every process. Foreign exceptions (redis, OS, TOML) are translated into these at the edge, with
 ``from``. Nothing here does I/O.
 """
 
@@ -12,7 +12,8 @@ from typing import ClassVar
 class PyworkersError(Exception):
     """Base of all errors that pyworkers raises on purpose.
 
-    ``exit_code`` is what ``pyworkers run`` ends with when nobody handles the error.
+    ``exit_code`` is the exit code of a command that this error ends. ``hint`` is the fix, ``location`` the
+    place of the error.
     """
 
     exit_code: ClassVar[int] = 1
@@ -23,7 +24,7 @@ class PyworkersError(Exception):
         self.hint = hint
         self.location = location
         self.code = ""
-        """Why Redis did not do it: a code of ``replies``; empty if that is not the reason."""
+        """The error code that Redis answered, e.g. ``NOPERM``; empty for other errors."""
 
     def __str__(self) -> str:
         where = f"{self.location}: " if self.location else ""
@@ -32,17 +33,17 @@ class PyworkersError(Exception):
 
 
 class ConfigError(PyworkersError):
-    """The configuration is wrong: an unknown key, a wrong type, a missing application, a bad cron line."""
+    """Invalid configuration: an unknown key, a wrong type, a missing application, a bad cron line."""
 
     exit_code = 2
 
 
 class DeclarationError(ConfigError, TypeError):
-    """A decorator of ``Worker`` was used in a way that cannot work, e.g. two handlers for one queue."""
+    """Invalid use of a decorator of ``Worker``, e.g. two handlers for one queue."""
 
 
 class AppImportError(PyworkersError):
-    """The application could not be imported; ``traceback`` is the text to show."""
+    """The application cannot be imported; ``traceback`` is its traceback as text."""
 
     exit_code = 3
 
@@ -52,13 +53,13 @@ class AppImportError(PyworkersError):
 
 
 class RedisUnavailableError(PyworkersError):
-    """Redis could not be reached, refused the login, or went away during the call."""
+    """Redis is unreachable, refused the login, or the connection was lost during the call."""
 
     exit_code = 4
 
 
 class StoreError(PyworkersError):
-    """Redis answered a call with an error, e.g. ``OOM`` or ``WRONGTYPE``; the message is Redis' own."""
+    """Redis answered a call with an error, e.g. ``OOM`` or ``WRONGTYPE``; the message is that of Redis."""
 
 
 class EmbeddedError(PyworkersError):
@@ -66,13 +67,13 @@ class EmbeddedError(PyworkersError):
 
 
 class MissingExtraError(EmbeddedError):
-    """The configuration names what only an extra brings, which is not installed."""
+    """The configuration needs an optional package (extra) that is not installed."""
 
     exit_code = 2
 
 
 class BadArgumentError(PyworkersError, ValueError):
-    """A job cannot be enqueued with these arguments; the message holds the path of the bad value."""
+    """A job cannot be enqueued with these arguments; the message names the path of the invalid value."""
 
 
 class BadMessageError(PyworkersError):
@@ -84,23 +85,23 @@ class UnknownJobError(PyworkersError):
 
 
 class JobTimeout(Exception):
-    """Raised inside a job that runs longer than its time limit. Clean up and let it pass."""
+    """Raised inside a job that exceeds its ``timeout``. Clean up and let it propagate."""
 
 
 class JobCancelled(Exception):
-    """Raised inside a job that somebody has cancelled. Clean up and let it pass: two seconds remain."""
+    """Raised inside a cancelled job. Clean up and let it propagate: in two seconds the worker is killed."""
 
 
 class Interrupted(BaseException):
-    """Raised inside a job two seconds before its server, which stops, kills it and gives it back.
+    """Raised inside a running job two seconds before its stopping server kills it and puts it back.
 
-    Clean up and let it pass: the job runs again, and this is no attempt. Not an Exception, so that
-    ``except Exception`` lets it pass.
+    Clean up and let it propagate: the job runs again, and this run does not count as an attempt. A
+    BaseException, so that ``except Exception`` does not catch it.
     """
 
 
 class WorkerLost(Exception):
-    """The worker process died while it ran the job."""
+    """The worker process died while running the job."""
 
 
 class FateChosen(Exception):
@@ -108,11 +109,11 @@ class FateChosen(Exception):
 
 
 class Discard(FateChosen):
-    """Drop the job: counted as failed, neither retried nor kept in ``dead``."""
+    """Drop the job: it counts as failed, and is neither retried nor kept in ``dead``."""
 
 
 class Kill(FateChosen):
-    """Move the job to ``dead`` at once, whatever retries it has left."""
+    """Move the job to ``dead`` at once, even with retries left."""
 
 
 class Retry(FateChosen):

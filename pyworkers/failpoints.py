@@ -6,7 +6,7 @@ Called by master, fork server and worker; off, and nothing but a call, unless th
 place, or only at the third one of a process (``@3``), and at most twice in all processes together (``*2``).
 Actions are ``kill`` and ``stop`` (the signals, sent to the process itself), ``sleep:SECONDS`` and ``raise``.
 ``PYWORKERS_FAILPOINTS_LOG`` names the file to which each firing appends ``PLACE ACTION PID TIME``, before it
-acts; without it nobody counts for all processes.
+acts; without it there is no count of all processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handlers: what the decorators of ``Worker`` declare, as values, and the checks of a declaration.
+"""Handlers: the declarations of ``Worker``'s decorators as values, and their checks.
 
 Pure; made when the application is imported, read by the worker process.
 """
@@ -23,13 +23,15 @@ from pyworkers.protocol.retry import Policy
 
 RetryIn = Callable[[int, BaseException, Message], float | None]
 """``(earlier failures, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""
+_PLAIN = "use a plain function of the module"
+
 OnExhausted = Callable[[Message, BaseException | None], object]
 """Called for a failed job that will not be tried again."""
 
 
 @dataclass(frozen=True)
 class Handler:
-    """What runs the jobs of one queue (kind ``process``) or of one class (kind ``job``)."""
+    """The function that runs the jobs of one queue (kind ``process``) or of one class (kind ``job``)."""
 
     name: str
     queue: str
@@ -44,7 +46,7 @@ class Handler:
     middleware: tuple[Middleware, ...] = ()
 
     def manifest(self, has_global_hook: bool) -> dict[str, Any]:
-        """What the master, which has no user code, must know."""
+        """The declaration as JSON values, for the master, which has no user code."""
         return {
             "name": self.name,
             "retry": self.policy.retry,
@@ -63,7 +65,7 @@ def check_cron(entry: CronEntry) -> None:
 
 
 def check_handler(handler: Handler) -> None:
-    """Raise DeclarationError for a value that a decorator does not take."""
+    """Raise DeclarationError for an invalid option of a decorator."""
     try:
         check_queue_name(handler.queue)
     except ValueError as error:
@@ -83,7 +85,7 @@ def check_handler(handler: Handler) -> None:
 
 
 def refuse_unknown(unknown: Mapping[str, object], decorator: Callable[..., object]) -> None:
-    """Raise DeclarationError, with the nearest right one, for an option that a decorator does not have."""
+    """Raise DeclarationError for an unknown option of a decorator, with the nearest known one."""
     for name in unknown:
         known = [p.name for p in inspect.signature(decorator).parameters.values() if p.kind is p.KEYWORD_ONLY]
         near = suggestion(name, known) or f"it has: {', '.join(sorted(known))}"
@@ -91,15 +93,15 @@ def refuse_unknown(unknown: Mapping[str, object], decorator: Callable[..., objec
 
 
 def check_function(function: object, what: str) -> None:
-    """Raise DeclarationError for what a worker process cannot simply call."""
+    """Raise DeclarationError unless ``function`` is a plain function, which a worker process can call."""
     if isinstance(function, type):
-        raise DeclarationError(f"{what} is the class {function.__qualname__}, not a function")
+        raise DeclarationError(f"{what} is the class {function.__qualname__}, not a function", hint=_PLAIN)
     if isinstance(function, staticmethod | classmethod) or not callable(function):
-        raise DeclarationError(f"{what} is a {type(function).__name__}, not a function")
+        raise DeclarationError(f"{what} is of type {type(function).__name__}, not a function", hint=_PLAIN)
     if owner := _class_around(function):
         raise DeclarationError(
             f"{what} is a method of {owner}",
-            hint="a job has no object to be called on: make it a function of the module",
+            hint="a job is called without an object: make it a function of the module",
         )
     inner: Any = function
     while isinstance(inner, partial):
@@ -107,18 +109,18 @@ def check_function(function: object, what: str) -> None:
     for call in (inner, getattr(type(inner), "__call__", None)):  # noqa: B004 - the method itself is wanted
         if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
             raise DeclarationError(
-                f"{what} is async, and a worker process runs one plain function at a time",
+                f"{what} is async, but a worker process runs plain functions",
                 hint="use a plain function, with asyncio.run(...) inside",
             )
         if inspect.isgeneratorfunction(call):
-            raise DeclarationError(f"{what} is a generator function, whose body a call does not run")
+            raise DeclarationError(f"{what} is a generator function, which a call does not run", hint=_PLAIN)
 
 
 def function_name(function: object, what: str) -> str:
-    """The name under which a function is declared. Raises DeclarationError where it has none."""
+    """The name of a function for its declaration. Raises DeclarationError if it has none."""
     name = getattr(function, "__name__", "<no name>")
     if not isinstance(name, str) or name.startswith("<"):
-        raise DeclarationError(f"{what} has no name of its own", hint='give it one: name="…"')
+        raise DeclarationError(f"{what} has no name", hint='give it one: name="…"')
     return name
 
 

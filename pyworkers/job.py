@@ -73,7 +73,7 @@ class Job(Generic[P, R]):
         return self._push(self._due(None, timestamps.due(at)), args, kwargs)
 
     def enqueue_bulk(self, args_list: Iterable[Sequence[Any]]) -> list[str]:
-        """Enqueue one job for each tuple of positional arguments; the jids, in that order.
+        """Enqueue one job for each tuple of positional arguments; return the jids in that order.
 
         Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
         """
@@ -88,7 +88,7 @@ class Job(Generic[P, R]):
     def options(
         self, *, queue: str | None = None, retry: bool | int | None = None, **options: Unpack[Options]
     ) -> Job[P, R]:
-        """The same job to be enqueued otherwise: ``job.options(queue="slow", retry=3).enqueue(…)``.
+        """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
         ``options`` are those of ``Client.enqueue``. Raises BadArgumentError.
         """
@@ -108,7 +108,7 @@ class Job(Generic[P, R]):
     def draft(
         self, queue: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None
     ) -> Draft:
-        """``drafts.draft`` for this class, with what the job declares where ``options`` are silent."""
+        """``draft`` for this class; the job's declaration fills the options that are missing."""
         if retry is None and not options and queue == self.queue:
             return self._draft if at is None else replace(self._draft, at=at)
         policy = {} if retry is None else {"retry": retry}
@@ -127,7 +127,7 @@ class Job(Generic[P, R]):
         for index, args in enumerate(args_list):
             if not isinstance(args, list | tuple):
                 kind = type(args).__name__
-                raise BadArgumentError(f"args_list[{index}] is a {kind}, not a tuple of arguments")
+                raise BadArgumentError(f"args_list[{index}] is of type {kind}, not a tuple of arguments")
             yield self._binder.bind(tuple(args), {})
 
 
@@ -138,7 +138,7 @@ def declared_job(
     extra: Mapping[str, Any] | None,
     client: Callable[[], Client],
 ) -> Job[P, R]:
-    """The Job of a declaration. Raises DeclarationError for what its jobs cannot carry."""
+    """The Job of a declaration. Raises DeclarationError for values that JSON cannot hold."""
     policy = handler.policy
     envelope: dict[str, Any] = {"retry": policy.retry}
     envelope |= {"backtrace": policy.backtrace} if policy.backtrace else {}
@@ -154,7 +154,7 @@ def declared_job(
 def cron_args(job: Job[Any, Any], args: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments of a cron entry, bound to its job's signature. Raises DeclarationError."""
     if not isinstance(args, list | tuple):
-        raise DeclarationError(f"cron of {job.name}: args is a list, not a {type(args).__name__}")
+        raise DeclarationError(f"cron of {job.name}: args must be a list, not of type {type(args).__name__}")
     try:
         return tuple(job.bind(*args))
     except TypeError as error:

@@ -1,6 +1,6 @@
 """Logging: the only place where structlog is configured, and the bridge from the standard library to it.
 
-A process calls ``configure`` once it knows how to log; its forks log like it, each with its own pid. A line
+A process calls ``configure`` once; its forks log the same way, each with its own pid. A line
 goes out in one write, for many processes share one stderr; a destination that is closed, full or stuck costs
 lines, never an exception and never more than a moment. Nothing here chooses what is logged or hides a field:
 a text beyond a limit loses its middle, and on a console what is not printable is escaped.
@@ -100,7 +100,7 @@ def configure(level: str, format: str = "auto", stream: TextIO | None = None, **
 
 
 def reset() -> None:
-    """Undo ``configure``: what follows begins as if there had been none."""
+    """Undo ``configure``."""
     structlog.reset_defaults()
     _bridge("WARNING")
 
@@ -147,7 +147,7 @@ def _bridge(level: str, *handlers: _Bridge) -> None:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # a format that does not fit its arguments is no reason to lose either
+    except Exception:  # a format that does not fit its arguments must not lose either
         return f"{record.msg!r} % {_safe_repr(record.args)}"
 
 
@@ -155,7 +155,7 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
     def head(_: object, method: str, fields: EventDict) -> EventDict:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         first = {"timestamp": now, "level": method, "event": fields.get("event")}
-        # On a console one server talks to one person, who knows which it is.
+        # A console shows one server, so that its identity would only be noise.
         whence = {} if console else {**constant, "pid": os.getpid()}
         return {**first, **whence, **job_fields(), **fields, **first}
 

@@ -1,4 +1,4 @@
-"""For the tests of applications: enqueue without Redis, and run what was enqueued.
+"""Test support for applications: enqueue without Redis, and run the enqueued jobs.
 
 Runs in the test's process. ``fake`` collects the jobs that any client of this process pushes, in any thread;
 ``inline`` runs them at once. Jobs go through JSON and through the whole middleware chain, as in production,
@@ -163,13 +163,13 @@ def inline(worker: Worker | None = None) -> Iterator[None]:
 def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
     """Run one job through the chain that a worker process builds. Raises what the job raises.
 
-    ``job.outcome`` tells afterwards what a worker would have done with it.
+    Sets ``job.outcome`` to what a worker would have reported.
     """
     worker = worker or job.worker
     if worker is None:
         raise PyworkersError(
-            f"who runs {job.job_class}? It was enqueued by a Client, not by a Worker",
-            hint="say it: drain(worker) or inline(worker)",
+            f"no worker for {job.job_class}: it was enqueued by a Client, not by a Worker",
+            hint="name the worker: drain(worker) or inline(worker)",
         )
     raised: list[BaseException] = []
     job.outcome = _chain(worker, job, raised)(Message.parse(job.raw, job.queue, lambda: job.jid))
@@ -217,7 +217,7 @@ def _as_stored(job: Job[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str
     if isinstance(job, Job):
         bound = job.bind(*args, **kwargs)
     elif kwargs:
-        raise TypeError("arguments can be named for a Job only, not for the name of one")
+        raise TypeError("keyword arguments need the Job, not its name")
     else:
         bound = args
     stored: list[Any] = envelope.decode(f'{{"args":{envelope.encode(bound)}}}'.encode())["args"]

@@ -1,8 +1,8 @@
-"""The API: what people look at and change, by Sidekiq's names.
+"""Administration API: queues, job sets, processes, cron entries and statistics, by Sidekiq's names.
 
-Used by the command line and by users' programs; the server never imports it. It connects when it is first
-asked. Every change hangs on one removal, so that a job on which two people act at once is moved once and is
-never lost, also if one of them uses Sidekiq's Web UI.
+Used by the command line and by users' programs; the server never imports it. It connects at its first use.
+Every change is conditional on one removal: a job that two clients (Sidekiq's Web UI is one) act on at once is
+moved once and never lost.
 """
 
 from pyworkers.api.cron import CronJob, CronSet

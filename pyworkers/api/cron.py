@@ -1,4 +1,4 @@
-"""Cron: the entries that fire by the clock, wherever they were declared, and how people change them."""
+"""CronSet: lists the cron entries of code, configuration and run time, and changes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuratio
 
 
 class CronJob:
-    """One entry, as it was when it was read. ``last`` is its last slot, or since when it is known."""
+    """One entry, as read. ``last`` is its last slot, or the time since which it is known."""
 
     def __init__(self, entry: CronEntry, paused: bool, shadowed: bool, last: float | None) -> None:
         self.entry = entry
@@ -37,12 +37,12 @@ class CronJob:
 
     @property
     def name(self) -> str:
-        """What tells the entry from others."""
+        """The unique name of the entry."""
         return self.entry.name
 
     @property
     def origin(self) -> Origin:
-        """Where it was declared."""
+        """Where it is declared: code, configuration or run time."""
         return self.entry.origin
 
     @property
@@ -57,7 +57,7 @@ class CronJob:
 
 
 class CronSet:
-    """All entries. Every server follows a change within some three seconds.
+    """All entries. Servers apply a change within about three seconds.
 
     Everything raises RedisUnavailableError and StoreError.
     """
@@ -67,11 +67,11 @@ class CronSet:
         self._store = CronAdmin(admin_of(where, namespace))
 
     def __iter__(self) -> Iterator[CronJob]:
-        """By name. Those of code and configuration are known while a server runs that has them."""
+        """Iterate by name. Entries of code and configuration are listed while a server with them runs."""
         return iter(_jobs(self._store.read()))
 
     def find(self, name: str) -> CronJob | None:
-        """The entry of that name that fires, if there is one."""
+        """The active or paused entry of that name; None if there is none."""
         found = [job for job in self if job.name == name]
         return next((job for job in found if not job.shadowed), None)
 
@@ -92,8 +92,8 @@ class CronSet:
     ) -> CronEntry:
         """Add an entry; its first slot is after now. Names and values are those of ``[[cron]]``.
 
-        ``replace``: also if there is a run-time entry of that name. Raises BadArgumentError for a value that
-        cannot be, with the rule, and for a name that another entry has.
+        ``replace``: replace a run-time entry of that name. Raises BadArgumentError for an invalid value, with
+        the rule, and for a name in use.
         """
         entry = CronEntry(
             name,
@@ -132,22 +132,22 @@ class CronSet:
             job = self.find(name)
             if job is None:
                 raise _no_such_entry(name, "no run-time entry")
-            hint = f"it stands in the {job.origin}: remove it there, or pause it"
-            raise BadArgumentError(f"{name!r} is no run-time entry", hint=hint)
+            hint = f"it is declared in the {job.origin}: remove it there, or pause it"
+            raise BadArgumentError(f"{name!r} is not a run-time entry", hint=hint)
 
     def pause(self, name: str) -> bool:
-        """Let an entry fire no more, wherever it was declared; False if it was paused already."""
+        """Pause an entry, wherever it is declared; False if it was paused already."""
         self._require(name)
         return self._store.pause(name)
 
     def resume(self, name: str) -> bool:
-        """Undo ``pause``; False if the entry was not paused. What came meanwhile is not made up for."""
+        """Undo ``pause``; False if the entry was not paused. Slots missed during the pause do not fire."""
         return self._store.resume(name, time.time())
 
     def trigger(self, name: str) -> str:
         """Enqueue the job of an entry now, also of a paused one. Returns its jid.
 
-        The job's field ``cron`` says ``triggered``, and this second for its slot; no slot is used up.
+        The job's field ``cron`` holds ``triggered``, and this second as its slot. The next slots still fire.
         """
         entry, now = self._require(name).entry, time.time()
         jid = new_jid(SystemRandom())
@@ -161,20 +161,20 @@ class CronSet:
         return job
 
     def _put(self, entry: CronEntry, exists: bool | None) -> None:
-        """Write it; ``exists``: whether there must be one already."""
+        """Write an entry; ``exists``: True if it must exist, False if it must not."""
         try:
             check_entry(entry)
         except (ValueError, TypeError) as error:
             raise BadArgumentError(f"cron {entry.name!r}: {error}") from error
         found = None if exists else self.find(entry.name)
         if found is not None and found.origin != "run time":
-            hint = f"it stands in the {found.origin}: take another name"
-            raise BadArgumentError(f"there is a cron entry {entry.name!r}", hint=hint)
+            hint = f"it is declared in the {found.origin}: choose another name"
+            raise BadArgumentError(f"a cron entry {entry.name!r} exists already", hint=hint)
         if not self._store.put(entry.name, dump(entry), time.time(), exists=exists):
             if exists:
                 raise _no_such_entry(entry.name, "no run-time entry")
-            hint = "replace it, or take another name"
-            raise BadArgumentError(f"there is a cron entry {entry.name!r}", hint=hint)
+            hint = "replace it, or choose another name"
+            raise BadArgumentError(f"a cron entry {entry.name!r} exists already", hint=hint)
 
 
 def _no_such_entry(name: str, what: str) -> BadArgumentError:
@@ -187,7 +187,7 @@ def _jobs(stored: Stored) -> list[CronJob]:
     for definition in stored.added.values():
         try:
             entries.append(load(definition, "run time"))
-        except ValueError:  # somebody else's writing; the servers log it
+        except ValueError:  # written by another program; the servers log it
             continue
     entries.sort(key=lambda entry: (entry.name, entry.origin))
     return [_job(entry, stored, declared) for entry in entries]

@@ -1,4 +1,4 @@
-"""ProcessSet and WorkSet: the servers on this Redis, Sidekiq's included, and what they run."""
+"""ProcessSet and WorkSet: the servers on this Redis, Sidekiq's included, and their running jobs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pyworkers.store import processes
 from pyworkers.store.admin import Admin
 from pyworkers.store.processes import ProcessView, WorkView
 
-# How long to wait before asking again whether the servers have answered.
+# Pause between two checks whether the servers have answered.
 _ANSWER_S = 0.02
 
 
 class Process:
-    """One server. Its numbers are those of its last beat; ``about`` holds them all."""
+    """One server, as of its last heartbeat; ``about`` holds all its fields."""
 
     def __init__(self, about: ProcessView, admin: Admin) -> None:
         self.about = about
@@ -28,50 +28,48 @@ class Process:
 
     @property
     def identity(self) -> str:
-        """Its name: host, process id and nonce."""
+        """The unique name of the server: host, process id and nonce."""
         return self.about.identity
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues that it serves."""
+        """The queues that the server takes jobs from."""
         return self.about.queues
 
     @property
     def busy(self) -> int:
-        """How many jobs it runs."""
+        """The number of its running jobs."""
         return self.about.busy
 
     @property
     def concurrency(self) -> int:
-        """How many jobs it can run at a time."""
+        """The number of jobs that it can run at a time."""
         return self.about.concurrency
 
     @property
     def stopping(self) -> bool:
-        """True if it was told to be quiet or to stop."""
+        """True if the server is quiet or stopping."""
         return self.about.quiet
 
     def silent(self, now: float) -> bool:
-        """True if it has not been heard of for a minute: go-workers2's descriptions outlive their process."""
+        """True without a heartbeat for a minute: go-workers2's descriptions outlive their process."""
         return self.about.silent(now)
 
     def quiet(self) -> None:
-        """Ask it to take no more jobs. It obeys at its next beat, within 10 s. Raises PyworkersError."""
+        """Signal the server to take no more jobs; it reacts within 10 s. Raises PyworkersError."""
         self._signal(processes.QUIET)
 
     def stop(self) -> None:
-        """Ask it to stop. It obeys at its next beat, within 10 s. Raises PyworkersError."""
+        """Signal the server to stop; it reacts within 10 s. Raises PyworkersError."""
         self._signal(processes.STOP)
 
     def dump_threads(self) -> None:
-        """Ask it to log the stacks of what it runs. Raises PyworkersError."""
+        """Signal the server to log the stacks of its running jobs. Raises PyworkersError."""
         self._signal(processes.DUMP)
 
     def _signal(self, word: str) -> None:
         if self.about.embedded:
-            raise PyworkersError(
-                f"{self.identity} is embedded in another program, which alone can quiet or stop it"
-            )
+            raise PyworkersError(f"{self.identity} is embedded in another program: quiet or stop it there")
         self._admin.signal(self.identity, word)
 
 
@@ -104,7 +102,7 @@ class ProcessSet:
 
     @property
     def size(self) -> int:
-        """How many are registered; a few of them may have ended without a word."""
+        """The number of registered servers; a few of them may have crashed."""
         return int(self._admin.run("SCARD", self._admin.keys.processes))
 
     def __len__(self) -> int:
@@ -124,12 +122,12 @@ class ProcessSet:
         return "" if stored is None else stored.decode(errors="surrogateescape")
 
     def cleanup(self) -> int:
-        """Forget processes that ended without a word, at most once a minute for all who ask. How many."""
+        """Remove crashed processes, at most once a minute for all callers; returns their number."""
         return processes.cleanup(self._admin)
 
 
 class Work(JobRecord):
-    """One running job, as its server described it at its last beat."""
+    """One running job, as its server reported it last."""
 
     def __init__(self, about: WorkView) -> None:
         super().__init__(about.payload)
@@ -152,7 +150,7 @@ class Work(JobRecord):
 
     @property
     def run_at(self) -> float:
-        """When it began, in epoch seconds; 0 if that is not said."""
+        """The start of the run in epoch seconds; 0 if unknown."""
         return self.about.run_at
 
 
@@ -169,7 +167,7 @@ class WorkSet:
 
     @property
     def size(self) -> int:
-        """How many jobs the servers say that they run."""
+        """The number of running jobs that the servers report."""
         return sum(about.busy for about in processes.processes(self._admin))
 
     def __len__(self) -> int:

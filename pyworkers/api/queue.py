@@ -28,7 +28,7 @@ class QueuedJob(JobRecord):
         return self._queue.name
 
     def latency(self, now: float | None = None) -> float:
-        """For how many seconds the job has been waiting; 0 if it does not say."""
+        """The seconds that the job has been waiting; 0 if unknown."""
         return _age(self, time.time() if now is None else now)
 
     def delete(self) -> bool:
@@ -41,7 +41,7 @@ class QueuedJob(JobRecord):
 
 
 class Queue:
-    """One queue. Iteration begins with the newest job, and may go on while jobs come and go.
+    """One queue. Iteration starts with the newest job; jobs may come and go meanwhile.
 
     Everything raises RedisUnavailableError and StoreError.
     """
@@ -64,7 +64,7 @@ class Queue:
 
     @property
     def size(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return int(self._admin.run("LLEN", self._key))
 
     def __len__(self) -> int:
@@ -75,17 +75,20 @@ class Queue:
 
     @property
     def latency(self) -> float:
-        """For how many seconds the job that is next has been waiting; 0 if none waits."""
+        """The seconds that the next job has been waiting; 0 if none waits."""
         raw = self._admin.run("LINDEX", self._key, -1)
         return 0.0 if raw is None else _age(JobRecord(raw), time.time())
 
     @property
     def paused(self) -> bool:
-        """True if servers shall take no jobs from this queue."""
+        """True if the queue is paused."""
         return bool(self._admin.run("SISMEMBER", self._admin.keys.paused, self.name))
 
     def pause(self) -> bool:
-        """Let servers take no more jobs from this queue; False if it was paused. They notice within 2 s."""
+        """Pause the queue: pyworkers servers take no more jobs within 2 s, Sidekiq Pro's within 10 s.
+
+        Returns False if it was paused already.
+        """
         check_queue_name(self.name)
         return self._admin.pause(self.name)
 
@@ -110,15 +113,15 @@ class Queue:
                 yield job
 
     def clear(self) -> int:
-        """Remove all waiting jobs; how many there were."""
+        """Remove all waiting jobs; returns their number."""
         return self._admin.clear_queue(self.name)
 
     def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
-        """Remove these jobs; how many were still waiting."""
+        """Remove these jobs; returns how many were still waiting."""
         return self._withdraw(jobs, to_dead=False)
 
     def kill_jobs(self, jobs: Iterable[JobRecord]) -> int:
-        """Move these jobs to ``dead``; how many were still waiting."""
+        """Move these jobs to ``dead``; returns how many were still waiting."""
         return self._withdraw(jobs, to_dead=True)
 
     def _withdraw(self, jobs: Iterable[JobRecord], *, to_dead: bool) -> int:

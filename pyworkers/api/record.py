@@ -1,4 +1,4 @@
-"""JobRecord: a stored job as people look at it, whatever wrote it.
+"""JobRecord: a stored job for display, whichever program wrote it.
 
 Pure. Nothing in a payload makes these properties raise: a field of a wrong type is shown as its JSON text, or
 is absent.
@@ -20,7 +20,7 @@ from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS, as_count
 _MOST_BACKTRACE_BYTES = 1 << 20
 _ENCRYPTED = "[encrypted data]"
 PLAIN_JID = re.compile("[A-Za-z0-9_.:-]+")
-"""An id that stands in the stored bytes as it is, whoever wrote them."""
+"""An id that every program stores without escapes."""
 
 
 class JobRecord:
@@ -29,7 +29,7 @@ class JobRecord:
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         self.unreadable = ""
-        """Why the bytes are no job; empty for a job."""
+        """Why the bytes are not a valid job; empty for a valid one."""
         try:
             self.data: dict[str, Any] = envelope.decode(raw)
         except BadMessageError as error:
@@ -101,7 +101,7 @@ class JobRecord:
 
     @property
     def error(self) -> str:
-        """The last error in one text; of bytes that are no job, the reason."""
+        """The last error in one text; for invalid bytes, the reason."""
         if self.unreadable:
             return f"unreadable: {self.unreadable}"
         return ": ".join(filter(None, (self.error_class, self.error_message)))

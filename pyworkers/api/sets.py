@@ -23,7 +23,7 @@ from pyworkers.store.transport.connections import errors_translated
 class SortedEntry(JobRecord):
     """A job in a sorted set; ``score`` is in epoch seconds: when it is due, or when it died.
 
-    Each change returns False if somebody else was quicker. Of several who retry a job, one does.
+    Each change returns False if another client was quicker. Of several concurrent retries one succeeds.
     """
 
     def __init__(self, raw: bytes, score: float, jobs: JobSet) -> None:
@@ -38,12 +38,12 @@ class SortedEntry(JobRecord):
     def retry(self) -> bool:
         """Put the job into its queue now, and do not count its last failure.
 
-        Raises BadMessageError for bytes that are no job.
+        Raises BadMessageError for an invalid job.
         """
         return self._jobs.retry_jobs([self]) == 1
 
     def add_to_queue(self) -> bool:
-        """Put the job into its queue now. Raises BadMessageError for bytes that are no job."""
+        """Put the job into its queue now. Raises BadMessageError for an invalid job."""
         return self._jobs.enqueue_jobs([self]) == 1
 
     def kill(self) -> bool:
@@ -51,9 +51,9 @@ class SortedEntry(JobRecord):
         return self._jobs.kill_jobs([self]) == 1
 
     def reschedule(self, at: datetime | float) -> bool:
-        """Let the job be due at another time: an aware datetime or epoch seconds.
+        """Move the job to another time: an aware datetime or epoch seconds.
 
-        Raises BadArgumentError for what is no time.
+        Raises BadArgumentError for an invalid time.
         """
         score = timestamps.due(at)
         moved = self._jobs.reschedule_job(self, score)
@@ -84,7 +84,7 @@ class JobSet(ABC):
 
     @property
     def size(self) -> int:
-        """How many jobs there are."""
+        """The number of jobs."""
         return int(self._admin.run("ZCARD", self._key))
 
     def __len__(self) -> int:
@@ -133,38 +133,38 @@ class JobSet(ABC):
         return [job for job in entries if jid in (None, job.jid)]
 
     def clear(self) -> int:
-        """Remove all jobs for good; how many there were."""
+        """Remove all jobs; returns their number."""
         return self._admin.clear(self._key)
 
     def retry_all(self) -> int:
-        """Put all jobs into their queues now, but for bytes that are no jobs. How many."""
+        """Put all valid jobs into their queues now; returns their number."""
         return self.retry_jobs(self._readable_until_now())
 
     def kill_all(self) -> int:
-        """Move all jobs to ``dead``, which keeps the last 9,999. How many."""
+        """Move all jobs to ``dead``, which keeps the last 9,999; returns their number."""
         return self.kill_jobs(iter(self))
 
     def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
-        """Remove these jobs for good; how many were still there."""
+        """Remove these jobs; returns how many were still there."""
         return sum(self._admin.remove(self._key, batch) for batch in batches((job.raw for job in jobs), PAGE))
 
     def retry_jobs(self, jobs: Iterable[JobRecord]) -> int:
-        """Put these jobs into their queues, and do not count their last failure; how many were still there.
+        """Put these jobs into their queues, and do not count their last failure; returns their number.
 
-        Raises BadMessageError for bytes that are no job; those before it in the iteration are moved.
+        Raises BadMessageError for an invalid job; those before it in the iteration are moved.
         """
         return self._move(jobs, lambda job: self._to_queue(job, uncounted=True))
 
     def enqueue_jobs(self, jobs: Iterable[JobRecord]) -> int:
-        """Put these jobs into their queues; how many were still there. Raises BadMessageError."""
+        """Put these jobs into their queues; returns how many were still there. Raises BadMessageError."""
         return self._move(jobs, lambda job: self._to_queue(job, uncounted=False))
 
     def kill_jobs(self, jobs: Iterable[JobRecord]) -> int:
-        """Move these jobs to ``dead``; how many were still there."""
+        """Move these jobs to ``dead``; returns how many were still there."""
         return self._move(jobs, lambda job: Move(job.raw))
 
     def reschedule_job(self, job: JobRecord, at: float) -> bool:
-        """Give a job another score; False if it is not there any more."""
+        """Give a job another score; False if it is gone."""
         return self._admin.reschedule(self._key, job.raw, at)
 
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:
@@ -185,7 +185,7 @@ class JobSet(ABC):
         return ""
 
     def _readable_until_now(self) -> Iterator[SortedEntry]:
-        """All that can be retried, but for what fails again while we are at it."""
+        """All valid jobs, except those that fail again during the iteration."""
         began = time.time()
         return (job for job in self if not self.refusal(job) and (job.failed_at or 0.0) <= began)
 

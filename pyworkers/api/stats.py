@@ -1,4 +1,4 @@
-"""Stats: the counts of everything, now and by day."""
+"""Stats: the counts of jobs, queues and servers, now and by day."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_DAYS = 5 * 365
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """One queue at one moment; ``size`` jobs wait, and ``next_enqueued_at`` (epoch seconds) is the time of
+    """One queue at one time; ``size`` jobs wait, and ``next_enqueued_at`` (epoch seconds) is the time of
     the next one. ``in_progress`` counts the jobs in the in-progress lists of servers, and ``in_progress_by``
     those of each: pyworkers', and Go's as far as they are reported or searched for; Sidekiq has none.
 
@@ -36,13 +36,13 @@ class QueueStats:
     in_progress_by: Mapping[str, int] = field(default_factory=dict)
 
     def latency_s(self, now: float) -> float:
-        """For how many seconds the next job has been waiting; 0 if none waits or it does not say."""
+        """The seconds that the next job has been waiting; 0 if none waits or its age is unknown."""
         return 0.0 if self.next_enqueued_at is None else max(0.0, now - self.next_enqueued_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What was done on one day, in UTC."""
+    """The counts of one day, in UTC."""
 
     date: date
     processed: int
@@ -51,7 +51,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """How many jobs there are in each state.
+    """The number of jobs in each state.
 
     ``processed`` and ``failed`` count since the counters began, as Sidekiq's do, and lag by a heartbeat;
     ``busy`` are the jobs that run, ``processes`` the servers that are alive, Sidekiq's included.
@@ -100,7 +100,7 @@ class Stats:
     def history(
         days: int = 30, where: Where = None, *, until: date | None = None, namespace: str | None = None
     ) -> list[Day]:
-        """What was done on each of ``days`` days, the latest first: ``until``, or today in UTC.
+        """The counts of each of ``days`` days, the latest first: ``until``, or today in UTC.
 
         Raises ValueError for days out of range, and ConfigError, RedisUnavailableError and StoreError.
         """

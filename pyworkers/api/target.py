@@ -1,4 +1,4 @@
-"""Where the objects of this package find Redis."""
+"""The Redis that the objects of this package use: a URL, a configuration, or the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyworkers.store.transport.connections import config_for
 __all__ = ["Admin", "Where", "admin_of"]
 
 Where = str | RedisConfig | Admin | None
-"""A URL, the ``[redis]`` part of a configuration, or None for what the environment says (see ``Client``)."""
+"""A URL, the ``[redis]`` part of a configuration, or None for the environment (see ``Client``)."""
 
 
 def admin_of(where: Where, namespace: str | None = None) -> Admin:

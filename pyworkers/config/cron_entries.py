@@ -1,4 +1,4 @@
-"""Cron entries as they are declared and stored: their rules, which are those of ``[[cron]]``, and their JSON.
+"""Cron entries: their checks, by the rules of ``[[cron]]``, and their JSON form.
 
 Pure; used by the registry, the API and the master.
 """
@@ -54,7 +54,7 @@ def dump(entry: CronEntry) -> bytes:
 
 
 def load(raw: bytes, origin: Origin) -> CronEntry:
-    """What ``dump`` made. Raises ValueError for anything else, and for an entry that cannot be fired."""
+    """The entry from the JSON of ``dump``. Raises ValueError for anything else, and for an invalid entry."""
     fields = simplejson.loads(raw)
     if not isinstance(fields, dict) or not fields.keys() <= _FIELDS.keys():
         raise ValueError("not the fields of a cron entry")

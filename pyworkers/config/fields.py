@@ -1,4 +1,4 @@
-"""The fields of the configuration: one table with every key, its default, its rule and its sentence.
+"""Configuration fields: one table with every key, its default, its rule and its description.
 
 Read by the command line and the master, through ``config``. The frozen dataclasses are the table;
 ``describe`` lists it. Nothing here reads a file or a variable.
@@ -48,9 +48,9 @@ def _check_url(url: str) -> None:
     scheme, _, rest = url.partition(":" if url.startswith("embedded:") else "://")
     if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "embedded") or not rest:
         schemes = "redis://, rediss://, unix://, redis+sentinel://, embedded:DIR"
-        raise ValueError(f"{mask_url(url)!r} is none of {schemes}")
+        raise ValueError(f"{mask_url(url)!r} is not a Redis URL: use {schemes}")
     if scheme in ("redis", "rediss") and not _has_valid_port(url):
-        raise ValueError(f"{mask_url(url)!r} has a bad port (in a password, write / ? # as %2F %3F %23)")
+        raise ValueError(f"{mask_url(url)!r} has an invalid port (in a password, write / ? # as %2F %3F %23)")
 
 
 def _has_valid_port(url: str) -> bool:
@@ -107,7 +107,7 @@ def _option(
     check: Callable[[Any], None] | None = None,
     mask: Callable[[str], str] | None = None,
 ) -> Any:
-    """A field that knows its rules. ``key`` is its name in TOML where Python reserves the word.
+    """A field with its rules. ``key`` is its name in TOML where Python reserves the word.
 
     What is masked stays out of the repr too, so that no traceback and no log line shows it.
     """
@@ -156,7 +156,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """``[queues.NAME]``; None is what the decorator says."""
+    """``[queues.NAME]``; None: the decorator's value."""
 
     concurrency: int | None = _option(
         None, "Worker processes of this queue, instead of the decorator's.", minimum=1

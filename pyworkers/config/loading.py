@@ -1,8 +1,8 @@
 """The configuration: built once from file, environment and command line, and shown as TOML.
 
 Run by the command line, before any other process exists. Reading the file is the only I/O; nothing here
-imports the application, connects to Redis, or looks at the process's own environment. What keys there are
-stands in ``fields``, where their values come from in ``sources``.
+imports the application, connects to Redis, or looks at the process's own environment. The keys are
+defined in ``fields``, their sources in ``sources``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def load(
 
     ``overrides`` maps dotted keys to values, as the command line has them; None means not given. Of ``env``,
     ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY`` count, and ``REDIS_URL`` where those say nothing else.
-    Raises ConfigError for the first thing that is wrong, the file's lines first.
+    Raises ConfigError for the first error, the file's lines first.
     """
     options = {option.path: option for option in describe()}
     document = sources.read(path)
@@ -117,7 +117,7 @@ def _typed(value: object, option: Option) -> object:
 
 def _check_range(value: object, option: Option) -> None:
     if isinstance(value, str):
-        value.encode()  # a variable may hold bytes that are no text; UnicodeEncodeError is a ValueError
+        value.encode()  # a variable may hold bytes that are not text; UnicodeEncodeError is a ValueError
     if option.choices and value not in option.choices:
         raise ValueError(f"must be one of {', '.join(option.choices)}, not {value!r}")
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,6 +1,6 @@
 """The Redis of the server that this process belongs to, as the clients inside its jobs find it.
 
-Set in the fork server, from what the master says over its socket, and inherited by the workers; never in a
+Set in the fork server, from the master's message, and inherited by the workers; never in a
 variable of the environment, which every program that a job starts can read.
 """
 
@@ -12,7 +12,7 @@ _fields: Mapping[str, str] | None = None
 
 
 def hand_over(fields: Mapping[str, str] | None) -> None:
-    """Let clients of this process use this Redis by default: the fields of ``[redis]``, or None for none."""
+    """Set the default Redis of the clients in this process: the fields of ``[redis]``, or None for none."""
     global _fields
     _fields = fields or None
 

@@ -1,7 +1,7 @@
 """The sources of the configuration: file, environment and command line, each as a stream of settings.
 
-Run by the command line, through ``config``. Refuses keys that the table of fields lacks, and knows in which
-line of the file a key stands. Never judges a value: types and rules are ``config``'s.
+Run by the command line, through ``loading``. Refuses unknown keys, and finds the line of a key in the file.
+Never checks a value: types and rules are in ``loading``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENV_PREFIX = "PYWORKERS_"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value that somebody gave. ``locate`` says where; ``is_text``: it is from a place without types."""
+    """One configured value. ``locate`` returns its place; ``is_text``: its source has no types."""
 
     path: KeyPath
     label: str
@@ -36,7 +36,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The file as text and as data. It can say in which line a key stands, which tomllib cannot."""
+    """The file as text and as data. Finds the line of a key, which tomllib cannot."""
 
     path: Path | None
     text: str
@@ -83,14 +83,14 @@ def _holds(data: Any, path: KeyPath) -> bool:
 
 
 def read(path: Path | None) -> Document:
-    """The file, or an empty document for None. Raises ConfigError when it is no TOML or cannot be read."""
+    """The file, or an empty document for None. Raises ConfigError for invalid TOML or an unreadable file."""
     if path is None:
         return Document(None, "", {})
     try:
         text = path.read_text(encoding="utf-8")
         return Document(path, text, tomllib.loads(text))
     except FileNotFoundError as exc:
-        raise ConfigError("there is no such file", location=str(path)) from exc
+        raise ConfigError("no such file", location=str(path)) from exc
     except OSError as exc:
         raise ConfigError(f"cannot be read: {exc.strerror}", location=str(path)) from exc
     except ValueError as exc:  # TOMLDecodeError, which names line and column, or UnicodeDecodeError
@@ -119,7 +119,7 @@ def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any
         return {str(number): entry for number, entry in enumerate(value)}
     if not isinstance(value, dict) or path == ("cron",):
         header = "[[cron]]" if path[0] == "cron" else f"[{document.label(path)}]"
-        hint = f"write {header} on a line of its own, and its keys below"
+        hint = f"write {header} on its own line, and its keys below"
         raise ConfigError(
             f"{document.label(path)}: must be a table", hint=hint, location=document.location(path)
         )
@@ -129,9 +129,9 @@ def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any
 
 
 def from_redis_url(env: Mapping[str, str], overrides: Mapping[str, object]) -> Iterator[Setting]:
-    """``REDIS_URL`` is not ours: where we are told better, it may hold what it likes."""
-    told_better = variable(("redis", "url")) in env or "redis.url" in overrides
-    if env.get("REDIS_URL") and not told_better:
+    """``REDIS_URL``, which other programs use, too: ignored beside a setting of pyworkers."""
+    overridden = variable(("redis", "url")) in env or "redis.url" in overrides
+    if env.get("REDIS_URL") and not overridden:
         yield Setting(("redis", "url"), "redis.url", env["REDIS_URL"], lambda: "REDIS_URL")
 
 
@@ -139,7 +139,7 @@ def from_env(env: Mapping[str, str], queues: Iterable[str], options: Options) ->
     """Yield what ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY`` set; ``queues`` are the file's."""
     sections = tuple(f"{ENV_PREFIX}{path[0].upper()}__" for path in options if len(path) > 1)
     for name in sorted(env):
-        # PYWORKERS_LOG, say, is somebody else's; PYWORKERS_LOG__LEVL is a typing error.
+        # PYWORKERS_LOG, say, belongs to another program; PYWORKERS_LOG__LEVL is a typing error.
         if name == variable(("app",)) or name.startswith(sections):
             path = _split(name.removeprefix(ENV_PREFIX).lower(), "__")
             if path[0] == "queues":

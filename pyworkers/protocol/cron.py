@@ -1,7 +1,7 @@
 """Cron entries: when they fire, and the job that they enqueue.
 
-Pure; read by the configuration, the registry and the master. It never reads a clock: of a moment it only says
-which slots (epoch seconds) lie before and after. croniter counts wall-clock times here and knows no time
+Pure; read by the configuration, the registry and the master. It never reads a clock: for a time it computes
+the slots (epoch seconds) before and after. croniter counts wall-clock times here and knows no time
 zone, because on the days of a clock change its own answers are not ours:
 
 - A line that names its hours (no ``*`` in the hour field) fires once for every time that it names. A time
@@ -132,9 +132,9 @@ def due(entry: CronEntry, last: float | None, now: float) -> list[int]:
 
 
 def envelope_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered: bool = False) -> bytes:
-    """The job of one slot, as Sidekiq would push it at ``now``; its field ``cron`` says what it is for.
+    """The job of one slot, as Sidekiq would push it at ``now``; its field ``cron`` names entry and slot.
 
-    ``triggered``: it is none of the entry's slots, somebody asked for it.
+    ``triggered``: enqueued on request, not for one of the entry's slots.
     """
     fields = {
         **({} if entry.retry is None else {"retry": entry.retry}),
@@ -179,7 +179,7 @@ def _candidates(entry: CronEntry, after: float) -> Iterator[int]:
 
 
 def _period_s(schedule: str) -> int | None:
-    """The seconds of ``every 30s``, ``5m``, ``2h``, ``1d``; None for what is no such schedule."""
+    """The seconds of ``every 30s``, ``5m``, ``2h``, ``1d``; None for any other schedule."""
     words = schedule.strip().lower()
     if not words.startswith("every"):
         return None

@@ -1,4 +1,4 @@
-"""Drafts: what a producer asks for, checked once and ready to become any number of stored jobs.
+"""Drafts: queue, class and options of an enqueue call, checked once for any number of jobs.
 
 Pure; used by the clients and the registry. All text around the arguments is made once per draft, because a
 bulk enqueue spends its time here.
@@ -67,7 +67,9 @@ class Draft:
 
     def _job(self, args: Sequence[Any], jid: str, times: str, path: str) -> PushedJob:
         if not isinstance(args, list | tuple):
-            raise BadArgumentError(f"{path} is a {type(args).__name__}, not a list or tuple of arguments")
+            raise BadArgumentError(
+                f"{path} is of type {type(args).__name__}, not a list or tuple of arguments"
+            )
         try:
             payload = f"{self.head}{encode_args(args, path)}{self.tail}{encode_text(jid)}{times}".encode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -78,7 +80,7 @@ class Draft:
 
 
 class Drafting(Protocol):
-    """Makes a draft of what ``enqueue`` is given: ``draft``, or that of a Worker."""
+    """Builds a draft from the parameters of ``enqueue``: ``draft``, or a Worker's."""
 
     def __call__(
         self,
@@ -135,7 +137,7 @@ def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None
 
 
 def seconds(delay: float | timedelta) -> float:
-    """A delay in seconds. Raises BadArgumentError for what is no delay."""
+    """A delay in seconds. Raises BadArgumentError for an invalid delay."""
     number = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
         raise BadArgumentError(f"{delay!r} is not a delay: write seconds from 0, or a timedelta")
@@ -157,7 +159,7 @@ def _check_class(job_class: str) -> None:
 
 
 def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
-    """Raise a BadArgumentError that names the culprit."""
+    """Raise a BadArgumentError that names the invalid value."""
     if isinstance(error, BadArgumentError):
         raise error
     with suppress(RecursionError):

@@ -134,7 +134,7 @@ class Members:
     """A stored object whose members can be read, and set or removed without touching other values."""
 
     def __init__(self, raw: bytes) -> None:
-        """Raises BadMessageError if ``raw`` is no object."""
+        """Raises BadMessageError unless ``raw`` is an object."""
         self._data = decode(raw)
         self._raw = raw
 
@@ -164,7 +164,7 @@ def _wire(text: str) -> bytes:
 
 
 def splice(raw: bytes, changes: Mapping[str, Any], remove: Iterable[str] = ()) -> bytes:
-    """As ``Members.splice``. Raises BadMessageError if ``raw`` is no object."""
+    """As ``Members.splice``. Raises BadMessageError unless ``raw`` is an object."""
     return Members(raw).splice(changes, remove)
 
 
@@ -222,7 +222,7 @@ def check_value(value: Any, path: str, depth: int = 0) -> None:
         _check_text(value, path)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise BadArgumentError(f"{path} is {value!r}, which JSON has no number for")
+            raise BadArgumentError(f"{path} is {value!r}, which is not a JSON number")
     elif isinstance(value, list | tuple):
         _check_depth(depth, path)
         for index, item in enumerate(value):
@@ -235,7 +235,7 @@ def check_value(value: Any, path: str, depth: int = 0) -> None:
             _check_text(key, f"{path} key {key!r}")
             check_value(item, f"{path}[{key!r}]", depth + 1)
     elif not (value is None or isinstance(value, bool | int)):
-        raise BadArgumentError(f"{path} is a {type(value).__name__}, which JSON does not carry")
+        raise BadArgumentError(f"{path} is of type {type(value).__name__}, which JSON does not carry")
 
 
 def _check_depth(depth: int, path: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 INPROGRESS_SUFFIX = ":inprogress"
 WATCHED_TTL_S = 10
-"""For how long servers write their numbers each second after somebody has looked at them."""
+"""How long servers write their numbers each second after a reader asked for them."""
 QUEUE_NAME_RULE = (
     "a queue name has 1 to 128 characters, no white space, control character or '|', does not start with "
     "'queue:' or 'backup::', and does not end with ':inprogress'"
@@ -75,7 +75,7 @@ class Keys:
 
     @property
     def cancelled(self) -> str:
-        """ZSET of the ids of jobs that shall not run; the score is when somebody said so, by Redis' clock."""
+        """ZSET of the ids of cancelled jobs; the score is the time of the cancellation, by Redis' clock."""
         return self._key("pyworkers:cancelled")
 
     def iteration(self, jid: str) -> str:
@@ -84,7 +84,7 @@ class Keys:
 
     @property
     def watched(self) -> str:
-        """STRING with a TTL: somebody looks at the servers' numbers; when, in µs by Redis' clock."""
+        """STRING with a TTL: when a reader last asked for the servers' numbers, in µs by Redis' clock."""
         return self._key("pyworkers:watched")
 
     @property
@@ -99,7 +99,7 @@ class Keys:
 
     @property
     def process_cleanup(self) -> str:
-        """STRING with a TTL: somebody has looked for dead members of ``processes``."""
+        """STRING with a TTL: ``processes`` was searched for dead members."""
         return self._key("process_cleanup")
 
     def process(self, identity: str) -> str:
@@ -128,7 +128,7 @@ class Keys:
         return self._key(f"pyworkers:lease:{identity}")
 
     def tombstone(self, identity: str) -> str:
-        """STRING with a TTL: the lists of this incarnation were recovered by somebody else."""
+        """STRING with a TTL: the lists of this incarnation were recovered by a peer."""
         return self._key(f"pyworkers:recovered:{identity}")
 
     def turn(self, zset: str) -> str:
@@ -156,7 +156,7 @@ class Keys:
 
     @property
     def cron_version(self) -> str:
-        """STRING that is another one after each change of the two above."""
+        """STRING that changes with each change of the two above."""
         return self._key("pyworkers:cron-version")
 
     def cron_declared(self, identity: str) -> str:

@@ -48,7 +48,7 @@ class Message:
     def parse(cls, raw: bytes, queue: str, make_jid: Callable[[], str]) -> Message:
         """Read stored bytes. ``make_jid`` is called for a job without an id.
 
-        Raises BadMessageError when the bytes are no job at all.
+        Raises BadMessageError for an invalid job.
         """
         data = envelope.decode(raw)
         job_class = _text(data, "class")
@@ -95,7 +95,7 @@ def set_current(message: Message) -> None:
 
 
 def job_fields() -> dict[str, object]:
-    """By what a log line names the job that is running here; nothing outside a job."""
+    """The log fields of the running job; empty outside a job."""
     message = _current.get(None)
     if message is None:
         return {}

@@ -1,7 +1,7 @@
 """Options: the fields of the envelope that a producer may set, each with its rule.
 
-Pure; used by the clients, the registry and cron. One table: what is not in it is a misspelling, and refused
-with the nearest name; fields of the application's own go into ``extra``.
+Pure; used by the clients, the registry and cron. One table: an unknown option is refused, with the
+nearest name; fields of the application's own go into ``extra``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outcome: what shall become of a job, as a value.
+"""Outcome: what happens to a job after its run, as a value.
 
 Pure; made in the worker (or by the master for a lost worker), applied by the store. A worker can only *say*
 an outcome; the removal from the in-progress list and its consequence happen together, in the store's script.
@@ -32,12 +32,12 @@ class Fate(IntEnum):
     SNOOZE = 5
     """Into ``schedule`` until ``at``."""
     CANCELLED = 6
-    """Nowhere, because somebody wanted it so."""
+    """Nowhere: the job chose it, or it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What shall become of one job. ``at`` is in epoch seconds; an empty ``payload`` means the raw bytes."""
+    """What happens to one job. ``at`` is in epoch seconds; an empty ``payload`` means the raw bytes."""
 
     fate: Fate
     at: float = 0.0
@@ -87,7 +87,7 @@ class Report(NamedTuple):
         """
         fate, flags, at, elapsed_ms, handler = _REPORT.unpack_from(data)
         if handler >= len(handlers):
-            raise ValueError(f"there is no handler {handler}")
+            raise ValueError(f"unknown handler number {handler}")
         job_class = handlers[handler]
         if fate == Fate.DONE and not flags:
             return cls(DONE, elapsed_ms, False, job_class)

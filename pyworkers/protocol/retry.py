@@ -1,4 +1,4 @@
-"""What becomes of a job that failed: retried when, dead, or dropped.
+"""Retry rules: whether a failed job is retried, and when, or is dead, or dropped.
 
 Pure: facts, the time and a source of randomness come in, an Outcome goes out. Used by the worker's retry
 link and, for jobs whose worker died, by the master. The rules are Sidekiq's (job_retry.rb; protocol.md, 4).
@@ -29,7 +29,7 @@ _LONGEST_DELAY_S = 10 * 365 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the handler says about failures, for where the job itself is silent.
+    """The handler's options about failures, used where the job has none.
 
     ``retry``: True for ``max_retries`` attempts, a number, or False to drop a failed job.
     """
@@ -42,7 +42,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong. ``fate`` and ``delay_s`` are set where the job itself chose them."""
+    """One failure. ``fate`` and ``delay_s`` are set where the job itself chose them."""
 
     error_class: str
     error_message: str

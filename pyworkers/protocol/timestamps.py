@@ -20,7 +20,7 @@ LATEST = 253_402_300_799.0
 
 
 def read(value: object) -> float | None:
-    """Epoch seconds of a stored time, or None for what is absent or is no time."""
+    """Epoch seconds of a stored time; None if it is absent or invalid."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Who needs which keys and commands of Redis: the table behind ``pyworkers acl``.
+"""ACL: the Redis keys and commands that each role needs, for ``pyworkers acl``.
 
 Pure. A key that is added to ``keys.py`` gets its row here, with the commands that touch it in each role, also
 those inside scripts; a test watches a server with MONITOR and fails for what is missing or not needed.

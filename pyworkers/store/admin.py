@@ -1,4 +1,4 @@
-"""Admin: what people look at and change in queues and sorted sets, each change conditional on a removal.
+"""Admin: reads and changes queues and sorted sets, each change conditional on a removal.
 
 Used by ``api``, in the command line and in users' programs; never by the server. It moves opaque bytes. No
 command that it sends asks for the names of keys.
@@ -139,7 +139,7 @@ class Admin:
         return int(self.run_all(commands, at_once=True)[0])
 
     def pause(self, queue: str) -> bool:
-        """Let servers take no more jobs of a queue; False if it was paused already."""
+        """Pause a queue; False if it was paused already."""
         return bool(self.run("SADD", self.keys.paused, queue))
 
     def resume(self, queue: str) -> bool:

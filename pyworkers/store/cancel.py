@@ -1,4 +1,4 @@
-"""Cancelling: a job that shall not run, wherever it is.
+"""Cancelling: removes a waiting job, or asks the server of a running one to end it.
 
 Used by ``client`` and the command line; never by the server. First comes a note, which every server sees
 within a second, then a search of all places where the job may wait. So a job that moves meanwhile is caught
@@ -27,7 +27,7 @@ _PLAIN = re.compile("[A-Za-z0-9_.:-]+")
 
 
 class Cancelled(StrEnum):
-    """What became of a job that was cancelled."""
+    """The result of a cancellation."""
 
     REMOVED = "removed"
     """It waited, in a queue or for its time, and is gone."""
@@ -40,7 +40,7 @@ class Cancelled(StrEnum):
 
 
 def cancel(admin: Admin, jid: str) -> Cancelled:
-    """Cancel a job. Looks at all that waits, so that it takes as long as there are jobs.
+    """Cancel a job. Reads all waiting jobs, so that it takes longer the more there are.
 
     Raises BadArgumentError for an empty id, RedisUnavailableError and StoreError.
     """
@@ -86,7 +86,7 @@ def _is_running(admin: Admin, jid: str) -> bool:
 
 
 def _is_elsewhere(admin: Admin, jid: str) -> bool:
-    """True if a server of another kind says that it runs the job; that server is asked to end it."""
+    """True if a server of another kind reports the job as running; that server is asked to end it."""
     ours = owners(admin)
     others = {about.identity: about for about in processes.processes(admin) if about.identity not in ours}
     for work in processes.works(admin, list(others)):
@@ -97,7 +97,7 @@ def _is_elsewhere(admin: Admin, jid: str) -> bool:
 
 
 def _end_iteration(admin: Admin, jid: str, version: str) -> None:
-    """What Sidekiq's ``cancel!`` does, where that may help: nobody else would take the key away."""
+    """Cancel as Sidekiq's ``cancel!`` does, where that may help: no other program would remove the key."""
     key = admin.keys.iteration(jid)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers >= _ITERATES_SINCE or admin.run("EXISTS", key):

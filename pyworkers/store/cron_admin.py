@@ -1,4 +1,4 @@
-"""Cron admin: what people change of the cron entries while servers run, each change one transaction.
+"""Cron admin: changes cron entries while servers run, each change one transaction.
 
 Used by ``api``, in the command line and in users' programs; never by the server. It moves opaque bytes, and
 never decides what an entry means.
@@ -63,7 +63,7 @@ class CronAdmin:
         return self._run("cron_remove", names, name, _version())
 
     def pause(self, name: str) -> bool:
-        """Let an entry fire no more; False if it was paused."""
+        """Pause an entry; False if it was paused already."""
         commands = [("SADD", self._keys.cron_paused, name), ("SET", self._keys.cron_version, _version())]
         return bool(self._admin.run_all(commands, at_once=True)[0])
 

@@ -1,4 +1,4 @@
-"""Preflight: whether a Redis is safe to keep jobs in, and the command that makes it so.
+"""Preflight: finds unsafe settings of a Redis and an application, each with its fix.
 
 Pure; used by the master at its start and by ``pyworkers check``. The sources are Redis' own pages on
 eviction, persistence and replication.
@@ -22,7 +22,7 @@ SLOW_IMPORT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that can cost jobs: what it is, why that matters, and the command that mends it."""
+    """One problem that can lose or delay jobs: its code, a message, and the fix."""
 
     code: str
     message: str
@@ -52,7 +52,7 @@ def judge(
 
 
 def judge_app(app: str, import_ms: int, threads: Sequence[str]) -> list[Finding]:
-    """What may be wrong with an application that can be imported."""
+    """Findings about an application that can be imported."""
     found = []
     if threads:
         message = f"the application starts threads when it is imported: {', '.join(threads)}"
@@ -66,7 +66,7 @@ def judge_app(app: str, import_ms: int, threads: Sequence[str]) -> list[Finding]
 def judge_queues(
     declared: Iterable[str], waiting: Mapping[str, int], served: Collection[str]
 ) -> tuple[list[Finding], list[str]]:
-    """Findings, and the queues of handlers for which nobody has ever enqueued: new, or misspelt somewhere.
+    """Findings, and the queues with a handler but no job ever: new, or misspelt somewhere.
 
     ``waiting`` is the number of jobs by queue, ``served`` the queues from which a running server takes jobs.
     """
@@ -89,7 +89,7 @@ def _unserved(name: str, jobs: int) -> str:
 def judge_producers(
     elsewhere: Mapping[str, str], server: Mapping[str, str], path: Path | None
 ) -> list[Finding]:
-    """Whether the application enqueues, in programs that are no workers, where the server looks.
+    """Findings if the application, outside of workers, enqueues to another Redis than the server's.
 
     Both as fields of ``[redis]``; ``elsewhere`` may hold an ``error`` instead. ``path`` is the server's file.
     """

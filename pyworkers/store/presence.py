@@ -17,7 +17,7 @@ from pyworkers.store.transport.connections import errors_translated
 # Longer than go-workers2 waits (60 s, and 5 s between its looks) before it takes a silent server out of
 # ``processes``: its heartbeat ends for good if it finds the name there without a hash.
 TTL_S = 90
-"""For how long a server that says nothing is shown."""
+"""How long a server without heartbeats is shown."""
 # Sidekiq's launcher.rb and scheduled.rb.
 _WORK_TTL_S, CLEANUP_S = 60, 60
 
@@ -44,9 +44,9 @@ class PresenceStore:
         *,
         signalled: bool = True,
     ) -> bytes | None:
-        """Say that this server lives, and what it runs; ``jobs`` None is for the same as before: none.
+        """Write this server's heartbeat and running jobs; ``jobs`` None: none, as before.
 
-        A signal that somebody has left for it, or None; looked for if ``signalled``.
+        Returns a signal left for this server, or None; read only if ``signalled``.
         """
         keys = self._keys
         with errors_translated():
@@ -75,7 +75,7 @@ class PresenceStore:
                 await pipe.execute()
 
     async def prune(self) -> list[bytes]:
-        """Take out the servers of which nothing is left but the name, unless somebody has just looked."""
+        """Remove the servers whose hash has expired, unless that was done a moment ago."""
         keys = self._keys
         with errors_translated():
             if not await self._redis.set(keys.process_cleanup, "1", nx=True, ex=CLEANUP_S):

@@ -1,4 +1,4 @@
-"""Registry: the server processes that say on Redis what they do, Sidekiq's and go-workers2's included.
+"""Registry: the server processes that describe themselves in Redis, Sidekiq's and go-workers2's included.
 
 Used by ``api``; never by the server. It shows what other programs wrote, so nothing in it is taken for
 granted (protocol.md, 6 and 8.3).
@@ -53,12 +53,12 @@ class ProcessView:
     labels: tuple[str, ...]
     info: Mapping[str, Any] = field(repr=False)
     look: int | None = field(default=None, repr=False)
-    """The last ``watch`` that it has answered; None if it is no pyworkers server."""
+    """The last ``watch`` that it has answered; None for other programs' servers."""
     lists: tuple[tuple[str, str], ...] = ()
     """Queue and in-progress list (without ``queue:``) of each, as go-workers2 says with its heartbeat."""
 
     def silent(self, now: float) -> bool:
-        """True if it has not been heard of for a minute: go-workers2's descriptions outlive their process."""
+        """True without a heartbeat for a minute: go-workers2's descriptions outlive their process."""
         return now - self.beat > _SILENT_S
 
 
@@ -116,7 +116,7 @@ def answered(admin: Admin, look: int) -> bool:
 
 
 def cleanup(admin: Admin) -> int:
-    """Forget the processes whose description has run out, unless somebody did so in the last minute.
+    """Remove the processes whose description has expired, unless that was done in the last minute.
 
     Returns how many there were.
     """
@@ -132,7 +132,7 @@ def cleanup(admin: Admin) -> int:
 
 
 def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessView | None:
-    """What a process says of itself; None if that is nothing that can be read."""
+    """The description of a process; None if it is undecodable."""
     info = _object(stored["info"])
     if info is None:
         return None

@@ -1,7 +1,7 @@
 """Pushing jobs: the commands, and how they are sent.
 
 Used by ``client``. What is sent is built once, by pure functions, for the blocking and the asyncio client. A
-push whose connection was lost is reported and not repeated: nobody can tell it from one whose reply was
+push whose connection was lost is reported and not repeated: it cannot be told from one whose reply was
 lost, and the job would run twice.
 """
 

@@ -1,4 +1,4 @@
-"""Reader: the numbers that people look at, in a few round trips, however many queues there are.
+"""Reader: all counts of queues, sets and servers, in a few round trips for any number of queues.
 
 Used by ``api``, in the command line and in users' programs; never by the server. It changes nothing. Only
 a ``Search`` asks Redis for the names of keys, which costs as much as there are keys.
@@ -120,7 +120,7 @@ def _leased(admin: Admin, owners: Mapping[str, set[str]]) -> set[str]:
 
 
 def _served(servers: list[ProcessView], leased: Mapping[str, set[str]], now: float) -> set[str]:
-    """The queues that somebody takes jobs from."""
+    """The queues that a server takes jobs from."""
     found: set[str] = set()
     for server in servers:
         if not server.quiet and not server.silent(now):
@@ -130,7 +130,7 @@ def _served(servers: list[ProcessView], leased: Mapping[str, set[str]], now: flo
 
 
 def _claims(keys: Keys, owners: Mapping[str, set[str]], servers: list[ProcessView]) -> dict[str, Claim]:
-    """The in-progress lists that servers tell of, by key."""
+    """The in-progress lists that servers report, by key."""
     own = {
         keys.inprogress(name, owner): Claim(name, owner) for owner, names in owners.items() for name in names
     }

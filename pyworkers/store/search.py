@@ -1,7 +1,7 @@
-"""Search: the in-progress lists of go-workers and go-workers2, of which often nothing but their name tells.
+"""Search: finds the in-progress lists of go-workers and go-workers2 among the names of all keys.
 
-Used by ``api`` for people who look at queues; never by the server. It goes through the names of all keys, so
-it is bounded in time, and what it found serves for a while.
+Used by ``api`` for people who look at queues; never by the server. It scans the names of all keys, so it is
+bounded in time, and its result is kept for a while.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REST_S = 30.0
 
 
 class Search:
-    """Keep one for several looks: it goes on where it stopped. ``budget_s`` is what one look may take."""
+    """One search, for several looks: each continues where the last stopped, within ``budget_s`` seconds."""
 
     def __init__(
         self, admin: Admin, budget_s: float = 1.0, clock: Callable[[], float] = time.monotonic
@@ -36,7 +36,7 @@ class Search:
         self._complete = False
         self._found: set[str] = set()
         self.shortfall = ""
-        """Why lists may be missing in what was found last, if they may."""
+        """Why the last result may lack lists; empty if it is complete."""
 
     def keys(self) -> list[str]:
         """The names of all in-progress lists that were found, ours included. Raises PyworkersError."""

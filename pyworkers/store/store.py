@@ -29,7 +29,7 @@ DEAD_MAX_AGE_S = 180 * 86_400
 DEAD_MAX_JOBS = 9_999
 STATS_TTL_S = 5 * 365 * 86_400
 NOTE_TTL_S = 86_400
-"""For how long servers refuse a job that was cancelled and that nobody could find."""
+"""How long servers refuse a cancelled job that was not found."""
 # A tombstone must outlive any owner that may come back: a suspended laptop, a paused container.
 TOMBSTONE_TTL_S = 7 * 86_400
 

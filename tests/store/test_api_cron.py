@@ -88,7 +88,7 @@ def test_each_change_is_a_new_version(bench: Bench) -> None:
 
 def test_a_name_is_taken_once(bench: Bench) -> None:
     bench.entries.add("poll", "@daily", "Poll")
-    with pytest.raises(BadArgumentError, match="there is a cron entry 'poll'"):
+    with pytest.raises(BadArgumentError, match="a cron entry 'poll' exists already"):
         bench.entries.add("poll", "@hourly", "Other")
     assert [job.entry.schedule for job in bench.entries] == ["@daily"]
     bench.entries.add("poll", "@hourly", "Other", replace=True)
@@ -153,11 +153,11 @@ def test_entries_of_code_and_configuration_are_shown_and_never_overwritten(bench
         ("filed", "configuration"),
     ]
     for name in ("coded", "filed"):
-        with pytest.raises(BadArgumentError, match="there is a cron entry"):
+        with pytest.raises(BadArgumentError, match=r"a cron entry .* exists already"):
             bench.entries.add(name, "@daily", "Other", replace=True)
         with pytest.raises(BadArgumentError, match="no run-time entry"):
             bench.entries.change(name, schedule="@daily")
-        with pytest.raises(BadArgumentError, match="is no run-time entry"):
+        with pytest.raises(BadArgumentError, match="is not a run-time entry"):
             bench.entries.remove(name)
     assert bench.redis.exists(bench.keys.cron_entries) == 0
 
@@ -287,7 +287,7 @@ def test_the_next_slots_of_one_entry_and_of_all(bench: Bench, cli: Cli) -> None:
         (["add", "x", "@daily", "Job", "--timezone", "Mars/Base"], "'Mars/Base' is not a time zone"),
         (["add", "x", "@daily", "Job", "--misfire", "twice"], "'twice' is not one of"),
         (["add", "x", "@daily", "Job", "-q", "a b"], "cannot be a queue"),
-        (["add", "taken", "@daily", "Job"], "there is a cron entry 'taken'"),
+        (["add", "taken", "@daily", "Job"], "a cron entry 'taken' exists already"),
     ],
 )
 def test_a_bad_entry_is_a_usage_error(bench: Bench, cli: Cli, words: list[str], message: str) -> None:

@@ -97,7 +97,7 @@ def test_enqueue_bulk(client: Client, server: redis.Redis, namespace: str, delay
 
 
 def test_a_bulk_stops_at_the_first_bad_job(client: Client, server: redis.Redis, namespace: str) -> None:
-    with pytest.raises(BadArgumentError, match=r"args_list\[1500\]\[0\] is a set"):
+    with pytest.raises(BadArgumentError, match=r"args_list\[1500\]\[0\] is of type set"):
         client.enqueue_bulk("q", "Add", ([n if n < 1500 else {n}] for n in range(3000)))
     assert len(waiting(server, namespace)) == 1000
 

@@ -153,7 +153,7 @@ FILE = 'app = "tasks:worker"\n[redis]\nurl = "{}"\nnamespace = "{}"\n'
         ("", {}, "redis://127.0.0.1:6379/0 with no namespace"),
         ("", {"REDIS_URL": "redis://me:secret@h:1/2"}, "redis://me:***@h:1/2 with no namespace"),
         ("'{url}'", {}, "{url} with no namespace"),
-        ("config='missing.toml'", {}, "missing.toml: there is no such file"),
+        ("config='missing.toml'", {}, "missing.toml: no such file"),
         ("'{url}', namespace='{namespace}'", {}, None),
         ("config='workers.toml'", {}, None),
         ("", {"PYWORKERS_CONFIG": "workers.toml"}, None),

@@ -97,11 +97,11 @@ def test_a_wrong_file_ends_every_command_with_2_and_the_line(command: list[str],
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = run("config", "check", "-c", str(tmp_path / "no.toml"))
-    assert (result.exit_code, result.stderr) == (2, f"Error: {tmp_path / 'no.toml'}: there is no such file\n")
+    assert (result.exit_code, result.stderr) == (2, f"Error: {tmp_path / 'no.toml'}: no such file\n")
 
 
 def test_a_bad_url_on_the_command_line_is_an_error_of_configuration() -> None:
-    with pytest.raises(ConfigError, match=r"command line: redis\.url: 'ftp://x' is none of"):
+    with pytest.raises(ConfigError, match=r"command line: redis\.url: 'ftp://x' is not a Redis URL"):
         Source(None, "ftp://x", None).redis()
 
 

@@ -280,8 +280,8 @@ def test_an_override_leaves_the_other_keys_of_the_table(toml):
         (
             {"REDIS_URL": "http://me:secret@host"},
             "REDIS_URL",
-            "redis.url: 'http://me:***@host' is none of redis://, rediss://, unix://, redis+sentinel://, "
-            "embedded:DIR",
+            "redis.url: 'http://me:***@host' is not a Redis URL: use redis://, rediss://, unix://, "
+            "redis+sentinel://, embedded:DIR",
             "",
         ),
     ],
@@ -405,9 +405,9 @@ def test_a_wrong_type_is_refused(toml, text, message):
 
 def test_a_value_in_the_place_of_a_table_comes_with_the_way_to_write_it(toml):
     assert load_error(toml, "queues.mail = 3").hint == (
-        "write [queues.mail] on a line of its own, and its keys below"
+        "write [queues.mail] on its own line, and its keys below"
     )
-    assert load_error(toml, "[cron]").hint == "write [[cron]] on a line of its own, and its keys below"
+    assert load_error(toml, "[cron]").hint == "write [[cron]] on its own line, and its keys below"
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_a_syntax_error_is_reported_with_line_and_column(toml, tmp_path):
 def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "none.toml", env={})
-    assert str(caught.value) == f"{tmp_path / 'none.toml'}: there is no such file"
+    assert str(caught.value) == f"{tmp_path / 'none.toml'}: no such file"
 
 
 def test_a_folder_is_reported(tmp_path):
@@ -493,14 +493,14 @@ def test_a_url_of_a_known_scheme_is_taken_as_it_is(url):
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("http://host", "'http://host' is none of redis://"),
-        ("host:6379", "'host:6379' is none of redis://"),
-        ("redis:/host", "'redis:/host' is none of redis://"),
-        ("embedded:", "'embedded:' is none of redis://"),
-        ("", "'' is none of redis://"),
-        ("redis://me:se/cret@host", "'redis://me:***@host' has a bad port"),
-        ("redis://host:70000", "'redis://host:70000' has a bad port"),
-        ("rediss://host:0", "'rediss://host:0' has a bad port"),
+        ("http://host", "'http://host' is not a Redis URL: use redis://"),
+        ("host:6379", "'host:6379' is not a Redis URL: use redis://"),
+        ("redis:/host", "'redis:/host' is not a Redis URL: use redis://"),
+        ("embedded:", "'embedded:' is not a Redis URL: use redis://"),
+        ("", "'' is not a Redis URL: use redis://"),
+        ("redis://me:se/cret@host", "'redis://me:***@host' has an invalid port"),
+        ("redis://host:70000", "'redis://host:70000' has an invalid port"),
+        ("rediss://host:0", "'rediss://host:0' has an invalid port"),
     ],
 )
 def test_another_url_is_refused_without_its_password(url, reason):

@@ -88,7 +88,7 @@ def test_a_worker_reads_the_file_at_its_first_use(file: Path, monkeypatch: pytes
     monkeypatch.chdir("/")
     assert worker.client.config.namespace == "file:"
     assert Client.of(worker).config.url == "redis://file/1"
-    with pytest.raises(ConfigError, match=rf"{file.parent}/missing\.toml: there is no such file"):
+    with pytest.raises(ConfigError, match=rf"{file.parent}/missing\.toml: no such file"):
         missing.enqueue("q", "C")
     file.write_text('[redis]\nulr = "x"\n')
     with pytest.raises(

@@ -45,8 +45,8 @@ def test_the_configuration_of_a_client(
 @pytest.mark.parametrize(
     ("url", "namespace", "message"),
     [
-        ("http://x", None, "url 'http://x' is none of redis://"),
-        ("redis://:secret@host:port", None, "bad port"),
+        ("http://x", None, "url 'http://x' is not a Redis URL: use redis://"),
+        ("redis://:secret@host:port", None, "invalid port"),
         (5, None, "url must be a string, not int"),
         (None, "app", "namespace must be empty or end with a colon"),
     ],

@@ -91,16 +91,16 @@ def test_tuples_are_written_as_lists() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("text", "args is a str, not a list or tuple"),
-        ({"a": 1}, "args is a dict, not a list or tuple"),
-        ({1}, "args is a set, not a list or tuple"),
-        (iter([1]), "args is a list_iterator, not a list or tuple"),
-        (None, "args is a NoneType, not a list or tuple"),
+        ("text", "args is of type str, not a list or tuple"),
+        ({"a": 1}, "args is of type dict, not a list or tuple"),
+        ({1}, "args is of type set, not a list or tuple"),
+        (iter([1]), "args is of type list_iterator, not a list or tuple"),
+        (None, "args is of type NoneType, not a list or tuple"),
         ([1, float("nan")], "args[1] is nan"),
         (["\ud800"], "args[0] holds a lone surrogate"),
         ([{1: 2}], "args[0] has the key 1"),
-        ([[b"x"]], "args[0][0] is a bytes"),
-        ([{"a": datetime(2026, 1, 1)}], "args[0]['a'] is a datetime"),
+        ([[b"x"]], "args[0][0] is of type bytes"),
+        ([{"a": datetime(2026, 1, 1)}], "args[0]['a'] is of type datetime"),
         ([10**5000], "args cannot be written as JSON: Exceeds the limit"),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_job_that_no_worker_would_take_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 def test_in_bulk_the_path_begins_with_the_place_in_the_list() -> None:
-    with pytest.raises(BadArgumentError, match=r"args_list\[1001\]\[0\] is a set"):
+    with pytest.raises(BadArgumentError, match=r"args_list\[1001\]\[0\] is of type set"):
         draft("q", "A", None, {}).jobs([[1], [{2}]], NOW, start=1000)
 
 
@@ -229,7 +229,7 @@ def test_fields_of_ones_own_land_beside_the_others() -> None:
         ({"extra": {"args": []}}, "extra['args'] is not a field of your own", ""),
         ({"extra": {"queue": "q"}}, "extra['queue'] is not a field of your own", ""),
         ({"extra": {"error_class": "x"}}, "extra['error_class'] is not a field of your own", ""),
-        ({"extra": {"a": [{1}]}}, "extra['a'][0] is a set, which JSON does not carry", ""),
+        ({"extra": {"a": [{1}]}}, "extra['a'][0] is of type set, which JSON does not carry", ""),
         ({"extra": {1: 2}}, "extra has the key 1; JSON keys are strings", ""),
     ],
 )

@@ -188,11 +188,11 @@ def test_a_jid_is_24_lowercase_hex_digits() -> None:
         ([1, {"a": [float("inf")]}], "args[0][1]['a'][0] is inf"),
         ({1: 2}, "args[0] has the key 1; JSON keys are strings"),
         ([{"a": {None: 1}}], "args[0][0]['a'] has the key None"),
-        ({3}, "args[0] is a set"),
-        (b"x", "args[0] is a bytes"),
+        ({3}, "args[0] is of type set"),
+        (b"x", "args[0] is of type bytes"),
         ("a\ud800", "args[0] holds a lone surrogate at character 1"),
         ({"\udfff": 1}, "args[0] key '\\udfff' holds a lone surrogate at character 0"),
-        (1j, "args[0] is a complex"),
+        (1j, "args[0] is of type complex"),
     ],
 )
 def test_check_value_names_the_bad_value(value: object, message: str) -> None:

@@ -39,7 +39,7 @@ def test_a_report_names_the_handler_by_its_number() -> None:
     data = Report(DONE, 12, job_class="whatever").pack(2)
     assert Report.unpack(data, ["", "a", "b"]).job_class == "b"
     assert Report.unpack(Report(DONE).pack(), ["", "a", "b"]).job_class == ""
-    with pytest.raises(ValueError, match="no handler 2"):
+    with pytest.raises(ValueError, match="unknown handler number 2"):
         Report.unpack(data, ["", "a"])
 
 

@@ -172,7 +172,7 @@ def test_a_class_that_nobody_handles_fails(worker: Worker) -> None:
 def test_jobs_of_a_bare_client_need_a_worker(worker: Worker, ran: list[Any]) -> None:
     with fake() as queue:
         Client(NOWHERE).enqueue("myqueue", "Add", [1])
-        with pytest.raises(PyworkersError, match=r"who runs Add\?.*\nsay it: drain\(worker\)"):
+        with pytest.raises(PyworkersError, match=r"no worker for Add.*\nname the worker: drain\(worker\)"):
             queue.drain()
         Client(NOWHERE).enqueue("myqueue", "Add", [2])
         queue.drain(worker)
@@ -221,7 +221,7 @@ def test_assert_enqueued(worker: Worker) -> None:
             queue.assert_enqueued(greet, "Eve")
         with pytest.raises(AssertionError, match="send was not enqueued; waiting"):
             queue.assert_enqueued("send")
-        with pytest.raises(TypeError, match="named for a Job only"):
+        with pytest.raises(TypeError, match="keyword arguments need the Job"):
             queue.assert_enqueued("greet", name="Bob")
         queue.clear()
         with pytest.raises(AssertionError, match="greet was not enqueued; nothing waits"):
