@@ -1,9 +1,8 @@
-"""The middleware chain: how the links around a handler are put together.
+"""Middleware: an application's links around a handler, and how they are put together.
 
 Runs in the worker process (and in tests, through pyworkers.testing). An application's link is a callable
 ``(message, call_next)``; it may return what ``call_next(message)`` returned, an Outcome of its own, or None,
-which means that it has dealt with the job. The built-in ones are bound to what they call, for every job pays
-for each call; they always return an Outcome.
+which means that it has dealt with the job. The built-in links are in worker/links/.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from pyworkers.protocol.outcome import DONE, Outcome
 
 CallNext = Callable[[Message], Outcome]
 Middleware = Callable[[Message, CallNext], Outcome | None]
-Layer = Callable[[CallNext], CallNext]
-"""Puts a built-in link around what it calls."""
 
 
 def build(links: Sequence[Middleware], handler: Callable[[Message], object]) -> CallNext:
@@ -38,12 +35,12 @@ def _bind(link: Middleware, call_next: CallNext) -> CallNext:
         if outcome is None:
             return DONE
         if not isinstance(outcome, Outcome):
-            raise TypeError(f"middleware {_name(link)} returned {outcome!r}, not an Outcome or None")
+            raise TypeError(f"middleware {name_of(link)} returned {outcome!r}, not an Outcome or None")
         return outcome
 
     return call
 
 
-def _name(link: Middleware) -> str:
-    """For people: a function's, or the class of a callable object."""
+def name_of(link: Middleware) -> str:
+    """The name that people see: a function's, or the class of a callable object."""
     return getattr(link, "__qualname__", None) or type(link).__name__

@@ -23,14 +23,13 @@ from typing import Any
 from pyworkers.app import Job, Worker
 from pyworkers.client import Transport, intercept
 from pyworkers.errors import PyworkersError, Snooze, UnknownJobError
-from pyworkers.middleware import CallNext
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
-from pyworkers.worker.chain import chain_for
-from pyworkers.worker.links.stats import Stats
+from pyworkers.worker.chain import Chain, chain_for
+from pyworkers.worker.execution import Execution
 
 __all__ = ["EnqueuedJob", "Fake", "fake", "inline"]
 
@@ -171,32 +170,22 @@ def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
             f"no worker for {job.job_class}: it was enqueued by a Client, not by a Worker",
             hint="name the worker: drain(worker) or inline(worker)",
         )
-    raised: list[BaseException] = []
-    job.outcome = _chain(worker, job, raised)(Message.parse(job.raw, job.queue, lambda: job.jid))
-    if raised:
-        raise raised.pop()
+    execution = Execution(Message.parse(job.raw, job.queue, lambda: job.jid))
+    job.outcome = _chain(worker, job).run(execution)
+    if execution.exc_info:
+        error = execution.exc_info[1]
+        execution.forget()
+        raise error
     return job.outcome
 
 
-def _chain(worker: Worker, job: EnqueuedJob, raised: list[BaseException]) -> CallNext:
-    def catching(call_next: CallNext) -> CallNext:
-        def catch(message: Message) -> Outcome:
-            try:
-                return call_next(message)
-            except BaseException as error:
-                raised.append(error)
-                raise
-
-        return catch
-
+def _chain(worker: Worker, job: EnqueuedJob) -> Chain:
     try:
         handler = worker.lookup(job.queue, job.job_class)
     except UnknownJobError:
         handler = None
     rng = random.Random(os.urandom(8))
-    return chain_for(
-        worker, handler, Stats(), max_retries=MAX_RETRIES, clock=time.time, rng=rng, inner=(catching,)
-    )
+    return chain_for(worker, handler, max_retries=MAX_RETRIES, clock=time.time, rng=rng)
 
 
 @contextmanager

@@ -1,42 +1,56 @@
-"""The whole chain of a handler: logging → retry → stats → the application's links → the handler.
+"""The whole chain of a handler: the built-in links, the application's, the handler's own, the job.
 
-Built in the worker process for each handler at its first job, and by ``pyworkers.testing``, which thereby
-runs jobs through exactly what they meet in production.
+Built in the worker process for each handler at its first job, and by ``pyworkers.testing``, which runs jobs
+through the same links.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from pyworkers.app import Worker
 from pyworkers.errors import BadMessageError, UnknownJobError
 from pyworkers.handler import Handler
-from pyworkers.middleware import CallNext, Layer, build
+from pyworkers.middleware import build, name_of
 from pyworkers.protocol.envelope import Rng
-from pyworkers.protocol.message import Message, set_current
+from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.protocol.retry import Policy
-from pyworkers.worker.links.logging import LastError, logged
+from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.context import isolated
+from pyworkers.worker.links.link import Link, Run, wrap
+from pyworkers.worker.links.logging import logged
 from pyworkers.worker.links.retry import Retrying, exhausted_hooks, retried
-from pyworkers.worker.links.stats import Stats
+from pyworkers.worker.links.stats import timed
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What runs the jobs of one handler."""
+
+    name: str
+    """The handler's; empty for the chain of jobs that have none."""
+    run: Run
+    """Runs one job and returns its outcome; it raises nothing that a job raises."""
+    links: tuple[tuple[str, str], ...]
+    """Whose each link is and its name, the outermost first; the last one is the job."""
 
 
 def chain_for(
     worker: Worker,
     handler: Handler | None,
-    stats: Stats,
     *,
     max_retries: int,
     clock: Callable[[], float],
     rng: Rng,
-    inner: Sequence[Layer] = (),
-) -> CallNext:
-    """A callable that runs one message and returns its outcome; it raises nothing that a job raises.
+    inner: Sequence[Link] = (),
+) -> Chain:
+    """The chain of a handler; None is for a class without a handler.
 
-    ``handler`` None is for a class that nobody handles. ``clock`` gives epoch seconds. ``inner`` are the
-    caller's own, between the built-in ones and the application's.
+    ``clock`` gives epoch seconds. ``inner`` are further built-in links, between the others and the
+    application's.
     """
     policy = handler.policy if handler else Policy()
     about = Retrying(
@@ -46,24 +60,33 @@ def chain_for(
         handler.retry_in if handler else None,
         exhausted_hooks(worker, handler),
     )
-    call = build(
-        [*worker.links, *(handler.middleware if handler else ())], handler.run if handler else _refuse
+    built_in = (
+        Link("context", isolated),
+        Link("logging", logged),
+        Link("retry", partial(retried, about=about)),
+        Link("stats", timed),
+        *inner,
     )
-    for layer in reversed(inner):
-        call = layer(call)
-    last_error = LastError()
-    call = logged(retried(stats.around(call), about, last_error), last_error, stats)
+    name = handler.name if handler else ""
+    own = handler.middleware if handler else ()
+    shown = [
+        *(("built-in", link.name) for link in built_in),
+        *(("application", name_of(link)) for link in worker.links),
+        *(("handler", name_of(link)) for link in own),
+        ("job", name),
+    ]
+    return Chain(name, wrap(built_in, _job(worker, handler)), tuple(shown))
 
-    def run(message: Message) -> Outcome:
-        # What a job puts into context variables must not reach the next job.
-        return copy_context().run(_run, call, message)
 
-    return run
+def _job(worker: Worker, handler: Handler | None) -> Run:
+    """What the built-in links are around: users' code, which gets the message."""
+    own = handler.middleware if handler else ()
+    call = build([*worker.links, *own], handler.run if handler else _refuse)
 
+    def job(execution: Execution) -> Outcome:
+        return call(execution.message)
 
-def _run(call: CallNext, message: Message) -> Outcome:
-    set_current(message)
-    return call(message)
+    return job
 
 
 def _refuse(message: Message) -> None:

@@ -1,25 +1,21 @@
-"""Warm-up: the way of a job, gone a few times in the fork server, before there are workers.
+"""Warm-up: runs a no-op job 40 times before the first fork, so that workers share specialized bytecode.
 
-CPython specializes code in place as it runs (PEP 659), and a page that a worker writes to is shared no more.
-What was run here is ready in every worker, whose first job is then not its slowest.
+Runs in the fork server. CPython specializes code in place as it runs (PEP 659), and a page that a worker
+writes to is no longer shared. Without this, the first job of every worker would be its slowest.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 
 from pyworkers import logs
 from pyworkers.app import Worker
+from pyworkers.ipc.control import Settings
 from pyworkers.ipc.frames import Kind, Reader, pack
 from pyworkers.protocol import envelope
-from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import Report
-from pyworkers.worker.chain import chain_for
-from pyworkers.worker.limits import limited
-from pyworkers.worker.links.stats import Stats
+from pyworkers.worker.runner import SerialRunner
 
 _TIMES = 40
 _QUEUE = "warmup"
@@ -34,20 +30,10 @@ def warm_up(log_level: str) -> None:
 
 
 def _run_jobs() -> None:
-    app, stats, rng, reader = Worker(), Stats(), random.Random(), Reader()
+    app, rng, reader = Worker(), random.Random(), Reader()
     app.process(_QUEUE)(lambda message: None)
-    handler = app.lookup(_QUEUE, "")
-    chain = chain_for(
-        app,
-        handler,
-        stats,
-        max_retries=0,
-        clock=time.time,
-        rng=rng,
-        inner=(lambda call: limited(call, 0.0, lambda _: None, lambda _: None),),
-    )
+    runner = SerialRunner(app, _QUEUE, Settings(), rng, lambda *_: None, lambda _: None)
     job = envelope.encode({"jid": envelope.new_jid(rng), "class": "", "args": []}).encode()
     for _ in range(_TIMES):
-        for _, _, payload in reader.feed(pack(Kind.JOB, 0, job)):
-            message = Message.parse(payload, _QUEUE, lambda: envelope.new_jid(rng))
-            Report(chain(message), stats.take(), False, handler.name).pack(0)
+        for _, delivery, payload in reader.feed(pack(Kind.JOB, 0, job)):
+            runner.run(delivery, payload).pack(0)

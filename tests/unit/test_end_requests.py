@@ -12,8 +12,10 @@ from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kil
 from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
-from pyworkers.worker.interrupts import EndRequests
-from pyworkers.worker.limits import limited
+from pyworkers.worker.execution import Execution
+from pyworkers.worker.interrupts import listen
+from pyworkers.worker.links.end_requests import ended_on_request
+from pyworkers.worker.links.limits import limited
 
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
 TRIED = Outcome(Fate.RETRY, 5.0, failed=True)
@@ -36,7 +38,7 @@ class Job:
         self._end = end
         self.seen: list[BaseException] = []
 
-    def __call__(self, message: Message) -> Outcome:
+    def __call__(self, execution: Execution) -> Outcome:
         for number in self._numbers:
             try:
                 os.kill(os.getpid(), number)
@@ -49,20 +51,20 @@ class Job:
         return self._end or DONE
 
 
-def run(job: Callable[[Message], Outcome], after: Callable[[], None] = lambda: None) -> Outcome:
-    requests = EndRequests(after)
-    requests.begin()
-    return requests.around(job)(MESSAGE)
+def run(job: Callable[[Execution], Outcome], after: Callable[[Execution], None] = lambda _: None) -> Outcome:
+    execution = Execution(MESSAGE)
+    listen(execution.ask)
+    return ended_on_request(job, after)(execution)
 
 
 @pytest.mark.parametrize(
     ("number", "kind"), [(CANCEL_REQUEST, JobCancelled), (INTERRUPT_REQUEST, Interrupted)]
 )
 def test_a_request_is_raised_in_the_job_and_leaves_it(number: int, kind: type[BaseException]) -> None:
-    ended: list[bool] = []
+    ended: list[Execution] = []
     with pytest.raises(kind) as raised:
-        run(Job(number), lambda: ended.append(True))
-    assert ended == [True]
+        run(Job(number), ended.append)
+    assert len(ended) == 1
     assert isinstance(raised.value, Exception) is (kind is JobCancelled)
 
 
@@ -98,31 +100,34 @@ def test_a_cancelled_job_fails_as_it_likes(end: BaseException | Outcome) -> None
         assert run(Job(CANCEL_REQUEST, end=end)) is end
 
 
-def test_a_request_from_before_the_job_ends_it_unless_it_was_meant_for_another() -> None:
-    job, requests = Job(), EndRequests(lambda: None)
-    call = requests.around(job)
-    os.kill(os.getpid(), CANCEL_REQUEST)
-    requests.begin()
-    assert call(MESSAGE) is DONE
-    requests.begin()
+def test_a_request_from_before_the_job_runs_ends_it() -> None:
+    execution = Execution(MESSAGE)
+    listen(execution.ask)
     os.kill(os.getpid(), CANCEL_REQUEST)
     with pytest.raises(JobCancelled):
-        call(MESSAGE)
+        ended_on_request(Job(), lambda _: None)(execution)
+
+
+def test_a_request_ends_no_job_but_the_one_that_it_was_meant_for() -> None:
+    first, second = Execution(MESSAGE), Execution(MESSAGE)
+    call = ended_on_request(Job(), lambda _: None)
+    listen(first.ask)
+    assert call(first) is DONE
+    os.kill(os.getpid(), CANCEL_REQUEST)
+    assert call(second) is DONE
 
 
 def test_nothing_follows_a_job_that_was_not_asked() -> None:
-    ended: list[bool] = []
-    assert run(Job(), lambda: ended.append(True)) is DONE
+    ended: list[Execution] = []
+    assert run(Job(), ended.append) is DONE
     with pytest.raises(ValueError):
-        run(Job(end=ValueError()), lambda: ended.append(True))
+        run(Job(end=ValueError()), ended.append)
     assert ended == []
 
 
 def test_a_time_limit_is_a_request_like_the_others() -> None:
-    ended: list[bool] = []
-    requests = EndRequests(lambda: ended.append(True))
+    ended: list[Execution] = []
     job = Job(signal.SIGALRM, INTERRUPT_REQUEST, end=DONE)
-    call = requests.around(limited(job, 60, lambda _: None, requests.ask))
-    assert call(MESSAGE) is DONE
+    assert run(limited(job, 60, lambda *_: None), ended.append) is DONE
     assert [type(error) for error in job.seen] == [JobTimeout]
-    assert ended == [True]
+    assert len(ended) == 1

@@ -51,7 +51,7 @@ INNER = {
     "store/transport": set(),
     "server/pool": {"cancellations", "generations", "proc"},
     "server/generations": {"waiting"},
-    "worker/links": set(),
+    "worker/links": {"execution", "interrupts"},
 }
 WIDEST = 22
 HOMES = {

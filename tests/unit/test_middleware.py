@@ -7,6 +7,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from pyworkers.middleware import CallNext, Middleware, build
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.chain import chain_for
+from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.link import Link, Run
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
-from pyworkers.worker.links.stats import Stats
+from pyworkers.worker.links.stats import timed
 
 NOW = 1_795_225_197.5
 
@@ -36,12 +39,13 @@ def message(job_class: str = "job", **fields: Any) -> Message:
     return Message.parse(json.dumps(data).encode(), "default", lambda: "made")
 
 
-def chain(worker: Worker, job_class: str = "job", stats: Stats | None = None) -> CallNext:
+def chain(worker: Worker, job_class: str = "job") -> CallNext:
     try:
         handler = worker.lookup("default", job_class)
     except UnknownJobError:
         handler = None
-    return chain_for(worker, handler, stats or Stats(), max_retries=25, clock=lambda: NOW, rng=Lowest())
+    run = chain_for(worker, handler, max_retries=25, clock=lambda: NOW, rng=Lowest()).run
+    return lambda message: run(Execution(message))
 
 
 def raising(error: BaseException, worker: Worker | None = None, **options: Any) -> Worker:
@@ -126,9 +130,19 @@ def test_the_applications_links_stand_around_the_handler_global_ones_first() -> 
     worker.middleware(noting(notes, "global"))
     worker.job(name="job", middleware=[noting(notes, "own")])(lambda n: notes.append(f"job {n}"))
     handler = worker.lookup("default", "job")
-    inner = [lambda call: build([noting(notes, "inner")], call)]
-    call = chain_for(worker, handler, Stats(), max_retries=25, clock=lambda: NOW, rng=Lowest(), inner=inner)
-    assert call(message(args=[7])) == DONE
+
+    def inner(call_next: Run) -> Run:
+        def link(execution: Execution) -> Outcome:
+            notes.append("inner in")
+            outcome = call_next(execution)
+            notes.append("inner out")
+            return outcome
+
+        return link
+
+    links = [Link("inner", inner)]
+    call = chain_for(worker, handler, max_retries=25, clock=lambda: NOW, rng=Lowest(), inner=links)
+    assert call.run(Execution(message(args=[7]))) == DONE
     opened = ["inner in", "global in", "own in"]
     assert notes == [*opened, "job 7", "own out", "global out", "inner out"]
 
@@ -287,8 +301,9 @@ def test_the_handlers_policy_is_for_jobs_that_are_silent(
 def test_the_configured_number_of_retries() -> None:
     worker = raising(ValueError())
     handler = worker.lookup("default", "job")
-    call = chain_for(worker, handler, Stats(), max_retries=1, clock=lambda: NOW, rng=Lowest())
-    assert [call(message()).fate, call(message(retry_count=0)).fate] == [Fate.RETRY, Fate.DEAD]
+    run = chain_for(worker, handler, max_retries=1, clock=lambda: NOW, rng=Lowest()).run
+    fates = [run(Execution(job)).fate for job in (message(), message(retry_count=0))]
+    assert fates == [Fate.RETRY, Fate.DEAD]
 
 
 def test_the_backtrace_begins_where_it_happened_and_names_no_file_of_ours() -> None:
@@ -487,10 +502,71 @@ def test_a_link_that_sends_a_job_elsewhere_is_seen(log_lines: Callable[[], list[
 @pytest.mark.parametrize("error", [None, ValueError(), SystemExit(), Snooze(1), Kill()])
 def test_stats(error: BaseException | None) -> None:
     ticks = iter([10.0, 10.25])
-    stats = Stats(clock=lambda: next(ticks))
+
+    def job(_: Execution) -> Outcome:
+        if error:
+            raise error
+        return DONE
+
+    execution = Execution(message())
+    with pytest.raises(type(error)) if error else nullcontext():
+        timed(job, clock=lambda: next(ticks))(execution)
+    assert (execution.started_s, execution.elapsed_s) == (10.0, 0.25)
+
+
+@pytest.mark.parametrize("error", [None, ValueError(), Snooze(1)])
+def test_the_whole_chain_takes_the_time(error: BaseException | None) -> None:
     worker = raising(error) if error else Worker()
     if error is None:
         worker.job(name="job")(lambda: None)
-    chain(worker, stats=stats)(message())
-    assert stats.take() == 250
-    assert stats.take() == 0
+    handler = worker.lookup("default", "job")
+    execution = Execution(message())
+    chain_for(worker, handler, max_retries=25, clock=lambda: NOW, rng=Lowest()).run(execution)
+    assert execution.started_s > 0
+    assert 0 < execution.elapsed_s < 60
+
+
+# --- the execution ----------------------------------------------------------------------------------------
+
+
+def test_the_error_of_a_job_is_in_its_execution_until_it_is_dropped() -> None:
+    worker = raising(error := ValueError("no"))
+    run = chain_for(
+        worker, worker.lookup("default", "job"), max_retries=1, clock=lambda: NOW, rng=Lowest()
+    ).run
+    execution, other = Execution(message()), Execution(message())
+    run(execution)
+    assert execution.exc_info is not None
+    assert execution.exc_info[:2] == (ValueError, error)
+    assert other.exc_info is None
+    execution.forget()
+    assert execution.exc_info is None
+
+
+def test_a_chain_names_its_links_from_the_outside() -> None:
+    worker = Worker()
+
+    @worker.middleware
+    def audit(message: Message, call_next: CallNext) -> Outcome:
+        return call_next(message)
+
+    worker.job(name="job", middleware=[noting([], "own")])(lambda: None)
+    call = chain_for(
+        worker,
+        worker.lookup("default", "job"),
+        max_retries=25,
+        clock=lambda: NOW,
+        rng=Lowest(),
+        inner=[Link("inner", lambda call_next: call_next)],
+    )
+    where = "test_a_chain_names_its_links_from_the_outside.<locals>"
+    assert call.links == (
+        ("built-in", "context"),
+        ("built-in", "logging"),
+        ("built-in", "retry"),
+        ("built-in", "stats"),
+        ("built-in", "inner"),
+        ("application", f"{where}.audit"),
+        ("handler", "noting.<locals>.link"),
+        ("job", "job"),
+    )

@@ -1,55 +1,33 @@
 """The logging link: one line per job, with what it needs to be found again.
 
-Runs in the worker process, as the outermost link. It sees outcomes only: the retry link below it leaves the
-error of a failed job in ``LastError``. Arguments are never logged.
+Runs in the worker process, outside the retry link, which leaves the error of a failed job in the Execution.
+Arguments are never logged.
 """
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from pyworkers import logs
 from pyworkers.errors import Discard, FateChosen, Interrupted, JobTimeout
-from pyworkers.middleware import CallNext
-from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
-from pyworkers.worker.links.stats import Stats
+from pyworkers.worker.execution import ExcInfo, Execution
+from pyworkers.worker.links.link import Run
 
 log = logs.get_logger()
 
 
-ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+def logged(call_next: Run) -> Run:
+    """The link."""
 
-
-class LastError:
-    """Hands the error of a failed job from the retry link to the logging link."""
-
-    def __init__(self) -> None:
-        self._error: ExcInfo | None = None
-
-    def put(self, error: BaseException, trace: TracebackType | None) -> None:
-        """Keep the error; ``trace`` is the part of its traceback that is worth reading."""
-        self._error = (type(error), error, trace)
-
-    def take(self) -> ExcInfo | None:
-        """The error, if there was one since the last call; its frames are not kept alive any longer."""
-        error, self._error = self._error, None
-        return error
-
-
-def logged(call_next: CallNext, last_error: LastError, stats: Stats) -> CallNext:
-    """The link; ``stats`` knows how long the job took."""
-
-    def logging(message: Message) -> Outcome:
+    def logging(execution: Execution) -> Outcome:
         log.debug("job.start")
-        outcome = call_next(message)
+        outcome = call_next(execution)
         # In whole microseconds; round(…, 3) would take one itself.
-        duration_ms = int(stats.elapsed_s * 1e6) / 1000
+        duration_ms = int(execution.elapsed_s * 1e6) / 1000
         if outcome.fate is Fate.DONE:
             log.info("job.done", duration_ms=duration_ms)
         else:
-            _log(outcome, last_error.take(), duration_ms)
+            _log(outcome, execution.exc_info, duration_ms)
         return outcome
 
     return logging

@@ -1,7 +1,7 @@
 """The retry link: turns what a job raises into an outcome, and tells the hooks of a job that is given up.
 
-Runs in the worker process, below the logging link. Whatever the code below it raises ends here, ``sys.exit``
-and Ctrl-C included: none of it may decide whether a job is acknowledged.
+Runs in the worker process, inside the logging link. Every exception from the links inside it ends here,
+``sys.exit`` and Ctrl-C included: none of them may decide whether a job is acknowledged.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pyworkers.errors import (
     Snooze,
 )
 from pyworkers.handler import Handler, OnExhausted, RetryIn
-from pyworkers.middleware import CallNext
 from pyworkers.protocol import envelope, retry, timestamps
 from pyworkers.protocol.draft import seconds
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
-from pyworkers.worker.links.logging import LastError
+from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.link import Run
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
 
@@ -52,20 +52,20 @@ class Retrying:
     on_exhausted: Sequence[OnExhausted] = ()
 
 
-def retried(call_next: CallNext, about: Retrying, last_error: LastError) -> CallNext:
-    """The link; it leaves the error of a failed job in ``last_error``."""
+def retried(call_next: Run, about: Retrying) -> Run:
+    """The link; it leaves the error of a failed job in the Execution."""
 
-    def retry(message: Message) -> Outcome:
+    def retry(execution: Execution) -> Outcome:
         try:
-            outcome = call_next(message)
+            outcome = call_next(execution)
         except BaseException as error:
-            last_error.put(error, _traceback(error))
-            outcome = _outcome_of(message, error, about)
+            execution.fail(error, _traceback(error))
+            outcome = _outcome_of(execution.message, error, about)
             if outcome.final:
-                run_exhausted(about.on_exhausted, message, error)
+                run_exhausted(about.on_exhausted, execution.message, error)
             return outcome
         if outcome.failed and outcome.final:
-            run_exhausted(about.on_exhausted, message, None)
+            run_exhausted(about.on_exhausted, execution.message, None)
         return outcome
 
     return retry

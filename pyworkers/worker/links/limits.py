@@ -1,7 +1,7 @@
 """The soft time limit: raises JobTimeout inside a job that runs too long.
 
-Runs in the worker process, as the innermost built-in link. It is a courtesy that lets a job clean up; the
-limit that holds is the master's, which kills the worker a little later.
+Runs in the worker process, as the innermost built-in link, in the main thread. The exception lets a job clean
+up; the master enforces the limit and kills the worker a little later.
 """
 
 from __future__ import annotations
@@ -12,29 +12,25 @@ from contextlib import contextmanager
 from types import FrameType
 
 from pyworkers.errors import JobTimeout
-from pyworkers.middleware import CallNext
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
+from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.link import Run
+
+Announce = Callable[[int, float], None]
+"""Called with the delivery and its limit in seconds, before the job starts."""
 
 
-def limited(
-    call_next: CallNext,
-    default_s: float,
-    announce: Callable[[float], None],
-    ask: Callable[[BaseException], None],
-) -> CallNext:
-    """The link: it limits the job to its message's ``timeout``, or else to ``default_s``; 0 is no limit.
+def limited(call_next: Run, default_s: float, announce: Announce) -> Run:
+    """The link: it limits the job to its message's ``timeout``, or else to ``default_s``; 0 is no limit."""
 
-    ``announce`` is called with the limit in seconds before the job starts, ``ask`` raises in the job.
-    """
-
-    def limit(message: Message) -> Outcome:
-        seconds = _own_limit(message) or default_s
+    def limit(execution: Execution) -> Outcome:
+        seconds = _own_limit(execution.message) or default_s
         if not seconds:
-            return call_next(message)
-        announce(seconds)
-        with _alarm(seconds, ask):
-            return call_next(message)
+            return call_next(execution)
+        announce(execution.delivery, seconds)
+        with _alarm(seconds, execution.ask):
+            return call_next(execution)
 
     return limit
 

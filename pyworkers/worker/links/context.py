@@ -1,0 +1,27 @@
+"""The context link: a context of its own for each job, in which ``current_message`` returns its message.
+
+Runs in the worker process, as the outermost link. What a job puts into context variables does not reach the
+next job.
+"""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+
+from pyworkers.protocol.message import set_current
+from pyworkers.protocol.outcome import Outcome
+from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.link import Run
+
+
+def isolated(call_next: Run) -> Run:
+    """The link."""
+
+    def enter(execution: Execution) -> Outcome:
+        set_current(execution.message)
+        return call_next(execution)
+
+    def context(execution: Execution) -> Outcome:
+        return copy_context().run(enter, execution)
+
+    return context
