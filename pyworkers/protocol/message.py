@@ -21,7 +21,10 @@ ACTIVE_JOB_WRAPPERS = frozenset(
 # A count beyond this comes from a broken producer; its fourth power would not be a usable delay.
 _MAX_COUNT = 100_000
 
+# The message of the job that runs in this context.
 _current: ContextVar[Message] = ContextVar("pyworkers_message")
+set_current: Callable[[Message], object] = _current.set
+"""Make a message what ``current_message`` returns in this context, and log lines name."""
 
 
 class Keywords(dict[str, Any]):
@@ -87,11 +90,6 @@ class Message:
 def current_message() -> Message:
     """The message of the job that is running here. Raises LookupError outside a job."""
     return _current.get()
-
-
-def set_current(message: Message) -> None:
-    """Make ``message`` what ``current_message`` returns in this context, and log lines name."""
-    _current.set(message)
 
 
 def job_fields() -> dict[str, object]:

@@ -13,17 +13,17 @@ from functools import partial
 from pyworkers.app import Worker
 from pyworkers.errors import BadMessageError, UnknownJobError
 from pyworkers.handler import Handler
-from pyworkers.middleware import build, name_of
+from pyworkers.middleware import CallNext, build, name_of
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import Outcome
+from pyworkers.protocol.outcome import DONE, Outcome
 from pyworkers.protocol.retry import Policy
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.links.context import isolated
 from pyworkers.worker.links.link import Link, Run, wrap
 from pyworkers.worker.links.logging import logged
 from pyworkers.worker.links.retry import Retrying, exhausted_hooks, retried
-from pyworkers.worker.links.stats import timed
+from pyworkers.worker.links.running import AfterRequest, running
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ def chain_for(
     max_retries: int,
     clock: Callable[[], float],
     rng: Rng,
+    after_request: AfterRequest = lambda _: None,
     inner: Sequence[Link] = (),
 ) -> Chain:
     """The chain of a handler; None is for a class without a handler.
@@ -64,7 +65,7 @@ def chain_for(
         Link("context", isolated),
         Link("logging", logged),
         Link("retry", partial(retried, about=about)),
-        Link("stats", timed),
+        Link("running", partial(running, after=after_request)),
         *inner,
     )
     name = handler.name if handler else ""
@@ -81,10 +82,23 @@ def chain_for(
 def _job(worker: Worker, handler: Handler | None) -> Run:
     """What the built-in links are around: users' code, which gets the message."""
     own = handler.middleware if handler else ()
-    call = build([*worker.links, *own], handler.run if handler else _refuse)
+    run = handler.run if handler else _refuse
+    links = [*worker.links, *own]
+    # Without links, each job is spared a call.
+    return _linked(build(links, run)) if links else _bare(run)
 
+
+def _linked(call: CallNext) -> Run:
     def job(execution: Execution) -> Outcome:
         return call(execution.message)
+
+    return job
+
+
+def _bare(run: Callable[[Message], object]) -> Run:
+    def job(execution: Execution) -> Outcome:
+        run(execution.message)
+        return DONE
 
     return job
 

@@ -29,7 +29,7 @@ _WAITING, _RUNNING, _ASKED, _ENDED = _State
 
 
 class Execution:
-    """One run. Times are in seconds of the clock that the stats link reads."""
+    """One run. Times are in seconds of the clock of the running link (links/running.py)."""
 
     __slots__ = ("_request", "_state", "delivery", "elapsed_s", "exc_info", "message", "started_s")
 
@@ -44,13 +44,34 @@ class Execution:
         self._state = _WAITING
         self._request: BaseException | None = None
 
-    def start(self, now_s: float) -> None:
-        """The time begins to count."""
+    def begin(self, now_s: float) -> None:
+        """The job runs: from here to ``end``, requests are raised. Raises the one that came before."""
         self.started_s = now_s
+        self._state = _RUNNING
+        if self._request is not None:
+            self.ask(self._request)
 
-    def stop(self, now_s: float) -> None:
-        """The time counts no further."""
+    def end(self, now_s: float) -> bool:
+        """The job has ended, and no further request is raised; True if one was. May be called again."""
         self.elapsed_s = now_s - self.started_s
+        if self._state is _ASKED:
+            return True
+        self._state = _ENDED
+        return False
+
+    def ask(self, request: BaseException) -> None:
+        """Raise this in the job, once: while it runs, or else as soon as it does."""
+        if self._state is _RUNNING:
+            self._state = _ASKED
+            self._request = request
+            raise request
+        if self._state is _WAITING:
+            self._request = request
+
+    def take_request(self) -> BaseException | None:
+        """The request that was raised, dropped here: its traceback would keep the job's data alive."""
+        request, self._request = self._request, None
+        return request
 
     def fail(self, error: BaseException, trace: TracebackType | None) -> None:
         """Keep the error that the job raised."""
@@ -59,32 +80,3 @@ class Execution:
     def forget(self) -> None:
         """Drop the error: its frames refer to this record, and the cycle would keep the job's data alive."""
         self.exc_info = None
-
-    # --- requests to end ------------------------------------------------------------------------------------
-
-    def ask(self, request: BaseException) -> None:
-        """Raise this in the job, once: when it runs, or else as soon as it does."""
-        if self._state is _RUNNING:
-            self._state = _ASKED
-            self._request = request
-            raise request
-        if self._state is _WAITING:
-            self._request = request
-
-    def arm(self) -> None:
-        """From here to ``disarm``, requests are raised. Raises the one that came before."""
-        self._state = _RUNNING
-        if self._request is not None:
-            self.ask(self._request)
-
-    def disarm(self) -> bool:
-        """The job has ended, no request is raised any more; True if one was."""
-        if self._state is _ASKED:
-            return True
-        self._state = _ENDED
-        return False
-
-    def take_request(self) -> BaseException | None:
-        """The request that was raised, dropped here: its traceback would keep the job's data alive."""
-        request, self._request = self._request, None
-        return request

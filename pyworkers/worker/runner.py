@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from functools import partial
 
 from pyworkers import logs
@@ -20,10 +19,10 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.chain import Chain, chain_for
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.end_requests import ended_on_request
 from pyworkers.worker.links.limits import Announce, limited
 from pyworkers.worker.links.link import Link
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
+from pyworkers.worker.links.running import AfterRequest
 
 log = logs.get_logger()
 
@@ -38,7 +37,7 @@ class SerialRunner:
         settings: Settings,
         rng: random.Random,
         announce_limit: Announce,
-        after_request: Callable[[Execution], None],
+        after_request: AfterRequest,
     ) -> None:
         self._app = app
         self._queue = queue
@@ -64,7 +63,8 @@ class SerialRunner:
             log.error("job.failed", outcome="dead", **fields)
             payload = retry.refused(raw, error.message, self._queue, time.time())
             return Report(Outcome(Fate.DEAD, payload=payload))
-        chain = self._chain(message.job_class)
+        job_class = "" if self._one_handler else message.job_class
+        chain = self._chains.get(job_class) or self._first(job_class)
         execution = self._execution = Execution(message, delivery)
         if self._early is not None:
             execution.ask(self._early)
@@ -109,21 +109,17 @@ class SerialRunner:
             max_retries=self._settings.max_retries,
             clock=time.time,
             rng=self._rng,
-            inner=(
-                Link("end request", partial(ended_on_request, after=self._after_request)),
-                Link("time limit", limit),
-            ),
+            after_request=self._after_request,
+            inner=(Link("time limit", limit),),
         )
 
-    def _chain(self, job_class: str) -> Chain:
-        key = "" if self._one_handler else job_class
-        chain = self._chains.get(key)
-        if chain is None:
-            try:
-                handler = self._app.lookup(self._queue, job_class)
-            except UnknownJobError:
-                return self.build(None)
-            chain = self._chains[key] = self.build(handler)
+    def _first(self, job_class: str) -> Chain:
+        """Build the chain of a class at its first job; not kept for a class without a handler."""
+        try:
+            handler = self._app.lookup(self._queue, job_class)
+        except UnknownJobError:
+            return self.build(None)
+        chain = self._chains[job_class] = self.build(handler)
         return chain
 
     def _make_jid(self) -> str:

@@ -14,8 +14,8 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import listen
-from pyworkers.worker.links.end_requests import ended_on_request
 from pyworkers.worker.links.limits import limited
+from pyworkers.worker.links.running import running
 
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
 TRIED = Outcome(Fate.RETRY, 5.0, failed=True)
@@ -54,7 +54,7 @@ class Job:
 def run(job: Callable[[Execution], Outcome], after: Callable[[Execution], None] = lambda _: None) -> Outcome:
     execution = Execution(MESSAGE)
     listen(execution.ask)
-    return ended_on_request(job, after)(execution)
+    return running(job, after)(execution)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_a_request_from_before_the_job_runs_ends_it() -> None:
     listen(execution.ask)
     os.kill(os.getpid(), CANCEL_REQUEST)
     with pytest.raises(JobCancelled):
-        ended_on_request(Job(), lambda _: None)(execution)
+        running(Job(), lambda _: None)(execution)
 
 
 def test_a_request_ends_no_job_but_the_one_that_it_was_meant_for() -> None:
     first, second = Execution(MESSAGE), Execution(MESSAGE)
-    call = ended_on_request(Job(), lambda _: None)
+    call = running(Job(), lambda _: None)
     listen(first.ask)
     assert call(first) is DONE
     os.kill(os.getpid(), CANCEL_REQUEST)

@@ -300,7 +300,7 @@ class Hostile:
         lambda: logging.getLogger(HOSTILE).warning("bad: %s", HOSTILE, stack_info=True),
         lambda: logging.getLogger().warning("x", exc_info=ValueError(HOSTILE), extra={HOSTILE: HOSTILE}),
         lambda: logging.getLogger().log(35, HOSTILE),
-        lambda: set_current(Message(HOSTILE, HOSTILE, HOSTILE, [], {}, b"")) or logs.get_logger().info("x"),
+        lambda: (set_current(Message(HOSTILE, HOSTILE, HOSTILE, [], {}, b"")), logs.get_logger().info("x")),
     ],
     ids=[
         "event", "logger", "error", "without a newline", "values with a repr", "name of a field", "blocks",
@@ -365,7 +365,7 @@ def test_colors_of_a_console_are_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         lambda huge: logs.get_logger().info("x", error=huge, traceback=huge, stack=huge, exception=huge),
         lambda huge: logs.get_logger().info("x", queues=[huge], about={huge: 1}),
         lambda huge: logging.getLogger().warning(huge),
-        lambda huge: set_current(Message(huge, huge, huge, [], {}, b"")) or logs.get_logger().info("x"),
+        lambda huge: (set_current(Message(huge, huge, huge, [], {}, b"")), logs.get_logger().info("x")),
     ],
     ids=["exception", "standard library's", "fields", "values in values", "event", "job"],
 )

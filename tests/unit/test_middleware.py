@@ -22,7 +22,7 @@ from pyworkers.worker.chain import chain_for
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.links.link import Link, Run
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
-from pyworkers.worker.links.stats import timed
+from pyworkers.worker.links.running import running
 
 NOW = 1_795_225_197.5
 
@@ -496,11 +496,11 @@ def test_a_link_that_sends_a_job_elsewhere_is_seen(log_lines: Callable[[], list[
     assert (log_lines()[-1]["event"], log_lines()[-1]["outcome"]) == ("job.done", "requeue")
 
 
-# --- stats ------------------------------------------------------------------------------------------------
+# --- time -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [None, ValueError(), SystemExit(), Snooze(1), Kill()])
-def test_stats(error: BaseException | None) -> None:
+def test_the_time_of_a_job_is_measured_however_it_ends(error: BaseException | None) -> None:
     ticks = iter([10.0, 10.25])
 
     def job(_: Execution) -> Outcome:
@@ -510,7 +510,7 @@ def test_stats(error: BaseException | None) -> None:
 
     execution = Execution(message())
     with pytest.raises(type(error)) if error else nullcontext():
-        timed(job, clock=lambda: next(ticks))(execution)
+        running(job, lambda _: None, clock=lambda: next(ticks))(execution)
     assert (execution.started_s, execution.elapsed_s) == (10.0, 0.25)
 
 
@@ -564,7 +564,7 @@ def test_a_chain_names_its_links_from_the_outside() -> None:
         ("built-in", "context"),
         ("built-in", "logging"),
         ("built-in", "retry"),
-        ("built-in", "stats"),
+        ("built-in", "running"),
         ("built-in", "inner"),
         ("application", f"{where}.audit"),
         ("handler", "noting.<locals>.link"),

@@ -17,11 +17,9 @@ from pyworkers.worker.links.link import Run
 def isolated(call_next: Run) -> Run:
     """The link."""
 
-    def enter(execution: Execution) -> Outcome:
-        set_current(execution.message)
-        return call_next(execution)
-
     def context(execution: Execution) -> Outcome:
-        return copy_context().run(enter, execution)
+        own = copy_context()
+        own.run(set_current, execution.message)
+        return own.run(call_next, execution)
 
     return context

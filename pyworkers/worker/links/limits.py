@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 from pyworkers.errors import JobTimeout
-from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.links.link import Run
@@ -25,7 +24,8 @@ def limited(call_next: Run, default_s: float, announce: Announce) -> Run:
     """The link: it limits the job to its message's ``timeout``, or else to ``default_s``; 0 is no limit."""
 
     def limit(execution: Execution) -> Outcome:
-        seconds = _own_limit(execution.message) or default_s
+        own = execution.message.data.get("timeout")
+        seconds = default_s if own is None else _own_limit(own) or default_s
         if not seconds:
             return call_next(execution)
         announce(execution.delivery, seconds)
@@ -35,12 +35,11 @@ def limited(call_next: Run, default_s: float, announce: Announce) -> Run:
     return limit
 
 
-def _own_limit(message: Message) -> float:
-    own = message.data.get("timeout")
-    if own is None:
+def _own_limit(own: object) -> float:
+    """What the message asks for; 0 for an invalid value."""
+    if isinstance(own, bool) or not isinstance(own, int | float):
         return 0.0
-    valid = isinstance(own, int | float) and not isinstance(own, bool) and 0 < own < 1e9
-    return float(own) if valid else 0.0
+    return float(own) if 0 < own < 1e9 else 0.0
 
 
 @contextmanager

@@ -1,12 +1,13 @@
-"""The end-request link: the place where JobCancelled, Interrupted or JobTimeout is raised in a job, once.
+"""The running link: measures how long the job takes, and lets it be asked to end while it runs.
 
-Runs in the worker process, around the application's links. Programs that the job has started end with it,
-however it takes the request; an interrupted job is given back whatever it raises. The link installs no signal
-handler.
+Runs in the worker process, inside the retry link: time that hooks of a failed job take does not count.
+Programs that the job has started end with it if it was asked to end, however it takes the request; an
+interrupted job is given back whatever it raises. The link installs no signal handler.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from pyworkers.errors import Discard, Interrupted, Kill, Snooze
@@ -18,27 +19,32 @@ from pyworkers.worker.links.link import Run
 # What an interrupted job may choose instead of running again.
 _CHOICES = (Interrupted, Discard, Kill, Snooze)
 
+AfterRequest = Callable[[Execution], None]
+"""Called when a job that was asked to end has ended."""
 
-def ended_on_request(call_next: Run, after: Callable[[Execution], None]) -> Run:
-    """The link; ``after`` is called when a job that was asked to end has ended."""
+
+def running(call_next: Run, after: AfterRequest, clock: Callable[[], float] = time.monotonic) -> Run:
+    """The link; ``clock`` counts seconds."""
 
     def interrupted(execution: Execution) -> bool:
         """Clean up after a job that was asked to end; True if that was because the server stops."""
         request = execution.take_request()
         after(execution)
+        # The clean-up is part of the job's time.
+        execution.end(clock())
         return isinstance(request, Interrupted)
 
-    def end(execution: Execution) -> Outcome:
+    def run(execution: Execution) -> Outcome:
         try:
-            execution.arm()
+            execution.begin(clock())
             outcome = call_next(execution)
-            asked = execution.disarm()
+            asked = execution.end(clock())
         except BaseException as error:
-            if execution.disarm() and interrupted(execution) and not isinstance(error, _CHOICES):
+            if execution.end(clock()) and interrupted(execution) and not isinstance(error, _CHOICES):
                 raise Interrupted(STOPS) from error
             raise
         if asked and interrupted(execution) and outcome.fate is Fate.RETRY:
             raise Interrupted(STOPS)
         return outcome
 
-    return end
+    return run
