@@ -255,6 +255,10 @@ class Worker(Producer):
         """True if one ``process`` handler runs all jobs of the queue."""
         return queue in self._processes
 
+    def handlers(self) -> tuple[Handler, ...]:
+        """All handlers: those of jobs, then those of whole queues, in the order of their declaration."""
+        return (*self._jobs.values(), *self._processes.values())
+
     def handler_numbers(self) -> dict[str, int]:
         """The number of each handler in the manifest, from 1: outcomes refer to it.
 
@@ -264,7 +268,7 @@ class Worker(Producer):
 
     def manifest(self) -> dict[str, Any]:
         """What the application declares, as JSON values, for the master."""
-        self._declared = [handler.name for handler in (*self._jobs.values(), *self._processes.values())]
+        self._declared = [handler.name for handler in self.handlers()]
         has_hook = bool(self._hooks["on_exhausted"])
         jobs = {
             name: {"envelope": job.envelope, "queue": job.queue, **self._jobs[name].manifest(has_hook)}

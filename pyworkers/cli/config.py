@@ -1,14 +1,21 @@
 """``pyworkers config``: checks the configuration, or prints the values in effect.
 
-Run by people and by deployments, before the server. Connects to nothing and imports no application.
+Run by people and by deployments, before the server. Connects to nothing. It imports no application but for
+``show --chain``, in a process of its own.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from pyworkers.cli.options import Source, config_options
 from pyworkers.config.loading import render
+from pyworkers.text import printable
+
+if TYPE_CHECKING:
+    from pyworkers.ipc.control import HandlerChain
 
 
 @click.group()
@@ -32,7 +39,28 @@ def check(source: Source) -> None:
 
 
 @config.command()
+@click.option(
+    "--chain", "show_chain", is_flag=True, help="Instead, print the links around the job of each handler."
+)
+@click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker of --chain, e.g. tasks:worker.")
 @config_options
-def show(source: Source) -> None:
-    """Print the configuration in effect as TOML, with *** for passwords."""
-    click.echo(render(source.load()), nl=False)
+def show(source: Source, show_chain: bool, app: str | None) -> None:
+    """Print the configuration in effect as TOML, with *** for passwords.
+
+    \b
+    Example: pyworkers config show --chain --app tasks:worker
+    """
+    config = source.load({"app": app})
+    if not show_chain:
+        click.echo(render(config), nl=False)
+        return
+    # It loads the server's side, which takes as long as the rest of the command.
+    from pyworkers.cli.check import load_app
+
+    click.echo("\n\n".join(_chain_text(chain) for chain in load_app(config).chains))
+
+
+def _chain_text(chain: HandlerChain) -> str:
+    """One handler, and below it the links in the order in which a job enters them."""
+    rows = (f"    {owner:<11}  {name}" for owner, name in chain["links"])
+    return "\n".join(map(printable, (f"{chain['handler']} (queue {chain['queue']})", *rows)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import asdict, dataclass, field
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 import simplejson
 
@@ -39,6 +39,16 @@ class Load:
     """The fields of ``[redis]``, for clients in the application: here, because they hold a password."""
 
 
+class HandlerChain(TypedDict):
+    """What a job of one handler passes, for people."""
+
+    handler: str
+    queue: str
+    links: list[tuple[str, str]]
+    """Whose each link is (``built-in``, ``application``, ``handler``, ``job``) and its name, the outermost
+    first; JSON makes lists of the pairs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The application is imported: what it declares (``Worker.manifest``), and threads that it started."""
@@ -49,6 +59,8 @@ class Loaded:
     elsewhere: dict[str, str] = field(default_factory=dict, repr=False)
     """The fields of ``[redis]`` by which the application enqueues in a program that is no worker; or, as
     ``error``, why it cannot. Only in a rehearsal."""
+    chains: list[HandlerChain] = field(default_factory=list)
+    """Of every handler. Only in a rehearsal."""
 
 
 @dataclass(frozen=True, slots=True)

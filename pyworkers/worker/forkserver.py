@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import resource
 import select
 import signal
@@ -17,7 +18,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import NoReturn
 
@@ -28,6 +29,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.ipc import control
 from pyworkers.ipc.control import (
     Exited,
+    HandlerChain,
     HooksRan,
     Load,
     Loaded,
@@ -43,6 +45,7 @@ from pyworkers.worker import process
 from pyworkers.worker.hygiene import flush_output
 from pyworkers.worker.importing import searched, users_traceback
 from pyworkers.worker.lifeline import die_with
+from pyworkers.worker.runner import SerialRunner
 from pyworkers.worker.title import set_title
 from pyworkers.worker.warmup import warm_up
 
@@ -138,9 +141,11 @@ class ForkServer:
         gc.collect()
         gc.freeze()
         import_ms = round((time.perf_counter() - started) * 1000)
-        self._say(
-            Loaded(manifest, threads, import_ms, enqueues_elsewhere(self._app) if load.rehearse else {})
-        )
+        loaded = Loaded(manifest, threads, import_ms)
+        if load.rehearse:
+            chains = chains_of(self._app, self._settings)
+            loaded = replace(loaded, elsewhere=enqueues_elsewhere(self._app), chains=chains)
+        self._say(loaded)
 
     def _spawn(self, spawn: Spawn) -> None:
         jobs, outcomes, lifeline = (self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN))
@@ -234,6 +239,16 @@ def enqueues_elsewhere(app: Worker) -> dict[str, str]:
         return asdict(app.redis_config())
     except PyworkersError as error:
         return {"error": str(error)}
+
+
+def chains_of(app: Worker, settings: Settings) -> list[HandlerChain]:
+    """The chain of every handler, built as a worker process builds it."""
+    chains: list[HandlerChain] = []
+    for handler in app.handlers():
+        runner = SerialRunner(app, handler.queue, settings, random.Random(), lambda *_: None, lambda _: None)
+        links = list(runner.build(handler).links)
+        chains.append({"handler": handler.name, "queue": handler.queue, "links": links})
+    return chains
 
 
 def _kill_group(leader: int) -> None:

@@ -192,3 +192,69 @@ def test_an_embedded_server_is_compared_by_its_directory(tmp_path: Path) -> None
         for env, differs in (({}, True), ({"REDIS_URL": f"embedded:{tmp_path}/data"}, False)):
             _, output = check(tmp_path, "--config", "workers.toml", "--url", "embedded:data", **env)
             assert ("producers: " in output) is differs, output
+
+
+CHAINED = """
+from pyworkers import Worker
+worker = Worker()
+
+@worker.middleware
+def audit(message, call_next):
+    return call_next(message)
+
+def own(message, call_next):
+    return call_next(message)
+
+@worker.job(queue="mail", middleware=[own])
+def send(): ...
+
+@worker.process("events")
+def take(message): ...
+
+@worker.before_start
+def never():
+    open("hook-ran", "w").close()
+"""
+
+
+def show_chain(folder: Path, *options: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pyworkers", "config", "show", "--chain", *options]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_chain_of_each_handler_can_be_printed(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(CHAINED)
+    # No Redis is asked.
+    assert show_chain(tmp_path, "--app", "tasks:worker", "--url", "redis://127.0.0.1:1") == (
+        0,
+        """\
+send (queue mail)
+    built-in     context
+    built-in     logging
+    built-in     retry
+    built-in     running
+    built-in     time limit
+    application  audit
+    handler      own
+    job          send
+
+take (queue events)
+    built-in     context
+    built-in     logging
+    built-in     retry
+    built-in     running
+    built-in     time limit
+    application  audit
+    job          take
+""",
+    )
+    assert not (tmp_path / "hook-ran").exists()
+
+
+def test_a_chain_needs_an_application_that_can_be_imported(tmp_path: Path) -> None:
+    assert show_chain(tmp_path)[0] == 2
+    status, output = show_chain(tmp_path, "--app", "nowhere:worker")
+    assert status == 3
+    assert "No module named 'nowhere'" in output
