@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Never, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Protocol, TypeVar, overload
 
 from pyworkers.client import Client, Producer
 from pyworkers.config.fields import RedisConfig
@@ -37,6 +37,9 @@ from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.retry import Policy
 from pyworkers.store.transport.connections import config_for
+
+if TYPE_CHECKING:
+    from pyworkers.ipc.control import JobFacts, Manifest, QueueFacts
 
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]
 
@@ -266,16 +269,15 @@ class Worker(Producer):
         """
         return {name: number for number, name in enumerate(self._declared, 1)}
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """What the application declares, as JSON values, for the master."""
         self._declared = [handler.name for handler in self.handlers()]
-        has_hook = bool(self._hooks["on_exhausted"])
-        jobs = {
-            name: {"envelope": job.envelope, "queue": job.queue, **self._jobs[name].manifest(has_hook)}
+        jobs: dict[str, JobFacts] = {
+            name: {"envelope": job.envelope, **self._jobs[name].manifest()}
             for name, job in self._producers.items()
         }
         return {
-            "queues": self._queues(has_hook),
+            "queues": self._queues(),
             "jobs": jobs,
             "handlers": self._declared,
             "cron": [asdict(entry) for entry in self.cron_entries],
@@ -377,9 +379,9 @@ class Worker(Producer):
                 f"two jobs are named {handler.name!r}", hint='give one another name: @worker.job(name="…")'
             )
 
-    def _queues(self, has_hook: bool) -> dict[str, dict[str, Any]]:
-        queues: dict[str, dict[str, Any]] = {
-            queue: {"kind": "process", "concurrency": handler.concurrency, **handler.manifest(has_hook)}
+    def _queues(self) -> dict[str, QueueFacts]:
+        queues: dict[str, QueueFacts] = {
+            queue: {"kind": "process", "concurrency": handler.concurrency, **handler.manifest()}
             for queue, handler in self._processes.items()
         }
         for job in self._jobs.values():

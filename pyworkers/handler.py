@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyworkers.config.cron_entries import check_entry
 from pyworkers.errors import DeclarationError
@@ -20,6 +20,9 @@ from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.message import Keywords, Message
 from pyworkers.protocol.options import suggestion
 from pyworkers.protocol.retry import Policy
+
+if TYPE_CHECKING:
+    from pyworkers.ipc.control import HandlerFacts
 
 RetryIn = Callable[[int, BaseException, Message], float | None]
 """``(earlier failures, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""
@@ -45,15 +48,9 @@ class Handler:
     on_exhausted: OnExhausted | None = None
     middleware: tuple[Middleware, ...] = ()
 
-    def manifest(self, has_global_hook: bool) -> dict[str, Any]:
+    def manifest(self) -> HandlerFacts:
         """The declaration as JSON values, for the master, which has no user code."""
-        return {
-            "name": self.name,
-            "retry": self.policy.retry,
-            "dead": self.policy.dead,
-            "timeout": self.timeout,
-            "exhausted_hook": has_global_hook or self.on_exhausted is not None,
-        }
+        return {"name": self.name, "retry": self.policy.retry, "dead": self.policy.dead}
 
 
 def check_cron(entry: CronEntry) -> None:

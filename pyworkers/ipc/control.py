@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypedDict, get_args
+from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import simplejson
 
@@ -39,6 +39,45 @@ class Load:
     """The fields of ``[redis]``, for clients in the application: here, because they hold a password."""
 
 
+class HandlerFacts(TypedDict):
+    """What the master, which has no user code, must know about a handler."""
+
+    name: str
+    retry: bool | int
+    dead: bool
+
+
+class JobFacts(HandlerFacts):
+    """The same of a ``job`` handler."""
+
+    envelope: dict[str, Any]
+    """The fields that every job carries besides its arguments."""
+
+
+class QueueFacts(TypedDict):
+    """A queue. With ``kind`` process, one handler owns it: then the facts of that handler are here."""
+
+    kind: Literal["process", "job"]
+    concurrency: int | None
+    name: NotRequired[str]
+    retry: NotRequired[bool | int]
+    dead: NotRequired[bool]
+
+
+class Manifest(TypedDict):
+    """What an application declares, as JSON values (``Worker.manifest``)."""
+
+    queues: dict[str, QueueFacts]
+    jobs: dict[str, JobFacts]
+    """By class."""
+    handlers: list[str]
+    """The names of all handlers; outcomes name a handler by its place, from 1."""
+    cron: list[dict[str, Any]]
+    """The fields of each ``CronEntry``."""
+    hooks: dict[str, int]
+    """How many hooks there are of each kind."""
+
+
 class HandlerChain(TypedDict):
     """What a job of one handler passes, for people."""
 
@@ -51,9 +90,9 @@ class HandlerChain(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The application is imported: what it declares (``Worker.manifest``), and threads that it started."""
+    """The application is imported: what it declares, and threads that it started."""
 
-    manifest: dict[str, Any]
+    manifest: Manifest
     threads: list[str]
     import_ms: int
     elsewhere: dict[str, str] = field(default_factory=dict, repr=False)

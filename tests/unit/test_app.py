@@ -587,29 +587,17 @@ def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
             "name": "<lambda>",
             "retry": 2,
             "dead": False,
-            "timeout": 7,
-            "exhausted_hook": False,
         },
         "mail": {"kind": "job", "concurrency": 4},
         "default": {"kind": "job", "concurrency": None},
     }
     assert manifest["jobs"]["a"] == {
-        "queue": "mail",
         "name": "a",
         "retry": True,
         "dead": True,
-        "timeout": None,
-        "exhausted_hook": True,
         "envelope": {"retry": True},
     }
     assert [manifest["jobs"][name]["retry"] for name in "bcd"] == [False, True, True]
-    assert manifest["jobs"]["c"]["timeout"] == 9
     assert manifest["handlers"] == ["a", "b", "c", "d", "<lambda>"]
     assert manifest["hooks"]["during_drain"] == 1
     assert manifest["hooks"]["on_startup"] == 0
-
-
-def test_a_global_exhaustion_hook_is_for_every_job(worker: Worker) -> None:
-    worker.process("q")(lambda message: None)
-    worker.on_exhausted(lambda message, error: None)
-    assert worker.manifest()["queues"]["q"]["exhausted_hook"] is True
