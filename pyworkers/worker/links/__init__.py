@@ -1,1 +1,1 @@
-"""The built-in links around a handler: logging, retry, stats."""
+"""The built-in links around a handler: context, logging, retry, running, time limit."""
