@@ -134,7 +134,7 @@ def _as_list(args: object) -> list[Any]:
 
 def _unwrapped(data: dict[str, Any]) -> tuple[str, list[Any]]:
     """Class and arguments of an ActiveJob."""
-    # Where nobody sends any, no worker has the module in memory.
+    # Imported at the first ActiveJob: other workers never load the module.
     from pyworkers.protocol import active_job
 
     args = data.get("args")
