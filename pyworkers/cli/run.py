@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def serve(config: Config, queues: Mapping[str, int | None], fail_fast: bool) -> 
         # The parts of the master, while the fork server imports the application.
         from pyworkers.server.master import Master
 
-        master = Master(config, identity, spawner, lambda: make_spawner(config, identity), queues, fail_fast)
+        master = Master(config, identity, spawner, partial(make_spawner, config), queues, fail_fast)
         _run_loop(master.run)
 
 

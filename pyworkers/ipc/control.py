@@ -89,6 +89,13 @@ class HandlerChain(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
+class Identify:
+    """The server has another identity now: log it from here on, and in the workers that are yet to start."""
+
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """The application is imported: what it declares, and threads that it started."""
 
@@ -160,7 +167,7 @@ class HooksRan:
 
 
 AboutWorker = Spawned | SpawnFailed | Exited
-Word = Load | Loaded | LoadFailed | Spawn | RunHooks | HooksRan | AboutWorker
+Word = Load | Identify | Loaded | LoadFailed | Spawn | RunHooks | HooksRan | AboutWorker
 _WORDS: dict[str, type[Word]] = {kind.__name__: kind for kind in get_args(Word)}
 
 

@@ -68,7 +68,7 @@ class Master:
         config: Config,
         identity: str,
         spawner: Spawner,
-        make_spawner: Callable[[], Spawner],
+        make_spawner: Callable[[str], Spawner],
         only: Mapping[str, int | None],
         fail_fast: bool = False,
     ) -> None:
@@ -90,7 +90,7 @@ class Master:
         self._failure: BaseException | None = None
         self._generations = Generations(
             spawner,
-            make_spawner,
+            lambda: make_spawner(self._identity),
             Callbacks(self._install, self._start),
         )
 
@@ -313,6 +313,8 @@ class Master:
         self._identity = make_identity()
         set_up_logs(self._config.log, self._identity)
         self._store.identity = self._identity
+        # Before their managers start workers anew.
+        self._generations.identify(self._identity)
         self._managers.move_to(self._identity)
         self._changes.follow(self._identity)
         self._lease.beat_now()

@@ -31,6 +31,7 @@ from pyworkers.ipc.control import (
     Exited,
     HandlerChain,
     HooksRan,
+    Identify,
     Load,
     Loaded,
     LoadFailed,
@@ -63,6 +64,7 @@ class ForkServer:
         self._errands: dict[int, str] = {}
         self._app: Worker | None = None
         self._settings = Settings()
+        self._logs = Load("")
 
     def serve(self) -> None:
         """Answer the master until it hangs up."""
@@ -110,12 +112,16 @@ class ForkServer:
             self._load(word)
         elif isinstance(word, RunHooks):
             self._run_hooks(word.kind)
+        elif isinstance(word, Identify):
+            self._logs = replace(self._logs, identity=word.identity)
+            set_up_logs(self._logs)
 
     def _say(self, word: Word) -> None:
         self._channel.sendall(control.dump(word))
 
     def _load(self, load: Load) -> None:
         warm_up(load.log_level)
+        self._logs = load
         set_up_logs(load)
         sys.path[:0] = [entry for entry in load.path if entry not in sys.path]
         self._settings = Settings(**load.settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -229,16 +230,50 @@ def test_a_stopped_server_that_comes_back_is_listed_once(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
-        identity = identity_of(server)
-        # As if a peer had recovered it.
-        with server.redis.pipeline(transaction=True) as pipe:
-            pipe.delete(server.keys.lease(identity))
-            pipe.set(server.keys.tombstone(identity), 1, ex=60)
-            pipe.execute()
-        server.wait_for_event("lease.lost", timeout=30)
+        lose_lease(server)
 
-        def renamed() -> bool:
-            names = server.redis.smembers(server.keys.processes)
-            return len(names) == 1 and names != {identity.encode()}
 
-        wait_for(renamed, 30, "the new name alone is listed")
+def lose_lease(server: ServerProcess) -> tuple[str, str]:
+    """Take the lease as if a peer had recovered the server; the identities before and after."""
+    identity = identity_of(server)
+    with server.redis.pipeline(transaction=True) as pipe:
+        pipe.delete(server.keys.lease(identity))
+        pipe.set(server.keys.tombstone(identity), 1, ex=60)
+        pipe.execute()
+    server.wait_for_event("lease.lost", timeout=30)
+
+    def renamed() -> bool:
+        names = server.redis.smembers(server.keys.processes)
+        return len(names) == 1 and names != {identity.encode()}
+
+    wait_for(renamed, 30, "the new name alone is listed")
+    return identity, identity_of(server)
+
+
+def test_workers_that_start_after_a_lost_lease_log_the_new_identity(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    def logged_by(jid: str) -> str:
+        server.push("mail", {"class": "send_mail", "args": [], "jid": jid})
+        return str(server.wait_for_event("job.done", jid=jid)["identity"])
+
+    # Two ways: a fork server that starts after the loss, and one that lives through it.
+    short = {"PYWORKERS_SERVER__LEASE": "6"}
+    with serving(tmp_path, one_redis_url, namespace, CODE, **short) as server:
+        first = identity_of(server)
+        assert logged_by("before") == first
+        pids = server.tree()
+        before, second = lose_lease(server)
+        assert before == first
+        server.signal(signal.SIGHUP)
+        server.wait_for_event("reload.done")
+        wait_for(lambda: not pids & server.tree(), message="the old generation has ended")
+        assert logged_by("reloaded") == second
+        # Jobs for all workers of a queue: each is killed, and a new one takes its place.
+        server.push("q", {"class": "Any", "args": [], "jid": "a"}, {"class": "Any", "args": [], "jid": "b"})
+        server.wait_for_notes(2, "start")
+        _, third = lose_lease(server)
+        server.wait_for_notes(4, "start")
+        (tmp_path / "finish").touch()
+        for jid in ("a", "b"):
+            assert server.wait_for_event("job.done", jid=jid)["identity"] == third

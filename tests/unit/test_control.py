@@ -10,6 +10,7 @@ from pyworkers.ipc import control
 from pyworkers.ipc.control import (
     Exited,
     HooksRan,
+    Identify,
     LineReader,
     Load,
     Loaded,
@@ -31,6 +32,7 @@ WORDS: list[Word] = [
     SpawnFailed(2, "[Errno 11] Resource temporarily unavailable"),
     Exited(1, 7, 35_584, 123_456),
     RunHooks("during_drain"),
+    Identify("host:1:x"),
     HooksRan("during_drain"),
 ]
 

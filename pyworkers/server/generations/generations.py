@@ -53,6 +53,7 @@ class Generations:
 
     def __init__(self, first: Spawner, make: Callable[[], Spawner], callbacks: Callbacks) -> None:
         self.current = first
+        self._next: Spawner | None = None
         self._make = make
         self._tell = callbacks
         self._reaper = Reaper()
@@ -97,6 +98,12 @@ class Generations:
             # What is being loaded right now may be old already.
             self._phase = Phase.OUTDATED
 
+    def identify(self, identity: str) -> None:
+        """Have all workers that are yet to start log another identity."""
+        for spawner in (self.current, self._next):
+            if spawner is not None:
+                spawner.identify(identity)
+
     async def freeze(self) -> None:
         """Load nothing more."""
         self._phase = Phase.CLOSED
@@ -131,6 +138,7 @@ class Generations:
             log.error("reload.failed", error=str(error), hint="the old code keeps running")
             return False
         self._adopt(spawner)
+        self._next = spawner
         log.info("reload.started", pid=spawner.process.pid)
         try:
             await self._tell.install(spawner, _checked(await spawner.loaded()))
@@ -143,6 +151,8 @@ class Generations:
             hint = "the old code keeps running"
             log.error("reload.failed", error=str(error), traceback=traceback, hint=hint)
             return False
+        finally:
+            self._next = None
         old, self.current = self.current, spawner
         if old.alive:
             self._tell.start(self._retire(old), "retire")

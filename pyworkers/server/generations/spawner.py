@@ -22,6 +22,7 @@ from pyworkers.ipc.control import (
     AboutWorker,
     Exited,
     HooksRan,
+    Identify,
     Load,
     Loaded,
     LoadFailed,
@@ -127,6 +128,10 @@ class Spawner:
         self._post(RunHooks(kind), None)
         if self.alive:
             await self._hooks_ran.wait()
+
+    def identify(self, identity: str) -> None:
+        """Have workers that are yet to start log another identity."""
+        self._post(Identify(identity), None)
 
     def close(self) -> None:
         """Hang up: the fork server ends by itself. Its workers go on."""
