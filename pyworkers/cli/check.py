@@ -9,21 +9,16 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.run import make_spawner
 from pyworkers.config.fields import Config, RedisConfig, mask_url
 from pyworkers.embedded import directory_of, server_binary
 from pyworkers.errors import ConfigError
-from pyworkers.server.generations.rehearsal import rehearse
+from pyworkers.server import rehearse
 from pyworkers.server.plan import plan
 from pyworkers.store.preflight import Finding, judge_app, judge_producers, judge_queues
-
-if TYPE_CHECKING:
-    from pyworkers.ipc.control import Loaded
 
 
 @click.command()
@@ -57,7 +52,7 @@ def _of_app(config: Config) -> Iterator[Finding]:
     if config.app is None:
         click.echo("no application configured: only Redis is checked")
         return
-    loaded = load_app(config)
+    loaded = rehearse(config)
     work = plan(loaded.manifest, config, {})
     click.echo(f"{config.app}: imported in {loaded.import_ms} ms, queues: {', '.join(work.queues)}")
     yield from judge_app(config.app, loaded.import_ms, loaded.threads)
@@ -71,18 +66,6 @@ def _of_app(config: Config) -> Iterator[Finding]:
     yield from findings
     for name in unused:
         click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
-
-
-def load_app(config: Config) -> Loaded:
-    """What the application declares, from a process that imports it and ends.
-
-    Raises AppImportError, and ConfigError where none is named.
-    """
-    if config.app is None:
-        raise ConfigError(
-            "no application", hint='set app = "module:attribute" in the configuration, or use --app'
-        )
-    return asyncio.run(rehearse(make_spawner(config, "check", rehearse=True)))
 
 
 async def _inspect(config: RedisConfig) -> list[Finding]:

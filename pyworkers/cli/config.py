@@ -55,9 +55,9 @@ def show(source: Source, show_chain: bool, app: str | None) -> None:
         click.echo(render(config), nl=False)
         return
     # It loads the server's side, which takes as long as the rest of the command.
-    from pyworkers.cli.check import load_app
+    from pyworkers.server import rehearse
 
-    click.echo("\n\n".join(_chain_text(chain) for chain in load_app(config).chains))
+    click.echo("\n\n".join(_chain_text(chain) for chain in rehearse(config).chains))
 
 
 def _chain_text(chain: HandlerChain) -> str:

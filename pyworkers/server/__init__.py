@@ -1,1 +1,135 @@
-"""The master's side of the pipes. Nothing here imports the application, or what runs it."""
+"""The master's side of a server. ``serve`` starts one; nothing here imports the application.
+
+Kept light: it starts the fork server first, so that the application is imported while the master imports its
+parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyworkers.config.fields import Config
+from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
+from pyworkers.errors import ConfigError
+from pyworkers.ipc.control import Load, Loaded, Settings
+from pyworkers.server.generations.launch import Launch, execute, fork
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
+
+
+def serve(config: Config, queues: Mapping[str, int | None] | None = None, fail_fast: bool = False) -> None:
+    """Run the server that the configuration describes; returns when it has stopped as asked.
+
+    ``queues`` limits it to these queues, each with a number of workers or None; ``fail_fast`` has it give up
+    when Redis is unreachable at the start. Raises PyworkersError.
+    """
+    _app_of(config)
+    identity = make_identity()
+    set_up_logs(config.log, identity)
+    with ExitStack() as stack:
+        config = _with_embedded(config, stack)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        # A program that calls this as a function may have threads, which no fork may copy.
+        launch = fork if threading.active_count() == 1 else execute
+        spawner = _make_spawner(config, identity, launch)
+        spawner.start()
+        stack.callback(spawner.kill)
+        # The parts of the master, while the fork server imports the application.
+        from pyworkers.server.master import Master
+
+        master = Master(config, identity, spawner, partial(_make_spawner, config), queues or {}, fail_fast)
+        _run_loop(master.run)
+
+
+def rehearse(config: Config) -> Loaded:
+    """What the application declares, loaded as by a server, in a process that ends at once.
+
+    No worker is forked, no hook runs, and Redis is not asked. Raises AppImportError and ConfigError.
+    """
+    return asyncio.run(_rehearse(Spawner(replace(_load(config, "check"), rehearse=True), os.environ)))
+
+
+async def _rehearse(spawner: Spawner) -> Loaded:
+    # A server imports it only after the fork.
+    from pyworkers.server.generations.generations import checked
+
+    spawner.start()
+    try:
+        spawner.attach(asyncio.get_running_loop())
+        return checked(await spawner.loaded())
+    finally:
+        spawner.kill()
+        spawner.process.wait()
+
+
+def _make_spawner(config: Config, identity: str, launch: Launch = execute) -> Spawner:
+    """A fork server for the application. Raises ConfigError if the configuration names none."""
+    return Spawner(_load(config, identity), os.environ | _config_environment(config), launch)
+
+
+def _load(config: Config, identity: str) -> Load:
+    settings = Settings(
+        max_retries=config.retry.max,
+        max_jobs_per_worker=config.server.max_jobs_per_worker,
+        max_memory_mb=config.server.max_memory_mb,
+        timeouts={name: q.timeout for name, q in config.queues.items() if q.timeout is not None},
+    )
+    return Load(
+        _app_of(config),
+        _import_path(config),
+        config.log.level,
+        config.log.format,
+        identity,
+        asdict(settings),
+        redis=asdict(config.redis),
+    )
+
+
+def _app_of(config: Config) -> str:
+    if config.app is None:
+        raise ConfigError(
+            "no application", hint='set app = "module:attribute" in the configuration, or use --app'
+        )
+    return config.app
+
+
+def _import_path(config: Config) -> list[str]:
+    """What goes in front of ``sys.path``."""
+    folders = [Path.cwd()]
+    if config.path is not None:
+        folders.append(config.path.resolve().parent)
+    return [str(folder) for folder in folders]
+
+
+def _config_environment(config: Config) -> dict[str, str]:
+    """What lets programs that jobs start find the file: its path, for what it holds may be secret."""
+    return {} if config.path is None else {"PYWORKERS_CONFIG": str(config.path.resolve())}
+
+
+def _with_embedded(config: Config, stack: ExitStack) -> Config:
+    """Start the embedded server if the configuration names one; its place is fixed from here on."""
+    directory = directory_of(config.redis.url)
+    if directory is None:
+        return config
+    stack.enter_context(EmbeddedServer(directory))
+    return replace(config, redis=replace(config.redis, url=socket_url(config.redis.url)))
+
+
+def _run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run the master's loop: uvloop's where the extra ``fast`` is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())

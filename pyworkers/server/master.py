@@ -24,7 +24,6 @@ from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Changes
 from pyworkers.server.cron import Cron
-from pyworkers.server.dangers import warn_of_dangers
 from pyworkers.server.generations.generations import Callbacks, Generations
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
@@ -44,6 +43,7 @@ from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.waiting import cancel, now, on_callback_failure, pause, until
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import CronStore
+from pyworkers.store.inspection import inspect
 from pyworkers.store.orders import OrdersStore
 from pyworkers.store.presence import PresenceStore
 from pyworkers.store.schedule import ScheduleStore
@@ -113,7 +113,7 @@ class Master:
                 await self._quiet_all()
             self._generations.ready()
             log.info("server.started", import_ms=loaded.import_ms)
-            await warn_of_dangers(self._store)
+            await self._warn_of_dangers()
             await self._stop.wait()
             await self._shut_down()
         finally:
@@ -202,6 +202,16 @@ class Master:
                     raise RedisUnavailableError(error.message) from error
                 await pause(self._stop, health.failed(error))
         return False
+
+    async def _warn_of_dangers(self) -> None:
+        """Log unsafe Redis settings, each with its fix; without the right to look, start all the same."""
+        try:
+            findings = await inspect(self._store.redis, time.time)
+        except PyworkersError as error:
+            log.debug("redis.not_inspected", error=error.message)
+            return
+        for finding in findings:
+            log.warning("redis.unsafe", finding=finding.code, message=finding.message, fix=finding.fix)
 
     def _start_parts(self) -> None:
         self._start(self._lease.run(), "heartbeat")

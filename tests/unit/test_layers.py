@@ -37,7 +37,8 @@ ALLOWED = {
     },
     "testing": {"protocol", "middleware", "client", "app", "worker", "errors"},
     "server": {
-        "protocol", "ipc", "config", "store", "logs", "errors", "failpoints", "programs", "version",
+        "protocol", "ipc", "config", "store", "logs", "embedded", "errors", "failpoints", "programs",
+        "version",
     },
     "api": {"protocol", "config", "store", "errors"},
     "cli": {

@@ -78,7 +78,7 @@ class Generations:
         await asyncio.wait([load, stop], return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         if load.done():
-            return _checked(load.result())
+            return checked(load.result())
         load.cancel()
         return None
 
@@ -141,7 +141,7 @@ class Generations:
         self._next = spawner
         log.info("reload.started", pid=spawner.process.pid)
         try:
-            await self._tell.install(spawner, _checked(await spawner.loaded()))
+            await self._tell.install(spawner, checked(await spawner.loaded()))
         except asyncio.CancelledError:
             spawner.kill()
             raise
@@ -169,7 +169,8 @@ class Generations:
         spawner.kill()
 
 
-def _checked(word: Loaded | LoadFailed) -> Loaded:
+def checked(word: Loaded | LoadFailed) -> Loaded:
+    """What was loaded. Raises AppImportError or ConfigError for what could not be."""
     if isinstance(word, Loaded):
         return word
     if word.kind == "config":
