@@ -23,7 +23,7 @@ from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
 from pyworkers.server.generations.launch import Launch, execute, fork
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
+from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
 
 
 def serve(config: Config, queues: Mapping[str, int | None] | None = None, fail_fast: bool = False) -> None:
@@ -59,12 +59,13 @@ def rehearse(config: Config) -> Loaded:
 
 
 async def _rehearse(spawner: Spawner) -> Loaded:
-    # A server imports it only after the fork.
+    # A server imports them only after the fork.
     from pyworkers.server.generations.generations import checked
+    from pyworkers.server.generations.reaper import Reaper
 
     spawner.start()
     try:
-        spawner.attach(asyncio.get_running_loop())
+        spawner.attach(Reaper(), lambda _: None)
         return checked(await spawner.loaded())
     finally:
         spawner.kill()

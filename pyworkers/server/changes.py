@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.health import Health
-from pyworkers.server.waiting import pause
+from pyworkers.server.parts import Part
 from pyworkers.store.changes import ChangesStore
 
 LOOK_S = 1.0
@@ -48,8 +48,10 @@ class Follower(Protocol):
         """What it needs to know, by key."""
 
 
-class Changes:
+class Changes(Part):
     """``on_return`` is called with the first answer after an outage."""
+
+    name = "changes"
 
     def __init__(
         self,
@@ -58,16 +60,15 @@ class Changes:
         on_return: Callable[[], object],
         parts: Sequence[Follower],
     ) -> None:
+        super().__init__(health)
         self._store = store
-        self._health = health
         self._on_return = on_return
         self._parts = parts
         self._follows: Mapping[str, Follow] = {}
         self._due: dict[str, float] = {}
         self._asked = -math.inf
         self._away = False
-        self._nudge = asyncio.Event()
-        store.on_change = self._nudge.set
+        store.on_change = self.nudge
 
     def follow(self, identity: str) -> None:
         """Read the keys that the parts of this incarnation need, from now on."""
@@ -75,7 +76,7 @@ class Changes:
         follows = self._follows = {name: follow for part in parts for name, follow in part.items()}
         self._due = dict.fromkeys(follows, -math.inf)
         self._store.follow({name: one.kind for name, one in follows.items()})
-        self._nudge.set()
+        self.nudge()
 
     def leave(self) -> None:
         """Go on with another server, which has become the primary."""
@@ -85,21 +86,19 @@ class Changes:
         """Close the connection."""
         await self._store.close()
 
-    async def run(self) -> None:
-        """Read until cancelled."""
-        while True:
-            self._nudge.clear()
-            try:
-                await self.look(time.monotonic())
-                self._returned()
-            except PyworkersError as error:
-                self._away = True
-                await asyncio.sleep(self._health.failed(error))
-                continue
-            await asyncio.sleep(_GAP_S)
-            await pause(self._nudge, self._next() - time.monotonic())
+    async def look(self) -> float:
+        """Read what is due."""
+        await self.read_due(time.monotonic())
+        self._returned()
+        await asyncio.sleep(_GAP_S)
+        return self._next() - time.monotonic()
 
-    async def look(self, now: float) -> None:
+    def failed(self, backoff_s: float) -> float:
+        """An outage, whose end others wait for."""
+        self._away = True
+        return backoff_s
+
+    async def read_due(self, now: float) -> None:
         """Read what is due at ``now``, in monotonic seconds. Raises RedisUnavailableError and StoreError."""
         names = self._store.stale | {name for name, due in self._due.items() if due <= now}
         if names:
@@ -122,7 +121,6 @@ class Changes:
         return -math.inf if self._store.stale else min([*self._due.values(), self._asked + _ASK_S])
 
     def _returned(self) -> None:
-        self._health.ok()
         if self._away:
             self._away = False
             self._on_return()

@@ -6,7 +6,6 @@ that nobody has to lead. It never decides what a line means: that is ``pyworkers
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import time
@@ -26,7 +25,7 @@ from pyworkers.protocol.envelope import encode, new_jid
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
-from pyworkers.server.waiting import pause
+from pyworkers.server.parts import Part
 from pyworkers.store.cron import CronStore
 
 # The longest sleep. Timers do not notice that the clock was set, or that the machine was suspended.
@@ -54,22 +53,23 @@ class _Watched:
     next: float = -math.inf
 
 
-class Cron:
+class Cron(Part):
     """Fires the entries that it was told to ``use`` last, and those that people add while it runs."""
+
+    name = "cron"
 
     def __init__(
         self, store: CronStore, identity: Callable[[], str], health: Health, rng: random.Random
     ) -> None:
+        super().__init__(health)
         self._store = store
         self._identity = identity
-        self._health = health
         self._rng = rng
         self._declared: list[CronEntry] = []
         self._added: dict[bytes, bytes] = {}
         self._paused: set[bytes] = set()
         self._version: bytes | None = None
         self._watched: list[_Watched] = []
-        self._nudge = asyncio.Event()
         self._seen = -math.inf
         self._stale = True
         self._declare_at = -math.inf
@@ -82,14 +82,14 @@ class Cron:
         """Take the version of what people have changed at run time, or the error in its place."""
         if isinstance(version, PyworkersError) or version != self._version:
             self._stale = True
-            self._nudge.set()
+            self.nudge()
 
     def use(self, entries: Iterable[CronEntry]) -> None:
         """Fire these entries from now on. Where one was that stays, Redis knows."""
         self._declared = list(entries)
         self._declare_at = -math.inf
         self._watch()
-        self._nudge.set()
+        self.nudge()
 
     def _watch(self) -> None:
         """Watch what is declared and what was added, but for what is paused; what stays keeps its place."""
@@ -115,28 +115,26 @@ class Cron:
                 watched.append(one if one and one.entry == entry else _Watched(entry, definition))
         self._watched = watched
 
-    async def run(self) -> None:
-        """Fire until cancelled."""
-        while True:
-            try:
-                asked = await self._keep_up(time.monotonic())
-                if await self.look(time.time()) or asked:
-                    self._health.ok()
-                await self._sleep(min((one.next for one in self._watched), default=math.inf))
-            except PyworkersError as error:
-                await asyncio.sleep(self._health.failed(error))
+    async def look(self) -> float:
+        """Fire what is due. Until the next slot, or for a while at most."""
+        await self._keep_up(time.monotonic())
+        await self.fire_due(time.time())
+        slot = min((one.next for one in self._watched), default=math.inf)
+        return min(slot + _SLACK_S - time.time(), _LOOK_S)
 
-    async def _keep_up(self, now: float) -> bool:
-        """Learn what people have changed, and let them see what is declared here. True if Redis was asked."""
-        asked = self._stale
+    def failed(self, backoff_s: float) -> float:
+        """Ask Redis again, even if nothing is due by then."""
+        self._stale = True
+        return backoff_s
+
+    async def _keep_up(self, now: float) -> None:
+        """Learn what people have changed, and let them see what is declared here."""
         if self._stale:
             await self.refresh()
         if self._declared and now >= self._declare_at:
             rows = [simplejson.loads(dump(entry)) | {"origin": entry.origin} for entry in self._declared]
             await self._store.declare(self._identity(), encode(rows).encode(), _DECLARED_S)
             self._declare_at = now + _DECLARED_S / 3
-            asked = True
-        return asked
 
     async def refresh(self) -> None:
         """Learn which entries people have added, changed, removed or paused. Raises PyworkersError."""
@@ -154,7 +152,7 @@ class Cron:
             self._watch()
             self._version = version
 
-    async def look(self, now: float) -> bool:
+    async def fire_due(self, now: float) -> bool:
         """Fire what is due at ``now``. True if Redis was asked.
 
         Raises PyworkersError; what could not be fired stays due.
@@ -206,12 +204,6 @@ class Cron:
         if await self._store.fire(entry.name, slot, payload, entry.queue, life_s, one.definition):
             hit("cron_after_slot")
             log.info("cron.fired", name=entry.name, slot=slot, queue=entry.queue, jid=jid)
-
-    async def _sleep(self, until: float) -> None:
-        """Until the next slot, for a while at most, or until there are other entries."""
-        delay = min(until + _SLACK_S - time.time(), _LOOK_S)
-        await pause(self._nudge, delay)
-        self._nudge.clear()
 
 
 def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:

@@ -7,7 +7,6 @@ which Sidekiq looks for scheduled jobs.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import socket
@@ -24,9 +23,9 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
+from pyworkers.server.parts import Part
 from pyworkers.server.pool.running import Payloads, Running
 from pyworkers.server.proc import Memory
-from pyworkers.server.waiting import pause
 from pyworkers.store.presence import CLEANUP_S, PresenceStore
 from pyworkers.version import __version__
 
@@ -62,11 +61,14 @@ class Look:
     until: float = -math.inf
 
 
-class Heartbeat:
+class Heartbeat(Part):
     """``orders`` are the words that may come through Redis, each with what it does.
 
     ``flush`` writes the counters, before a beat that somebody waits for.
     """
+
+    name = "presence"
+    eager = True
 
     def __init__(
         self,
@@ -77,8 +79,8 @@ class Heartbeat:
         memory: Memory,
         flush: Callable[[], Awaitable[None]],
     ) -> None:
+        super().__init__(health)
         self._store = store
-        self._health = health
         self._facts = facts
         self._orders = orders
         self._memory = memory
@@ -95,37 +97,28 @@ class Heartbeat:
         self._clock_offset_s = 0.0
         self._clock_read = -math.inf
         self._rtt_us = 0
-        self._nudge = asyncio.Event()
-        self._ended = False
-
-    async def run(self) -> None:
-        """Beat until ``end``."""
-        while True:
-            nudged = self._nudge.is_set()
-            self._nudge.clear()
-            try:
-                await self._turn(nudged)
-                self._health.ok()
-                pause_s = _WATCHED_S if self._watched else BEAT_S
-            except PyworkersError as error:
-                pause_s = self._health.failed(error)
-            if self._ended:
-                return
-            await pause(self._nudge, pause_s)
 
     @property
     def _watched(self) -> bool:
         return time.monotonic() < self._look.until
 
-    async def _turn(self, nudged: bool) -> None:
+    async def look(self) -> float:
+        """Beat if there is something to say, or if it was not said for long."""
+        await self._beat_if_changed()
+        return _WATCHED_S if self._watched else BEAT_S
+
+    async def _beat_if_changed(self) -> None:
         # Before the counters are written: a later look is answered by the next beat.
         look = self._look
         if self._watched:
             await self._flush()
-        elif not nudged and time.monotonic() - self._shown_at < _SAME_S and self._shown == self._state():
+        elif not self._nudged and self._is_known():
             return
         await self.beat(look)
         await self._prune()
+
+    def _is_known(self) -> bool:
+        return time.monotonic() - self._shown_at < _SAME_S and self._shown == self._state()
 
     def _state(self) -> object:
         """What a beat is about; memory, which always changes, may wait."""
@@ -144,22 +137,13 @@ class Heartbeat:
         """Take the number of signals that were left for this server, or the error in its place."""
         if isinstance(number, PyworkersError) or number:
             self._signalled = True
-            self._nudge.set()
+            self.nudge()
 
     def see_look(self, look: Any) -> None:
         """Take the last look of somebody at the servers' numbers; None if nobody has looked of late."""
         if isinstance(look, bytes) and look != self._look.name:
             self._look = Look(look[:32], time.monotonic() + WATCHED_TTL_S)
-            self._nudge.set()
-
-    def beat_now(self) -> None:
-        """Beat without delay: something has changed that people wait to see."""
-        self._nudge.set()
-
-    def end(self) -> None:
-        """Have ``run`` return, after the beat that is under way: a later one would show us again."""
-        self._ended = True
-        self._nudge.set()
+            self.nudge()
 
     async def beat(self, look: Look) -> None:
         """One beat, and the order that it brought; it answers ``look``. Raises PyworkersError."""
@@ -194,7 +178,7 @@ class Heartbeat:
         if word is not None:
             # There may be another.
             self._signalled = True
-            self._nudge.set()
+            self.nudge()
             self._obey(word.decode(errors="replace"))
 
     async def _set_clock(self) -> None:
@@ -206,7 +190,7 @@ class Heartbeat:
             self._rtt_us = round((self._clock_read - before) * 1e6)
 
     async def leave(self) -> None:
-        """Be shown no more. Only once ``run`` has ended. Raises PyworkersError."""
+        """Be shown no more; after ``end``, for a later beat would show us again. Raises PyworkersError."""
         if self._shown_as:
             await self._store.leave(self._shown_as)
 

@@ -5,8 +5,6 @@ Runs in the master's event loop.
 
 from __future__ import annotations
 
-import asyncio
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,9 +15,10 @@ from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.histogram import Executions
 from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.server.health import Health
-from pyworkers.server.waiting import pause
+from pyworkers.server.incarnation import Incarnations
+from pyworkers.server.parts import Part
 from pyworkers.store.metrics import MetricsStore
-from pyworkers.store.store import LeaseState, Store
+from pyworkers.store.store import LeaseState
 
 # Several beats fit into a lease, so that one that is lost does no harm.
 _BEATS_PER_LEASE = 6
@@ -67,58 +66,48 @@ class Counters:
         self._counts += counts
 
 
-class Lease:
-    """Calls ``on_lost`` when a peer has recovered our lists."""
+class Lease(Part):
+    """Ends the incarnation when a peer has recovered its lists.
+
+    A nudge matters: a new incarnation may fetch nothing before it is registered.
+    """
+
+    name = "heartbeat"
 
     def __init__(
         self,
-        store: Store,
+        incarnations: Incarnations,
         health: Health,
         lease_s: float,
         queues: Callable[[], Sequence[str]],
-        on_lost: Callable[[str], None],
     ) -> None:
-        self._store = store
+        super().__init__(health)
+        self._incarnations = incarnations
+        store = incarnations.current.store
         self._metrics = MetricsStore(store.redis, store.keys)
-        self._health = health
         self._lease_s = lease_s
         self._queues = queues
-        self._on_lost = on_lost
-        self._nudge = asyncio.Event()
         self.counters = Counters()
-        self._beaten_at = -math.inf
 
     @property
     def lease_held(self) -> bool:
         """True if peers still count this server as alive."""
-        return time.monotonic() - self._beaten_at < self._lease_s
+        return self._incarnations.current.holds_lease(self._lease_s)
 
-    async def run(self) -> None:
-        """Beat until cancelled."""
-        while True:
-            try:
-                await self.beat()
-                self._health.ok()
-            except PyworkersError as error:
-                await asyncio.sleep(self._health.failed(error))
-                continue
-            self._nudge.clear()
-            await pause(self._nudge, self._lease_s / _BEATS_PER_LEASE)
-
-    def beat_now(self) -> None:
-        """Beat without delay: a new incarnation may fetch nothing before it is registered."""
-        self._nudge.set()
+    async def look(self) -> float:
+        """Beat once."""
+        await self.beat()
+        return self._lease_s / _BEATS_PER_LEASE
 
     async def beat(self) -> None:
         """One beat. Raises PyworkersError."""
-        identity = self._store.identity
+        mine = self._incarnations.current
         began = time.monotonic()
-        lease = await self._store.beat(self._lease_s, self._queues())
+        lease = await mine.store.beat(self._lease_s, self._queues())
         if lease is LeaseState.LOST:
-            self._beaten_at = -math.inf
-            self._on_lost(identity)
+            self._incarnations.lost(mine.identity)
             return
-        self._beaten_at = began
+        mine.renewed(began)
         if lease is LeaseState.RESTORED:
             log.debug("lease.restored")
         await self.flush()
@@ -129,7 +118,7 @@ class Lease:
         counts = self.counters.take()
         if counts:
             try:
-                await self._store.count(counts, datetime.now(UTC).strftime("%Y-%m-%d"))
+                await self._incarnations.current.store.count(counts, datetime.now(UTC).strftime("%Y-%m-%d"))
             except PyworkersError:
                 self.counters.put_back(counts)
                 raise

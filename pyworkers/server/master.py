@@ -11,48 +11,34 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from pyworkers import logs
 from pyworkers.config.fields import Config
-from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import Fate, Report
-from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.changes import Changes
-from pyworkers.server.cron import Cron
 from pyworkers.server.generations.generations import Callbacks, Generations
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.heartbeat import Facts, Heartbeat
+from pyworkers.server.heartbeat import Facts
 from pyworkers.server.http.opening import endpoint
 from pyworkers.server.http.pages import Sources
-from pyworkers.server.identity import SIGNALS, make_identity, set_up_logs
-from pyworkers.server.lease import Lease
+from pyworkers.server.incarnation import SIGNALS, Incarnation, Incarnations
 from pyworkers.server.manager import Manager
+from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import Plan, plan
 from pyworkers.server.pool.losses import Losses
-from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues
-from pyworkers.server.recovery import Recovery
-from pyworkers.server.remote import Orders
-from pyworkers.server.scheduler import Scheduler
-from pyworkers.server.waiting import cancel, now, on_callback_failure, pause, until
-from pyworkers.store.changes import ChangesStore
-from pyworkers.store.cron import CronStore
+from pyworkers.server.services import Services
+from pyworkers.server.waiting import now, on_callback_failure, until
 from pyworkers.store.inspection import inspect
-from pyworkers.store.orders import OrdersStore
-from pyworkers.store.presence import PresenceStore
-from pyworkers.store.schedule import ScheduleStore
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_sentinels
 from pyworkers.store.transport.sentinel import watch_primary
 
-# How often in-progress lists are compared with what the workers have: cheap, and a stray waits for two looks.
-_ADOPT_S, _ADOPTIONS_PER_LEASE = 5.0, 6
 _PARTING_S = 0.1
 _GOODBYE_S = 3.0
 _STACKS_APART_S = 0.02
@@ -75,29 +61,37 @@ class Master:
         self._config = config
         self._only = only
         self._fail_fast = fail_fast
-        self._identity = identity
         self._rng = random.Random()
         self._health = ServerHealth(time.monotonic, self._rng)
-        self._cancellations = Cancellations()
-        self._managers = Queues()
-        self._memory = Memory(time.monotonic)
-        self._served: list[str] = []
         self._manifest: Mapping[str, Any] = {}
         self._queues: Mapping[str, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self._fail)
         self._stop = asyncio.Event()
         self._quiet = False
         self._failure: BaseException | None = None
+        redis = connect_async(config.redis)
+        keys = Keys(config.redis.namespace)
+        self._incarnations = Incarnations(
+            identity, lambda name: Store(redis, keys, name), config.log, self._lease_lost
+        )
+        self._managers = Queues(self._make_manager, self._tasks, config.server.shutdown_timeout, self._parted)
         self._generations = Generations(
             spawner,
-            lambda: make_spawner(self._identity),
-            Callbacks(self._install, self._start),
+            lambda: make_spawner(self._incarnations.identity()),
+            Callbacks(self._install, self._tasks.start),
+        )
+        self._services = Services(
+            config,
+            self._incarnations,
+            self._health,
+            self._managers,
+            self._facts,
+            {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
         )
 
     async def run(self) -> None:
         """Work until stopped. Raises PyworkersError for what ends the server with an exit code of its own."""
         on_callback_failure(asyncio.get_running_loop(), self._fail)
-        self._set_up()
         self._listen_to_signals()
         try:
             self._open_endpoint()
@@ -105,7 +99,8 @@ class Master:
             if loaded is None:
                 return
             work = plan(loaded.manifest, self._config, self._only)
-            if not await self._register(list(work.queues)):
+            self._services.serve(list(work.queues))
+            if not await self._services.register(self._stop, self._fail_fast):
                 return
             self._apply(self._generations.current, loaded, work)
             self._start_parts()
@@ -122,44 +117,6 @@ class Master:
             raise self._failure
 
     # Start
-
-    def _set_up(self) -> None:
-        redis, lease_s, health = self._config.redis, self._config.server.lease, self._health.of
-        self._store = Store(connect_async(redis), Keys(redis.namespace), self._identity)
-        self._scheduler = Scheduler(
-            ScheduleStore(self._store.redis, self._store.keys),
-            lambda: self._identity,
-            self._health,
-            self._config.scheduler.poll_interval,
-            self._config.retry.drain_goretry,
-        )
-        cron_store = CronStore(self._store.redis, self._store.keys)
-        self._cron = Cron(cron_store, lambda: self._identity, health("cron"), self._rng)
-        self._lease = Lease(self._store, health("heartbeat"), lease_s, lambda: self._served, self._lease_lost)
-        self._recovery = Recovery(self._store, health("recovery"), lease_s, self._lease.counters.interrupted)
-        self._heartbeat = Heartbeat(
-            PresenceStore(self._store.redis, self._store.keys, self._config.server.sidekiq6),
-            health("presence"),
-            self._facts,
-            {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
-            self._memory,
-            self._lease.flush,
-        )
-        self._orders = Orders(
-            OrdersStore(self._store.redis, self._store.keys),
-            health("orders"),
-            self._cancellations,
-            self._managers.set_paused,
-            self._managers.cancel_noted,
-            self._managers.running,
-        )
-        self._changes = Changes(
-            ChangesStore(redis, self._store.keys),
-            health("changes"),
-            lambda: self._start(self._managers.check_waits(), "waits"),
-            [self._scheduler, self._orders, self._cron, self._heartbeat],
-        )
-        self._changes.follow(self._identity)
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -178,35 +135,19 @@ class Master:
         if bind := self._config.http.bind:
             managers = self._managers.serving
             sources = Sources(
-                self._store, self._lease, self._health, lambda: managers, self._facts, self._memory
+                self._incarnations.current.store,
+                self._services.lease,
+                self._health,
+                lambda: managers,
+                self._facts,
+                self._services.memory,
             )
-            self._start(endpoint(bind, sources), "http")
-
-    async def _register(self, queues: list[str]) -> bool:
-        """Wait for Redis to take the first beat: peers must know of an owner before it fetches.
-
-        False when the server was told to stop meanwhile.
-        """
-        self._served = queues
-        health = self._health.of("heartbeat")
-        while not self._stop.is_set():
-            try:
-                await self._lease.beat()
-                health.ok()
-                with suppress(StoreError):
-                    await self._changes.look(time.monotonic())
-                    await self._orders.turn()
-                return True
-            except PyworkersError as error:
-                if self._fail_fast:
-                    raise RedisUnavailableError(error.message) from error
-                await pause(self._stop, health.failed(error))
-        return False
+            self._tasks.start(endpoint(bind, sources), "http")
 
     async def _warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; without the right to look, start all the same."""
         try:
-            findings = await inspect(self._store.redis, time.time)
+            findings = await inspect(self._incarnations.current.store.redis, time.time)
         except PyworkersError as error:
             log.debug("redis.not_inspected", error=error.message)
             return
@@ -214,35 +155,13 @@ class Master:
             log.warning("redis.unsafe", finding=finding.code, message=finding.message, fix=finding.fix)
 
     def _start_parts(self) -> None:
-        self._start(self._lease.run(), "heartbeat")
-        self._heartbeat_task = self._start(self._heartbeat.run(), "presence")
-        self._start(self._changes.run(), "changes")
-        self._start(self._orders.run(), "orders")
-        self._start(self._scheduler.run(), "scheduler")
-        self._start(self._recovery.run(), "recovery")
-        self._start(self._cron.run(), "cron")
-        pause_s = min(_ADOPT_S, self._config.server.lease / _ADOPTIONS_PER_LEASE)
-        strays = self._managers.adopt_strays(self._store.hold_any, self._health.of("strays"), pause_s)
-        self._start(strays, "strays")
-        self._start(self._generations.run(), "reaper")
+        self._services.start(self._tasks)
+        self._tasks.start(self._generations.run(), "reaper")
         if has_sentinels(self._config.redis):
-            self._start(watch_primary(self._config.redis, self._leave_primary), "primary")
-
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        return self._watch(asyncio.create_task(work, name=name))
-
-    def _watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        self._tasks.add(task)
-        task.add_done_callback(self._part_ended)
-        return task
-
-    def _part_ended(self, task: asyncio.Task[None]) -> None:
-        """A part that fails takes the server down: what supervises it starts a fresh one."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(task.get_name(), error)
+            self._tasks.start(watch_primary(self._config.redis, self._leave_primary), "primary")
 
     def _fail(self, part: str, error: BaseException) -> None:
+        """A part that fails takes the server down: what supervises it starts a fresh one."""
         log.error("server.failed", part=part, exc_info=error)
         self._failure = self._failure or error
         self._stop.set()
@@ -253,57 +172,36 @@ class Master:
         """Have managers for exactly these queues, all on the code that was loaded last."""
         self._manifest = work.manifest
         self._queues = work.queues
-        self._cron.use(work.cron)
+        self._services.cron.use(work.cron)
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
-        self._served += [name for name in work.queues if name not in self._served]
-        for name in self._managers.serving.keys() - work.queues.keys():
-            self._managers.parting[name] = self._managers.serving.pop(name)
-            self._start(self._part_with(name), f"stop {name}")
-        for name, concurrency in work.queues.items():
-            self._serve(name, concurrency, spawner)
+        self._services.serve(list(work.queues))
+        self._managers.apply(work.queues, spawner, self._losses, self._services.orders.paused)
 
-    async def _part_with(self, queue: str) -> None:
-        try:
-            await self._managers.parting[queue].stop(now() + self._config.server.shutdown_timeout)
-        except PyworkersError as error:
-            log.error("stop.failed", queue=queue, error=error.message)
-        finally:
-            self._lease.counters.interrupted(self._managers.parting.pop(queue).given_back)
-            self._health.forget_queue(queue)
+    def _losses(self, queue: str) -> Losses:
+        return Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
 
-    def _serve(self, queue: str, concurrency: int, spawner: Spawner) -> None:
-        losses = Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
-        manager = self._managers.serving.get(queue)
-        if manager is not None:
-            manager.use(spawner, losses, concurrency)
-            return
-        health = self._health.of_queue(queue)
-        manager = self._managers.serving[queue] = Manager(
+    def _make_manager(self, queue: str, spawner: Spawner) -> Manager:
+        return Manager(
             queue,
             self._config,
-            self._identity,
-            health,
+            self._incarnations.identity(),
+            self._health.of_queue(queue),
             spawner,
-            losses,
-            self._cancellations,
-            self._settled,
-            self._lease_lost,
+            self._losses(queue),
+            self._managers.cancellations,
+            self._services.settled,
+            self._incarnations.lost,
         )
-        paused = queue in self._orders.paused
-        self._watch(manager.start(concurrency, paused))
 
-    def _settled(self, report: Report) -> None:
-        self._lease.counters.add(report)
-        if report.cancelled:
-            self._cancellations.settle(report.cancelled)
-        if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
-            self._scheduler.expect(report.outcome.at)
+    def _parted(self, manager: Manager) -> None:
+        self._services.lease.counters.interrupted(manager.given_back)
+        self._health.forget_queue(manager.queue)
 
     def _facts(self) -> Facts:
         """What Sidekiq's Web UI shows of this server."""
         return Facts(
-            self._identity,
+            self._incarnations.identity(),
             self._queues,
             self._managers.running(),
             self._quiet or self._stop.is_set(),
@@ -311,25 +209,17 @@ class Master:
         )
 
     def _leave_primary(self) -> None:
-        self._changes.leave()
+        self._services.changes.leave()
         self._managers.leave_primary()
 
-    def _lease_lost(self, identity: str) -> None:
-        """A peer runs our jobs now: kill ours before anything else, and go on as somebody new."""
-        if identity != self._identity:
-            # Said again, by a call that was under way.
-            return
-        log.error("lease.lost")
-        self._identity = make_identity()
-        set_up_logs(self._config.log, self._identity)
-        self._store.identity = self._identity
+    def _lease_lost(self, earlier: Incarnation) -> None:
+        """A peer has our jobs: kill our workers before anything else."""
+        identity = self._incarnations.identity()
         # Before their managers start workers anew.
-        self._generations.identify(self._identity)
-        self._managers.move_to(self._identity)
-        self._changes.follow(self._identity)
-        self._lease.beat_now()
-        self._heartbeat.beat_now()
-        self._start(self._managers.clear_out(identity), "clearance")
+        self._generations.identify(identity)
+        self._managers.move_to(identity)
+        self._services.begin_anew()
+        self._tasks.start(self._managers.clear_out(earlier.identity), "clearance")
 
     # What generations of workers need
 
@@ -355,26 +245,28 @@ class Master:
         """SIGTSTP: fetch nothing more, for good; running jobs go on."""
         self._quiet = True
         log.info("server.quiet")
-        self._start(self._quiet_all(), "quiet")
+        self._tasks.start(self._quiet_all(), "quiet")
 
     async def _quiet_all(self) -> None:
         await self._managers.quiet()
-        self._heartbeat.beat_now()
+        self._services.heartbeat.nudge()
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
         for manager in self._managers.everyone():
             log.warning("server.state", **manager.describe())
             manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
-        tasks = {task.get_name(): str(task.get_coro()) for task in self._tasks}
         log.warning(
-            "server.state", redis_down=self._health.is_down, troubles=self._health.troubles, tasks=tasks
+            "server.state",
+            redis_down=self._health.is_down,
+            troubles=self._health.troubles,
+            tasks=self._tasks.describe(),
         )
 
     # Stop
 
     async def _shut_down(self) -> None:
-        self._heartbeat.beat_now()
+        self._services.heartbeat.nudge()
         deadline = now() + self._config.server.shutdown_timeout
         # A reload must not start what nobody would stop.
         await self._generations.freeze()
@@ -387,23 +279,10 @@ class Master:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease has run out")
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
-        await self._take_leave()
-        log.info("server.stopped")
-
-    async def _take_leave(self) -> None:
-        """What Redis is told last; without it, all of this runs out by itself."""
-        self._heartbeat.end()
         interrupted = sum(manager.given_back for manager in self._managers.serving.values())
-        self._lease.counters.interrupted(interrupted)
-        with suppress(PyworkersError, TimeoutError):
-            async with asyncio.timeout(_GOODBYE_S):
-                await asyncio.wait([self._heartbeat_task])
-                await self._lease.flush()
-                await self._lease.flush_executions()
-                if not await self._store.leave(self._served):
-                    log.error("jobs.left", hint="a peer takes over at once")
-                await self._heartbeat.leave()
-                await self._orders.forget()
+        self._services.lease.counters.interrupted(interrupted)
+        await self._services.take_leave()
+        log.info("server.stopped")
 
     async def _run_drain_hooks(self, deadline: float) -> None:
         if self._manifest["hooks"]["during_drain"]:
@@ -412,7 +291,6 @@ class Master:
                     await self._generations.current.run_hooks("during_drain")
 
     async def _tear_down(self) -> None:
-        await cancel(self._tasks)
+        await self._tasks.cancel()
         await self._generations.close()
-        await self._changes.close()
-        await self._store.close()
+        await self._services.close()

@@ -1,4 +1,4 @@
-"""Queues: those of all queues, and what is said to all of them at once.
+"""Queues: the managers of all queues, and what concerns all of them at once.
 
 Runs in the master's event loop. A queue that a reload has dropped is *parting*: it takes no more jobs, but
 its workers still finish theirs.
@@ -7,25 +7,71 @@ its workers still finish theirs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Container, Mapping
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
+from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
+from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.manager import Manager
+from pyworkers.server.parts import Part, Tasks
+from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.running import Running
+from pyworkers.server.waiting import now
 
 log = logs.get_logger()
 
 
 class Queues:
-    """``serving`` and ``parting`` by queue; the master fills them."""
+    """``serving`` and ``parting`` by queue.
 
-    def __init__(self) -> None:
+    ``make`` makes the manager of a queue. A parting one has ``stop_s`` to stop; ``on_parted`` is called then.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str, Spawner], Manager],
+        tasks: Tasks,
+        stop_s: float,
+        on_parted: Callable[[Manager], None],
+    ) -> None:
+        self._make = make
+        self._tasks = tasks
+        self._stop_s = stop_s
+        self._on_parted = on_parted
+        self.cancellations = Cancellations()
         self.serving: dict[str, Manager] = {}
         self.parting: dict[str, Manager] = {}
         self.clearing = 0
         """How many earlier incarnations may still have jobs in their lists."""
+
+    def apply(
+        self,
+        wanted: Mapping[str, int],
+        spawner: Spawner,
+        losses: Callable[[str], Losses],
+        paused: Container[str],
+    ) -> None:
+        """Have managers for exactly these queues, with so many workers each, all of this generation."""
+        for name in self.serving.keys() - wanted.keys():
+            self.parting[name] = self.serving.pop(name)
+            self._tasks.start(self._part_with(name), f"stop {name}")
+        for name, concurrency in wanted.items():
+            if name in self.serving:
+                self.serving[name].use(spawner, losses(name), concurrency)
+            else:
+                manager = self.serving[name] = self._make(name, spawner)
+                self._tasks.watch(manager.start(concurrency, name in paused))
+
+    async def _part_with(self, queue: str) -> None:
+        try:
+            await self.parting[queue].stop(now() + self._stop_s)
+        except PyworkersError as error:
+            log.error("stop.failed", queue=queue, error=error.message)
+        finally:
+            self._on_parted(self.parting.pop(queue))
 
     def everyone(self) -> list[Manager]:
         """All that may have workers."""
@@ -73,41 +119,61 @@ class Queues:
         await asyncio.gather(*(manager.clear_out(identity) for manager in self.everyone()))
         self.clearing -= 1
 
-    async def check_waits(self) -> None:
-        """Fetch over connections that work, after an outage."""
+    def redis_returned(self) -> None:
+        """The first answer after an outage: fetch over connections that work."""
+        self._tasks.start(self._check_waits(), "waits")
+
+    async def _check_waits(self) -> None:
         await asyncio.gather(*(manager.check_wait() for manager in self.everyone()))
 
-    async def adopt_strays(
-        self, hold_any: Callable[[list[str]], Awaitable[bool]], health: Health, pause_s: float
+
+class Strays(Part):
+    """Looks for jobs whose fetch never came to our knowledge, each ``pause_s``.
+
+    Redis is asked once for all queues that should have no job of ours, so that idle queues cost nothing each.
+    """
+
+    name = "strays"
+
+    def __init__(
+        self,
+        queues: Queues,
+        incarnations: Incarnations,
+        health: Health,
+        pause_s: float,
     ) -> None:
-        """Look again and again for jobs whose fetch never came to our knowledge, until cancelled.
+        super().__init__(health)
+        self._queues = queues
+        self._incarnations = incarnations
+        self._pause_s = pause_s
 
-        ``hold_any`` says whether Redis counts a job of any of these queues as ours. It is asked once for all
-        queues that should have none, so that idle queues cost nothing each.
-        """
-        while True:
-            await asyncio.sleep(pause_s)
-            failed = False
-            for manager in await self._suspects(hold_any):
-                try:
-                    await manager.adopt()
-                except PyworkersError as error:
-                    failed = True
-                    health.failed(error)
-            if not failed:
-                health.ok()
+    async def look(self) -> float:
+        """Adopt the strays of all queues; one whose list cannot be read does not stop the others."""
+        errors = []
+        for manager in await self._suspects():
+            try:
+                await manager.adopt()
+            except PyworkersError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return self._pause_s
 
-    async def _suspects(self, hold_any: Callable[[list[str]], Awaitable[bool]]) -> list[Manager]:
+    def failed(self, _backoff_s: float) -> float:
+        """At the usual pace: a look is cheap."""
+        return self._pause_s
+
+    async def _suspects(self) -> list[Manager]:
         """The managers whose in-progress lists must be looked at."""
         idle, suspects = {}, []
-        for name, manager in self.serving.items():
+        for name, manager in self._queues.serving.items():
             manager.pool.replace_deaf()
             if manager.knows_jobs:
                 suspects.append(manager)
             else:
                 idle[name] = manager
         try:
-            found = await hold_any(list(idle))
+            found = await self._incarnations.current.store.hold_any(list(idle))
         except PyworkersError:
             found = True
         if found:

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable
 
 from pyworkers import logs
-from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.server.health import Health
-from pyworkers.store.store import Store
+from pyworkers.server.incarnation import Incarnations
+from pyworkers.server.parts import Part
 
 # The lease of a live owner may have been deleted by hand, or lost by a failover; it is back at its next beat.
 # So one look is not enough, and the second comes later than that beat: with the default lease of 30 s, jobs
@@ -26,34 +26,33 @@ BATCH, _REST_S = 500, 0.02
 log = logs.get_logger()
 
 
-class Recovery:
+class Recovery(Part):
     """Watches all leases of one namespace."""
 
+    name = "recovery"
+
     def __init__(
-        self, store: Store, health: Health, lease_s: float, on_recovered: Callable[[int], None]
+        self, incarnations: Incarnations, health: Health, lease_s: float, on_recovered: Callable[[int], None]
     ) -> None:
-        self._store = store
-        self._health = health
+        super().__init__(health)
+        self._incarnations = incarnations
         self._lease_s = lease_s
         self._on_recovered = on_recovered
         self._silent_since: dict[str, float] = {}
 
-    async def run(self) -> None:
-        """Sweep until cancelled."""
-        while True:
-            pause_s = self._lease_s / _SWEEPS_PER_LEASE
-            try:
-                await self.sweep(asyncio.get_running_loop().time())
-                self._health.ok()
-            except PyworkersError as error:
-                pause_s = self._health.failed(error)
-                # While Redis was away nobody could renew; start the count again.
-                self._silent_since.clear()
-            await asyncio.sleep(pause_s)
+    async def look(self) -> float:
+        """Sweep once."""
+        await self.sweep(asyncio.get_running_loop().time())
+        return self._lease_s / _SWEEPS_PER_LEASE
+
+    def failed(self, backoff_s: float) -> float:
+        """While Redis was away, no server could renew its lease: start the count again."""
+        self._silent_since.clear()
+        return backoff_s
 
     async def sweep(self, now: float) -> int:
         """Recover the incarnations that have been silent for long enough. ``now`` is monotonic seconds."""
-        silent = await self._store.silent_owners()
+        silent = await self._incarnations.current.store.silent_owners()
         self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
         moved = 0
         for identity, queues in silent.items():
@@ -64,7 +63,7 @@ class Recovery:
 
     async def _recover(self, identity: str, queues: list[str]) -> int:
         total = 0
-        while (moved := await self._store.recover(identity, queues, BATCH)) > 0:
+        while (moved := await self._incarnations.current.store.recover(identity, queues, BATCH)) > 0:
             total += moved
             hit("mid_recover")
             if moved < BATCH:

@@ -6,7 +6,6 @@ answer holds.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -17,8 +16,8 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
 from pyworkers.server.iterations import Iterations
+from pyworkers.server.parts import Part
 from pyworkers.server.pool.running import Running
-from pyworkers.server.waiting import pause
 from pyworkers.store.orders import OrdersStore, texts
 
 # Notes of jobs that have ended are removed this often, and Sidekiq's cancellations are looked for at some of
@@ -26,11 +25,14 @@ from pyworkers.store.orders import OrdersStore, texts
 _TURN_S = 1.0
 
 
-class Orders:
+class Orders(Part):
     """``on_paused`` is called with the paused queues again and again, ``on_cancelled`` for new notes.
 
     ``running`` are the jobs that are with a worker.
     """
+
+    name = "orders"
+    eager = True
 
     def __init__(
         self,
@@ -41,13 +43,12 @@ class Orders:
         on_cancelled: Callable[[], None],
         running: Callable[[], Iterable[Running]],
     ) -> None:
+        super().__init__(health)
         self._store = store
-        self._health = health
         self._cancellations = cancellations
         self._iterations = Iterations(store, running)
         self._on_paused = on_paused
         self._on_cancelled = on_cancelled
-        self._nudge = asyncio.Event()
         self._errors: dict[str, PyworkersError] = {}
         self.paused: frozenset[str] = frozenset()
 
@@ -62,13 +63,13 @@ class Orders:
         """Take the names of the paused queues."""
         if self._readable("paused", reply):
             self.paused = texts(reply)
-        self._nudge.set()
+        self.nudge()
 
     def see_notes(self, reply: Any) -> None:
         """Take the number and the latest of the cancelled jobs."""
         if self._readable("notes", reply):
             self._store.noticed = reply
-        self._nudge.set()
+        self.nudge()
 
     def _readable(self, what: str, reply: Any) -> bool:
         self._errors.pop(what, None)
@@ -77,18 +78,15 @@ class Orders:
             return False
         return True
 
-    async def run(self) -> None:
-        """Pass on what is wanted, until cancelled."""
-        while True:
-            self._nudge.clear()
-            pause_s = _TURN_S
-            try:
-                await self.turn()
-                await self._iterations.look(time.monotonic())
-                self._health.ok()
-            except PyworkersError as error:
-                pause_s = max(_TURN_S, self._health.failed(error))
-            await pause(self._nudge, pause_s)
+    async def look(self) -> float:
+        """Pass on what is wanted, and look for Sidekiq's cancellations."""
+        await self.turn()
+        await self._iterations.look(time.monotonic())
+        return _TURN_S
+
+    def failed(self, backoff_s: float) -> float:
+        """No sooner than after a success."""
+        return max(_TURN_S, backoff_s)
 
     async def turn(self) -> None:
         """Pass on what is wanted. Raises PyworkersError, after what could be read was passed on."""

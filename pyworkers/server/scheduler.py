@@ -21,7 +21,7 @@ from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.waiting import pause
+from pyworkers.server.parts import Part
 from pyworkers.store.schedule import PUT_OFF_S, Promoted, Promotion, ScheduleStore
 
 # Enough to amortise the round trip; Redis does nothing else for 1 ms, this master for 4 ms.
@@ -35,11 +35,13 @@ _NAP_S = 1.0
 log = logs.get_logger()
 
 
-class Scheduler:
+class Scheduler(Part):
     """``identity`` names this master to its peers; ``expect`` and ``see`` say when there is something to do.
 
     A set that Redis refuses to work on is tried again after ``poll_interval_s``.
     """
+
+    name = "scheduler"
 
     def __init__(
         self,
@@ -49,15 +51,14 @@ class Scheduler:
         poll_interval_s: float,
         drain_goretry: bool,
     ) -> None:
+        super().__init__(health.of(self.name))
         keys = store.keys
         self._store = store
         self._identity = identity
-        self._health = health.of("scheduler")
         self._interval_s = poll_interval_s
         self.zsets = [keys.retry, keys.schedule, *([keys.goretry] if drain_goretry else [])]
         self._health_of = {zset: health.of(f"scheduler {zset}") for zset in self.zsets}
-        self._nudge = asyncio.Event()
-        self._next = 0.0
+        self._next = -math.inf
 
     def follows(self, _keys: Keys, _identity: str) -> dict[str, Follow]:
         """What it needs to know of the sorted sets, by key."""
@@ -76,27 +77,22 @@ class Scheduler:
         """A job was put away until ``at``: do not oversleep."""
         if at < self._next:
             self._next = at
-            self._nudge.set()
-
-    async def run(self) -> None:
-        """Look, and sleep until there is something to do, until cancelled."""
-        while True:
-            try:
-                self._next = math.inf
-                self.expect(await self.look())
-            except PyworkersError as error:
-                await asyncio.sleep(self._health.failed(error))
-            else:
-                self._health.ok()
-                await self._sleep()
-
-    async def _sleep(self) -> None:
-        while (remaining := self._next + _SLACK_S - time.time()) > 0:
-            self._nudge.clear()
-            # Timers do not notice that the clock was set, or that the machine was suspended.
-            await pause(self._nudge, min(remaining, _NAP_S))
+            self.nudge()
 
     async def look(self) -> float:
+        """Move what is due, if the time has come."""
+        if time.time() >= self._next + _SLACK_S:
+            self._next = math.inf
+            self.expect(await self.move_due())
+        # Timers do not notice that the clock was set, or that the machine was suspended.
+        return min(self._next + _SLACK_S - time.time(), _NAP_S)
+
+    def failed(self, backoff_s: float) -> float:
+        """Whatever is due, ask Redis again."""
+        self._next = -math.inf
+        return backoff_s
+
+    async def move_due(self) -> float:
         """Move everything that is due; returns when there will be more, as far as one can see.
 
         Raises RedisUnavailableError. A set that Redis refuses to work on does not stop the others.

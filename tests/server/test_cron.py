@@ -162,11 +162,11 @@ def test_a_redis_that_is_away_is_asked_again_until_it_is_back(run: Run) -> None:
 def test_without_anything_due_redis_is_left_alone(run: Run) -> None:
     async def body(bench: Bench) -> None:
         cron = bench.cron(entry("every 1h"))
-        assert await cron.look(NOON + 1.0)
+        assert await cron.fire_due(NOON + 1.0)
         bench.store.away = True
-        assert not any([await cron.look(NOON + second) for second in range(2, 3600, 3)])
+        assert not any([await cron.fire_due(NOON + second) for second in range(2, 3600, 3)])
         with pytest.raises(RedisUnavailableError):
-            await cron.look(NOON + 3600.0)
+            await cron.fire_due(NOON + 3600.0)
 
     run(body)
 
@@ -177,13 +177,13 @@ def test_without_anything_due_redis_is_left_alone(run: Run) -> None:
 def test_a_new_entry_fires_nothing_for_the_past(run: Run) -> None:
     async def body(bench: Bench) -> None:
         cron = bench.cron(entry(misfire="all"))
-        await cron.look(NOON + 2.5)
+        await cron.fire_due(NOON + 2.5)
         assert await bench.slots() == []
         assert await bench.store.last_slots() == {"sweep": NOON + 2}
-        await cron.look(NOON + 299.9)
+        await cron.fire_due(NOON + 299.9)
         assert await bench.slots() == []
-        await cron.look(NOON + 300.0)
-        await cron.look(NOON + 300.1)
+        await cron.fire_due(NOON + 300.0)
+        await cron.fire_due(NOON + 300.1)
         assert await bench.slots() == [NOON + 300]
 
     run(body)
@@ -199,14 +199,14 @@ def test_after_a_downtime_missed_slots_are_caught_up_by_policy(
     async def body(bench: Bench) -> None:
         one = entry(misfire=misfire, grace_s=900.0)
         before = bench.cron(one)
-        await before.look(NOON - 1.0)
-        await before.look(NOON + 0.5)
+        await before.fire_due(NOON - 1.0)
+        await before.fire_due(NOON + 0.5)
         assert await bench.slots() == [NOON]
 
         after = bench.cron(one)
-        await after.look(NOON + 1400.0)
+        await after.fire_due(NOON + 1400.0)
         assert await bench.slots() == [NOON, *expected]
-        await after.look(NOON + 1500.0)
+        await after.fire_due(NOON + 1500.0)
         assert await bench.slots() == [NOON, *expected, NOON + 1500]
 
     run(body)
@@ -214,8 +214,8 @@ def test_after_a_downtime_missed_slots_are_caught_up_by_policy(
 
 def test_an_entry_seen_before_its_first_slot_is_caught_up_too(run: Run) -> None:
     async def body(bench: Bench) -> None:
-        await bench.cron(entry()).look(NOON + 1.0)
-        await bench.cron(entry()).look(NOON + 400.0)
+        await bench.cron(entry()).fire_due(NOON + 1.0)
+        await bench.cron(entry()).fire_due(NOON + 400.0)
         assert await bench.slots() == [NOON + 300]
 
     run(body)
@@ -224,19 +224,19 @@ def test_an_entry_seen_before_its_first_slot_is_caught_up_too(run: Run) -> None:
 def test_a_slot_that_could_not_be_fired_is_tried_again(run: Run) -> None:
     async def body(bench: Bench) -> None:
         cron = bench.cron(entry(misfire="all"))
-        await cron.look(NOON - 1.0)
+        await cron.fire_due(NOON - 1.0)
         bench.store.away = True
         for second in (0.0, 1.0, 290.0, 301.0):
             with pytest.raises(RedisUnavailableError):
-                await cron.look(NOON + second)
+                await cron.fire_due(NOON + second)
         bench.store.away = False
-        assert await cron.look(NOON + 302.0)
+        assert await cron.fire_due(NOON + 302.0)
         assert await bench.slots() == [NOON + 300]  # NOON itself is out of its grace of 300 s
         bench.store.away = True
         with pytest.raises(RedisUnavailableError):
-            await cron.look(NOON + 600.0)
+            await cron.fire_due(NOON + 600.0)
         bench.store.away = False
-        await cron.look(NOON + 890.0)
+        await cron.fire_due(NOON + 890.0)
         assert await bench.slots() == [NOON + 300, NOON + 600]
 
     run(body)
@@ -246,7 +246,7 @@ def test_an_outage_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(bench: Bench) -> None:
-        await bench.cron(entry()).look(NOON + 1.0)
+        await bench.cron(entry()).fire_due(NOON + 1.0)
         original, calls = bench.store.fire, 0
 
         async def fire(*args: Any) -> bool:
@@ -260,8 +260,8 @@ def test_an_outage_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
         monkeypatch.setattr(bench.store, "fire", fire)
         cron = bench.cron(entry(misfire="all", grace_s=3600.0))
         with pytest.raises(RedisUnavailableError):
-            await cron.look(NOON + 1000.0)
-        await cron.look(NOON + 1001.0)
+            await cron.fire_due(NOON + 1000.0)
+        await cron.fire_due(NOON + 1001.0)
         assert await bench.slots() == [NOON + 300, NOON + 600, NOON + 900]
         assert calls == 4
 
@@ -271,10 +271,10 @@ def test_an_outage_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
 def test_an_entry_that_redis_refuses_does_not_stop_the_others(run: Run) -> None:
     async def body(bench: Bench) -> None:
         cron = bench.cron(entry(name="bad", queue="bad"), entry(name="good"))
-        await cron.look(NOON - 1.0)
+        await cron.fire_due(NOON - 1.0)
         await bench.redis.set(bench.keys.queue("bad"), "no list")
         with pytest.raises(StoreError, match="WRONGTYPE"):
-            await cron.look(NOON + 1.0)
+            await cron.fire_due(NOON + 1.0)
         assert await bench.slots() == [NOON]
 
     run(body)
@@ -284,18 +284,18 @@ def test_a_clock_that_is_set_back_doubles_nothing_and_loses_nothing(run: Run) ->
     async def body(bench: Bench) -> None:
         cron = bench.cron(entry())
         # The clock is an hour ahead when the master starts, and is then put right.
-        await cron.look(NOON + 3599.0)
-        await cron.look(NOON + 3600.0)
-        assert not await cron.look(NOON + 299.0)
-        await cron.look(NOON + 300.0)
+        await cron.fire_due(NOON + 3599.0)
+        await cron.fire_due(NOON + 3600.0)
+        assert not await cron.fire_due(NOON + 299.0)
+        await cron.fire_due(NOON + 300.0)
         assert await bench.slots() == [NOON + 3600, NOON + 300]
-        await cron.look(NOON + 3600.0)
+        await cron.fire_due(NOON + 3600.0)
         assert await bench.slots() == [NOON + 3600, NOON + 300]
 
         # The next master starts by the right clock, and a slot in the future is remembered.
         other = bench.cron(entry())
-        await other.look(NOON + 599.0)
-        await other.look(NOON + 600.0)
+        await other.fire_due(NOON + 599.0)
+        await other.fire_due(NOON + 600.0)
         assert (await bench.slots())[-1] == NOON + 600
 
     run(body)
@@ -305,10 +305,10 @@ def test_entries_are_replaced_and_those_that_stay_keep_their_place(run: Run) -> 
     async def body(bench: Bench) -> None:
         stays = entry(name="stays", misfire="once")
         cron = bench.cron(stays, entry(name="goes", queue="other"))
-        await cron.look(NOON + 1.0)
+        await cron.fire_due(NOON + 1.0)
         cron.use([stays, entry("*/10 * * * *", name="comes", queue="new")])
-        await cron.look(NOON + 310.0)
-        await cron.look(NOON + 600.0)
+        await cron.fire_due(NOON + 310.0)
+        await cron.fire_due(NOON + 600.0)
         assert await bench.slots() == [NOON + 300, NOON + 600]
         assert await bench.slots("other") == []
         assert await bench.slots("new") == [NOON + 600]
@@ -321,7 +321,7 @@ def test_an_entry_replaced_while_it_is_fired_goes_by_its_new_schedule(
 ) -> None:
     async def body(bench: Bench) -> None:
         cron = bench.cron(entry())
-        await cron.look(NOON - 1.0)
+        await cron.fire_due(NOON - 1.0)
         original = bench.store.fire
 
         async def fire(*args: Any) -> bool:
@@ -329,10 +329,10 @@ def test_an_entry_replaced_while_it_is_fired_goes_by_its_new_schedule(
             return await original(*args)
 
         monkeypatch.setattr(bench.store, "fire", fire)
-        await cron.look(NOON + 0.5)
+        await cron.fire_due(NOON + 0.5)
         monkeypatch.setattr(bench.store, "fire", original)
-        await cron.look(NOON + 1.0)
-        await cron.look(NOON + 60.0)
+        await cron.fire_due(NOON + 1.0)
+        await cron.fire_due(NOON + 60.0)
         assert await bench.slots() == [NOON, NOON + 60]
 
     run(body)
@@ -341,8 +341,8 @@ def test_an_entry_replaced_while_it_is_fired_goes_by_its_new_schedule(
 def test_a_slots_key_outlives_the_grace(run: Run) -> None:
     async def body(bench: Bench) -> None:
         cron = bench.cron(entry(grace_s=100_000.5))
-        await cron.look(NOON - 1.0)
-        await cron.look(NOON + 0.0)
+        await cron.fire_due(NOON - 1.0)
+        await cron.fire_due(NOON + 0.0)
         ttl = await bench.redis.ttl(bench.keys.cron_slot("sweep", NOON))
         assert 100_001 + 3500 < ttl <= 100_001 + 3600
 
@@ -357,7 +357,7 @@ def test_a_fired_slot_is_logged_by_the_master_that_fired_it(run: Run) -> None:
         crons = [bench.cron(entry()), bench.cron(entry())]
         for now in (NOON - 1.0, NOON + 0.5):
             for cron in crons:
-                await cron.look(now)
+                await cron.fire_due(now)
         (job,) = await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)
         (line,) = stream.getvalue().splitlines()
         found = json.loads(line)
@@ -400,7 +400,7 @@ def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_more(r
         assert slots == list(range(slots[0], slots[0] + len(slots)))
         # From now on no master fires it, whether it has heard of that or not.
         for cron in bench.crons:
-            await cron.look(time.time() + 5)
+            await cron.fire_due(time.time() + 5)
         assert await bench.slots("new") == slots
         assert (await bench.store.last_slots()).keys() == {"sweep"}
 
@@ -413,12 +413,12 @@ def test_a_run_time_entry_is_caught_up_like_any_other(run: Run) -> None:
         await bench.redis.hset(bench.keys.cron_last, "new", NOON - 900)
         cron = bench.cron()
         await cron.refresh()
-        await cron.look(NOON + 1.0)
+        await cron.fire_due(NOON + 1.0)
         assert await bench.slots() == [NOON]
         await bench.redis.hset(bench.keys.cron_last, "new", NOON + 300)
         other = bench.cron()
         await other.refresh()
-        await other.look(NOON + 600.0)
+        await other.fire_due(NOON + 600.0)
         assert await bench.slots() == [NOON, NOON + 600]
 
     run(body)
@@ -432,13 +432,13 @@ def test_an_entry_that_was_changed_fires_by_its_new_definition_only(run: Run) ->
         ignorant, cron = bench.cron(), bench.cron()
         for one in (ignorant, cron):
             await one.refresh()
-            await one.look(NOON + 1.0)
+            await one.fire_due(NOON + 1.0)
         people.change("new", schedule="every 10m", job_class="New", queue="new")
         await bench.redis.hset(bench.keys.cron_last, "new", NOON + 100)
         await cron.refresh()
         for one in (ignorant, cron):
-            await one.look(NOON + 300.0)
-            await one.look(NOON + 600.0)
+            await one.fire_due(NOON + 300.0)
+            await one.fire_due(NOON + 600.0)
         assert await bench.slots("old") == []
         assert await bench.slots("new") == [NOON + 600]
 
@@ -450,12 +450,12 @@ def test_a_paused_entry_is_silent_at_once_and_what_came_meanwhile_is_not_made_up
         one = entry(misfire="all", grace_s=3600.0)
         ignorant, cron = bench.cron(one), bench.cron(one)
         for each in (ignorant, cron):
-            await each.look(NOON + 1.0)
+            await each.fire_due(NOON + 1.0)
         await bench.redis.sadd(bench.keys.cron_paused, "sweep")
         await bench.redis.set(bench.keys.cron_version, "1")
         await cron.refresh()
         for each in (ignorant, cron):
-            await each.look(NOON + 300.0)
+            await each.fire_due(NOON + 300.0)
         assert await bench.slots() == []
 
         # As `resume` does it, at NOON + 700.
@@ -463,9 +463,9 @@ def test_a_paused_entry_is_silent_at_once_and_what_came_meanwhile_is_not_made_up
         await bench.redis.hset(bench.keys.cron_last, "sweep", NOON + 700)
         await bench.redis.set(bench.keys.cron_version, "2")
         await cron.refresh()
-        await cron.look(NOON + 800.0)
+        await cron.fire_due(NOON + 800.0)
         assert await bench.slots() == []
-        await cron.look(NOON + 900.0)
+        await cron.fire_due(NOON + 900.0)
         assert await bench.slots() == [NOON + 900]
 
     run(body)
@@ -474,11 +474,11 @@ def test_a_paused_entry_is_silent_at_once_and_what_came_meanwhile_is_not_made_up
 def test_a_change_elsewhere_does_not_disturb_an_entry(run: Run) -> None:
     async def body(bench: Bench) -> None:
         cron = bench.cron(entry(misfire="all"))
-        await cron.look(NOON + 1.0)
+        await cron.fire_due(NOON + 1.0)
         added(bench).add("new", "@daily", "New")
         await bench.redis.hdel(bench.keys.cron_last, "sweep")  # as if it had to ask
         await cron.refresh()
-        await cron.look(NOON + 300.0)
+        await cron.fire_due(NOON + 300.0)
         assert await bench.slots() == [NOON + 300]
 
     run(body)
@@ -491,12 +491,12 @@ def test_a_run_time_entry_with_the_name_of_a_declared_one_is_not_fired(run: Run)
         cron = bench.cron(entry())
         await cron.refresh()
         for minute in range(1, 11):
-            await cron.look(NOON + 60.0 * minute)
+            await cron.fire_due(NOON + 60.0 * minute)
         assert await bench.slots("other") == []
         assert await bench.slots() == [NOON + 300, NOON + 600]
         # The code has it no more: the run-time entry is as it was.
         cron.use([])
-        await cron.look(NOON + 660.0)
+        await cron.fire_due(NOON + 660.0)
         assert await bench.slots("other") == [NOON + 660]
 
     run(body)
@@ -518,8 +518,8 @@ def test_what_is_no_entry_is_logged_and_left_alone(run: Run) -> None:
         await bench.redis.set(bench.keys.cron_version, "1")
         cron = bench.cron(entry())
         await cron.refresh()
-        await cron.look(NOON - 1.0)
-        await cron.look(NOON + 0.0)
+        await cron.fire_due(NOON - 1.0)
+        await cron.fire_due(NOON + 0.0)
         assert await bench.slots() == [NOON]
         refused = [json.loads(line) for line in stream.getvalue().splitlines()]
         assert [line["name"] for line in refused if line["event"] == "cron.refused"] == [
@@ -540,11 +540,11 @@ def test_a_flushed_redis_has_no_run_time_entries_and_the_declared_ones_go_on(run
         people.pause("new")
         cron = bench.cron(entry())
         await cron.refresh()
-        await cron.look(NOON - 1.0)
+        await cron.fire_due(NOON - 1.0)
         keys = [key async for key in bench.redis.scan_iter(f"{bench.keys.namespace}*")]
         await bench.redis.delete(*keys)
         await cron.refresh()
-        await cron.look(NOON + 0.0)
+        await cron.fire_due(NOON + 0.0)
         assert await bench.slots() == [NOON]
         assert await bench.slots("new") == []
 

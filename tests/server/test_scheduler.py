@@ -133,7 +133,7 @@ def test_all_sets_are_drained_in_batches_and_the_earliest_job_is_first(run: Run)
             await bench.put(BATCH, long_ago + number, queue="q")
         await bench.put(BATCH + 1, long_ago, "retry", queue="r")
         await bench.put(1, long_ago, "goretry", queue="g")
-        assert await bench.scheduler(drain_goretry=True).look() == float("inf")
+        assert await bench.scheduler(drain_goretry=True).move_due() == float("inf")
         assert [job["due"] for job in await bench.arrived(3 * BATCH)] == [
             long_ago + number for number in range(3) for _ in range(BATCH)
         ]
@@ -222,15 +222,15 @@ def test_a_set_that_is_none_does_not_stop_the_others(run: Run) -> None:
         await bench.redis.set(bench.keys.retry, "no set")
         await bench.put(1, time.time() - 1)
         scheduler = bench.scheduler()
-        assert await scheduler.look() > time.time() + 40
+        assert await scheduler.move_due() > time.time() + 40
         await bench.arrived(1)
         assert not bench.health.is_down
         # It is no reason to look again at once, and none to stop looking.
         await bench.put(1, time.time() + 50)
-        assert await scheduler.look() > time.time() + 40
+        assert await scheduler.move_due() > time.time() + 40
         await bench.redis.delete(bench.keys.retry)
         await bench.put(1, time.time() - 1, "retry", "r")
-        await scheduler.look()
+        await scheduler.move_due()
         await bench.arrived(1, "r")
 
     run(body)
@@ -241,7 +241,7 @@ def test_other_work_gets_its_turn_between_batches(run: Run, monkeypatch: pytest.
 
     async def body(bench: Bench) -> None:
         await bench.put(5000, time.time() - 1)
-        drained = asyncio.create_task(bench.scheduler().look())
+        drained = asyncio.create_task(bench.scheduler().move_due())
         turns = 0
         while not drained.done():
             await bench.redis.ping()
