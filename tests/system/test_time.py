@@ -170,7 +170,8 @@ def test_an_idle_server_sends_as_few_commands_as_the_docs_say(tmp_path: Path, qu
         pytest.skip("redis-server is not installed")
     app = IDLE.format(queues=queues)
     with running_server(binary, tmp_path, free_port()) as url, serving(tmp_path, url, "", app) as server:
-        connection = redis.Redis.from_url(url)
+        # Nothing may be sent for 5 s and a little more, the time-out of redis-py.
+        connection = redis.Redis.from_url(url, socket_timeout=30)
         # Idle is not empty: jobs for later, a paused queue and a cancelled job are nothing to do.
         connection.zadd("schedule", {"{}": time.time() + 3600})
         connection.zadd("retry", {"{}": time.time() + 3600})
