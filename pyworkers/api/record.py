@@ -108,7 +108,7 @@ class JobRecord:
 
     @property
     def error_backtrace(self) -> list[str]:
-        """The lines of the last error's backtrace, in any form of any Sidekiq (protocol.md, 1.3)."""
+        """The lines of the last error's backtrace, in any form of any Sidekiq (protocol.md, Envelope)."""
         stored = self.data.get("error_backtrace")
         lines = _inflated(stored) if isinstance(stored, str) else stored
         return [as_text(line) for line in lines] if isinstance(lines, list) else []

@@ -14,7 +14,7 @@ from pyworkers.store.processes import ProcessView
 from pyworkers.store.reader import QueueView, overview
 from pyworkers.store.search import Search
 
-# Sidekiq keeps the counters of a day for five years (protocol.md, 7.1).
+# Sidekiq keeps the counters of a day for five years (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
 
 

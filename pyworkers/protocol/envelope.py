@@ -1,8 +1,8 @@
 """The job envelope as text: build it, and change single fields of it without touching the others.
 
 Pure; used by producers, workers and the master. It never re-encodes what it was not asked to change: a
-number of 40 digits, ``1.50`` or a field of a later Sidekiq leaves as it came (protocol.md, 15.1). What lies
-between the members may change: the blanks there go, and of members with one name the last is kept.
+number of 40 digits, ``1.50`` or a field of a later Sidekiq leaves as it came (protocol.md, Envelope). What
+lies between the members may change: the blanks there go, and of members with one name the last is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simplejson.encoder import encode_basestring
 
 from pyworkers.errors import BadArgumentError, BadMessageError
 
-# Sidekiq's readers compare bytes that Ruby generates: compact, raw UTF-8 (protocol.md, 9).
+# Sidekiq's readers compare bytes that Ruby generates: compact, raw UTF-8 (protocol.md, Envelope).
 _ENCODER = simplejson.JSONEncoder(
     separators=(",", ":"),
     ensure_ascii=False,

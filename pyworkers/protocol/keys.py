@@ -1,6 +1,6 @@
 """The names of all Redis keys, and the rule for queue names.
 
-Pure; read by every process. The names are Sidekiq's and go-workers' (protocol.md, "Key inventory"); the few
+Pure; read by every process. The names are Sidekiq's and go-workers' (contrib/docs/protocol.md, Keys); the few
 that pyworkers adds start with ``pyworkers:``.
 """
 
@@ -94,7 +94,7 @@ class Keys:
 
     @property
     def processes(self) -> str:
-        """SET of the identities of all Sidekiq-like servers (protocol.md, 6)."""
+        """SET of the identities of all Sidekiq-like servers (contrib/docs/protocol.md, Servers)."""
         return self._key("processes")
 
     @property

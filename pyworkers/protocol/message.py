@@ -14,7 +14,7 @@ from typing import Any
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 
-# Rails' names for the envelope around an ActiveJob: up to Sidekiq 7, and from 8.0 (protocol.md, 1.5).
+# Rails' names for the envelope around an ActiveJob: up to Sidekiq 7, and from 8.0 (protocol.md, Envelope).
 ACTIVE_JOB_WRAPPERS = frozenset(
     {"ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper", "Sidekiq::ActiveJob::Wrapper"}
 )
@@ -126,7 +126,7 @@ def _text(data: dict[str, Any], key: str) -> str:
 
 
 def _as_list(args: object) -> list[Any]:
-    """protocol.md, 15.2: null is no argument, anything but a list is one argument."""
+    """protocol.md, Envelope: null is no argument, anything but a list is one argument."""
     if isinstance(args, list):
         return args
     return [] if args is None else [args]

@@ -1,7 +1,8 @@
 """Retry rules: whether a failed job is retried, and when, or is dead, or dropped.
 
 Pure: facts, the time and a source of randomness come in, an Outcome goes out. Used by the worker's retry
-link and, for jobs whose worker died, by the master. The rules are Sidekiq's (job_retry.rb; protocol.md, 4).
+link and, for jobs whose worker died, by the master. The rules are Sidekiq's (job_retry.rb;
+protocol.md, Retries).
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _after_crash(message: Message, failure: Failure, policy: Policy, now: float)
 
 
 def _limit(data: dict[str, Any], policy: Policy) -> int | None:
-    """How many retries the job has; None where a failed job is dropped. protocol.md, 4.1 and 15.2."""
+    """How many retries the job has; None where a failed job is dropped. protocol.md, Retries."""
     retry = data.get("retry")
     if isinstance(retry, str):
         retry = as_count(retry.strip()) if retry.strip().isdecimal() else {"false": False}.get(retry, True)
@@ -158,7 +159,8 @@ def _times(message: Message, now: float) -> dict[str, float]:
     """When it failed first and last; and the other times in a form that no Sidekiq misreads.
 
     Its Web UI answers 500 to go-workers' text, and where ``retry_count`` is above 0, whoever counted, without
-    ``retried_at`` (6.4.1's _job_info.erb); Sidekiq 8 takes whole seconds for milliseconds (protocol.md, 8.3).
+    ``retried_at`` (6.4.1's _job_info.erb); Sidekiq 8 takes whole seconds for milliseconds (protocol.md,
+    Envelope).
     """
     stored = {name: message.data.get(name) for name in ("created_at", "enqueued_at", "failed_at")}
     known = {name: timestamps.rewritten(value) for name, value in stored.items()}

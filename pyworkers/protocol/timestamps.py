@@ -1,7 +1,7 @@
 """Times as the programs on one Redis write them: seconds, milliseconds, text.
 
 Pure; used by producers, workers and the master. pyworkers itself writes float epoch seconds, which every
-Sidekiq from 6.4 to 8.1 reads correctly (protocol.md, 15.1).
+Sidekiq from 6.4 to 8.1 reads correctly (protocol.md, Envelope).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read(value: object) -> float | None:
 def rewritten(value: object) -> float | None:
     """Epoch seconds of a time that is stored as text or as whole seconds; None for what can stay as it is.
 
-    Floats are seconds and large integers milliseconds to every reader (protocol.md, 8.3).
+    Floats are seconds and large integers milliseconds to every reader (protocol.md, Envelope).
     """
     if isinstance(value, float) or (isinstance(value, int) and abs(value) >= _MILLISECONDS_FROM):
         return None

@@ -211,7 +211,7 @@ class Heartbeat(Part):
 
 
 def info(facts: Facts, started_at: float) -> str:
-    """The JSON text that describes the process: the keys of all Sidekiq generations (protocol.md, 6.3)."""
+    """The JSON text that describes the process, with the keys of all Sidekiqs (protocol.md, Servers)."""
     weights = dict.fromkeys(facts.queues, 1)
     concurrency = sum(facts.queues.values())
     about = {

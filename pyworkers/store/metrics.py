@@ -1,7 +1,7 @@
 """Metrics: the execution metrics behind Sidekiq's Metrics page, as 7.x and as 8.x read them.
 
 Written by the master with its heartbeat. Both generations read keys of their own, all with a TTL
-(metrics/tracking.rb of 7.3.9 and 8.1.7; protocol.md, 7.2).
+(metrics/tracking.rb of 7.3.9 and 8.1.7; protocol.md, Counters).
 """
 
 from __future__ import annotations

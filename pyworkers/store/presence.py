@@ -1,7 +1,7 @@
 """Presence: this server in Sidekiq's registry of processes, where its Web UI and API find it.
 
 Runs in the master's event loop. Nothing here decides who owns a job: that is the lease's business, and these
-keys may be lost without harm. The commands are those of Sidekiq 8's launcher.rb (protocol.md, 6).
+keys may be lost without harm. The commands are those of Sidekiq 8's launcher.rb (protocol.md, Servers).
 """
 
 from __future__ import annotations

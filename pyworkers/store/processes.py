@@ -1,7 +1,7 @@
 """Registry: the server processes that describe themselves in Redis, Sidekiq's and go-workers2's included.
 
 Used by ``api``; never by the server. It shows what other programs wrote, so nothing in it is taken for
-granted (protocol.md, 6 and 8.3).
+granted (protocol.md, Servers).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIST_FIELDS = ("queue", "in_progress_queue")
 QUIET, STOP, DUMP = "TSTP", "TERM", "TTIN"
 _PER_ROUND_TRIP = 100
 _CLEANUP_S = 60
-# Everybody beats every 5 or 10 s; after this time Sidekiq's own descriptions are gone (protocol.md, 6).
+# Everybody beats every 5 or 10 s; after this time Sidekiq's own descriptions are gone (protocol.md, Servers).
 _SILENT_S = 60.0
 # A server that is idle beats every 15 s: one that has not beaten for longer will not answer.
 _ANSWERS_S = 20.0

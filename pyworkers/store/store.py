@@ -24,7 +24,7 @@ from pyworkers.store.transport.connections import errors_translated, translate
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import blobs, integer, integers
 
-# Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, 4.3).
+# Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, Retries).
 DEAD_MAX_AGE_S = 180 * 86_400
 DEAD_MAX_JOBS = 9_999
 STATS_TTL_S = 5 * 365 * 86_400

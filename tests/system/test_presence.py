@@ -101,7 +101,7 @@ def test_memory_that_the_processes_share_counts_once(
         wait_for(lambda: fields_of(server).get("busy") == "1")
         rss_kb = wait_for(lambda: (kb := int(fields_of(server)["rss"])) > 100_000_000 / 1024 and kb, 30)
         # The fork server and five workers have it, in the same pages.
-        assert rss_kb < 200_000_000 / 1024
+        assert rss_kb < 300_000_000 / 1024  # counted in each, it would be 600
 
 
 def test_sidekiqs_api_lists_the_process_and_its_jobs(tmp_path: Path, own_url: str) -> None:

@@ -20,7 +20,7 @@ from tests.faults.redises import OwnRedis, Sentinel
 from tests.server_process import serving
 from tests.support import stretched, wait_for
 
-# From the promotion to the first job (faults.md, R5), and a second for a busy machine.
+# From the promotion to the first job (contrib/docs/reliability.md, R5), and a second for a busy machine.
 SOON_S = 2 + 1
 CODE = """
 @worker.process("q", concurrency=2)

@@ -10,7 +10,7 @@ from pyworkers.protocol.histogram import BOUNDS_MS, Executions, Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.metrics import commands
 
-# The 21st at 1:43, as in the key names seen from real Sidekiqs (protocol.md, 7.2).
+# The 21st at 1:43, as in the key names seen from real Sidekiqs (protocol.md, Counters).
 NOW = datetime(2026, 11, 21, 1, 43, 9, tzinfo=UTC)
 
 
