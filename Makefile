@@ -1,3 +1,4 @@
+.DEFAULT_GOAL := help
 PYTHON ?= python3
 # Not `?=`: a VENV in the environment may be of another project, and `clean` removes this one.
 VENV := .venv
@@ -22,7 +23,10 @@ $(VENV)/.development: $(VENV)/.made setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[embedded,test,dev]'
 	touch $@
 
-.PHONY: FORCE run test test-oldest faults soak lint coverage bench clean
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: FORCE help run test test-oldest faults soak lint coverage bench clean
 
 run: $(VENV)/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
