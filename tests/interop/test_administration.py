@@ -117,7 +117,7 @@ def test_a_job_that_sidekiq_runs_is_said_to_run_there(
         work = wait_for(lambda: WorkSet(url).find_work(jid), PATIENCE_S, "Sidekiq has said what it runs")
         result = CliRunner().invoke(main, ["cancel", jid, "--url", url])
         assert result.exit_code == 1
-        assert result.stdout.startswith(f"{jid}: runs in {work.identity}, thread {work.thread}: ")
+        assert result.stdout.startswith(f"{jid}: running in {work.identity}, thread {work.thread}: ")
         # This Sidekiq knows no iterable jobs: nobody would take the key away.
         assert not db.exists(f"it-{jid}")
         gate.touch()
