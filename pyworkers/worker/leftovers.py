@@ -16,6 +16,7 @@ from pyworkers import programs
 # A killed process is gone within milliseconds, unless it is in an uninterruptible call of the kernel.
 _PATIENCE_S = 0.5
 _PAUSE_S = 0.001
+_EMPTY_LOOKS = 2
 
 
 def end_programs(age_s: float) -> list[int]:
@@ -26,13 +27,16 @@ def end_programs(age_s: float) -> list[int]:
     since = programs.tick(age_s)
     killed: dict[int, None] = {}
     deadline = time.monotonic() + _PATIENCE_S
-    # Again and again: they may start others until they are dead, and lose their parents when those are.
-    while found := _started(since):
-        killed |= dict.fromkeys(found)
-        _kill(found)
-        if time.monotonic() > deadline:
-            break
-        time.sleep(_PAUSE_S)
+    # Again and again: they may start others until they are dead, and lose their parents when those are. And a
+    # look may miss a child while another one exits (proc(5), children), so one without a find is not enough.
+    empty_looks = 0
+    while empty_looks < _EMPTY_LOOKS and time.monotonic() <= deadline:
+        found = _started(since)
+        empty_looks = 0 if found else empty_looks + 1
+        if found:
+            killed |= dict.fromkeys(found)
+            _kill(found)
+            time.sleep(_PAUSE_S)
     for pid in killed:
         # Nothing of the job is left that would wait for its children.
         with suppress(ChildProcessError):
