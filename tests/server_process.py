@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -60,7 +61,10 @@ class ServerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def write_app(self, code: str, name: str = "tasks.py") -> None:
-        (self.folder / name).write_text(HEADER + textwrap.dedent(code))
+        path = self.folder / name
+        path.write_text(HEADER + textwrap.dedent(code))
+        # Compiled code counts as current if the source has the same size and a date in the same second.
+        Path(cache_from_source(path)).unlink(missing_ok=True)
 
     def start(self, *, ready: bool = True, app: str = "tasks:worker") -> ServerProcess:
         with (self.folder / "log").open("ab") as log:

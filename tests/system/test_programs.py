@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers import Client
+from pyworkers import Client, programs
 from tests.server_process import Serve, ServerProcess
 from tests.support import process_alive, wait_for
 
@@ -88,7 +88,11 @@ def run(server: ServerProcess, count: int, job_class: str, *args: Any, **fields:
 
 
 def started(server: ServerProcess, name: str, count: int = KINDS) -> list[int]:
-    return [pid for pid, *_ in server.wait_for_notes(count, name)]
+    found = [pid for pid, *_ in server.wait_for_notes(count, name)]
+    # Ages are known to 10 ms: what starts in the moment in which a job begins counts as the job's.
+    now = programs.tick(0)
+    wait_for(lambda: programs.tick(0) > now + 1, message="they are older than the next job")
+    return found
 
 
 def all_dead(pids: list[int]) -> None:
