@@ -136,7 +136,7 @@ class CronSet:
             raise BadArgumentError(f"{name!r} is not a run-time entry", hint=hint)
 
     def pause(self, name: str) -> bool:
-        """Pause an entry, wherever it is declared; False if it was paused already."""
+        """Pause an entry, however it was declared; False if it was paused already."""
         self._require(name)
         return self._store.pause(name)
 

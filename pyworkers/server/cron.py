@@ -1,7 +1,7 @@
 """Cron: enqueues the jobs of the cron entries at their slots.
 
 Runs in the master's event loop, in every master. All of them may fire a slot; the script lets one do it, so
-that nobody has to lead. It never decides what a line means: that is ``pyworkers.protocol.cron``.
+that no leader is needed. It never decides what a line means: that is ``pyworkers.protocol.cron``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Heartbeat: shows this server to Sidekiq's Web UI and API, and obeys their buttons.
+"""Heartbeat: registers this server for Sidekiq's Web UI and API, and executes their signals.
 
-Runs in the master's event loop, apart from the lease: whatever goes wrong here costs nobody a job. One server
+Runs in the master's event loop, apart from the lease: a failure here loses no job. One server
 is one process for Sidekiq, its workers are the threads: each row of their table stretches the interval in
 which Sidekiq looks for scheduled jobs.
 """
@@ -31,9 +31,9 @@ from pyworkers.version import __version__
 
 # Sidekiq beats every 5 s up to version 6, and every 10 s since.
 BEAT_S = 5.0
-# While nothing changes, it is said again that nothing does. Whoever judges by it waits for a minute.
+# An unchanged entry is renewed this often; readers take a server for dead after a minute without renewal.
 _SAME_S = 15.0
-# While somebody looks.
+# The interval while a viewer is active.
 _WATCHED_S = 1.0
 # How often the server's clock is compared with ours.
 _CLOCK_S = 60.0
