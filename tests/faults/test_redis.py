@@ -42,7 +42,7 @@ def test_r3_a_job_whose_fetch_reply_is_lost_is_adopted_and_runs_once(
     fleet: Fleet, proxy: Proxy, action: str
 ) -> None:
     fleet.server(url=proxy.url)
-    wait_for(lambda: _blocked(fleet), message="a blocking fetch")
+    wait_for(lambda: _blocked(fleet) == 2, message="a blocking fetch of each queue")
     trap = proxy.trap(Trap(b"BRPOPLPUSH", b'"jid"', action))  # type: ignore[arg-type]
     first = fleet.enqueue()
     wait_for(lambda: trap.sprung, message="the reply is lost")
@@ -56,14 +56,15 @@ def test_r3_a_job_whose_fetch_reply_is_lost_is_adopted_and_runs_once(
     fleet.check()
 
 
-def _blocked(fleet: Fleet) -> bool:
-    return any(client["cmd"] == "brpoplpush" for client in fleet.redis.client_list())
+def _blocked(fleet: Fleet) -> int:
+    """How many fetches block. Before a queue's fetch does, an exchange may take the job."""
+    return sum("b" in client["flags"] for client in fleet.redis.client_list())
 
 
 @pytest.mark.fault("R3")
 def test_r3_a_job_whose_fetch_reply_is_only_late_is_not_adopted_as_well(fleet: Fleet, proxy: Proxy) -> None:
     server = fleet.server(url=proxy.url)
-    wait_for(lambda: _blocked(fleet), message="a blocking fetch")
+    wait_for(lambda: _blocked(fleet) == 2, message="a blocking fetch of each queue")
     trap = proxy.trap(Trap(b"BRPOPLPUSH", b'"jid"', "hold"))
     jid = fleet.enqueue("work", 0.5)
     wait_for(lambda: trap.sprung, message="the reply is held")

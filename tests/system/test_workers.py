@@ -311,8 +311,18 @@ def test_the_first_fork_server_has_nothing_of_the_master_but_its_memory(serve: S
         status = Path(f"/proc/{pid}/status").read_text()
         assert int(status.partition("SigBlk:")[2].split()[0], 16) == 0
         # A file for stdout and stderr; the channel; the lifeline, and a pipe to wake itself.
-        kinds = Counter(str(p.readlink()).partition(":")[0] for p in Path(f"/proc/{pid}/fd").iterdir())
-        assert kinds == {"/dev/null": 1, str(tmp_path / "log"): 2, "socket": 1, "pipe": 3}
+        expected = {"/dev/null": 1, str(tmp_path / "log"): 2, "socket": 1, "pipe": 3}
+        # While a worker is forked, there are three more pipes: its own.
+        wait_for(lambda: _kinds(pid) == expected, message="it has these and no others")
+
+
+def _kinds(pid: int) -> Counter[str]:
+    """What a process holds open, by kinds; files by their paths."""
+    found: Counter[str] = Counter()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found[str(path.readlink()).partition(":")[0]] += 1
+    return found
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process name itself")
@@ -614,7 +624,8 @@ def test_two_reloads_in_a_row_end_with_the_newest_code(serve: Serve) -> None:
     """
     slow = "VERSION = 2\nmeet('loading')\n"
     with serve("VERSION = 1\n" + textwrap.dedent(code)) as server:
-        wait_for_workers(server, 1)
+        server.push("q", job("first"))
+        server.wait_for_notes(1, "ran")
         before = _descriptors(server)
         server.write_app(MEET + slow + textwrap.dedent(code))
         server.signal(signal.SIGHUP)
@@ -630,7 +641,7 @@ def test_two_reloads_in_a_row_end_with_the_newest_code(serve: Serve) -> None:
             return ["ran", 3] in [note[1:] for note in server.ledger()]
 
         wait_for(newest_ran, message="the newest code runs")
-        wait_for(lambda: _descriptors(server) == before, message="the master keeps nothing of the old ones")
+        wait_for(lambda: _descriptors(server) <= before, message="the master keeps nothing of the old ones")
 
 
 def _descriptors(server: ServerProcess) -> Counter[str]:
@@ -642,7 +653,8 @@ def _descriptors(server: ServerProcess) -> Counter[str]:
     for path in Path(f"/proc/{server.pid}/fd").iterdir():
         with contextlib.suppress(OSError):
             kind, _, number = str(path.readlink()).partition(":")
-            if kind != "socket" or number.strip("[]") in local:
+            # What the master reads of /proc (the memory of its workers) it soon closes.
+            if not kind.startswith("/proc/") and (kind != "socket" or number.strip("[]") in local):
                 found[kind] += 1
     return found
 
