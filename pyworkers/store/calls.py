@@ -1,0 +1,215 @@
+"""Calls: what is asked of Redis as a value, built without a connection and run over any kind of connection.
+
+A *call* is one round trip: commands, or one script, and the function that reads the replies. *Steps* are a
+generator that yields calls, each built from the replies to those before. Whether they run blocking or in an
+event loop is the caller's choice; nothing here decides what is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import redis
+from redis.exceptions import NoScriptError
+
+from pyworkers.errors import PyworkersError
+from pyworkers.store import scripts
+from pyworkers.store.scripts import Commands
+from pyworkers.store.transport import replies
+from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.replies import Reader, UnexpectedReplyError
+
+T = TypeVar("T")
+
+
+class Command(NamedTuple):
+    """The name and the arguments of a command; ``read`` makes something of what redis-py returns for it.
+
+    ``otherwise`` are name and arguments for a server that does not know the script of this command.
+    """
+
+    parts: tuple[Any, ...]
+    read: Reader | None = None
+    otherwise: tuple[Any, ...] = ()
+
+
+class Mode(Enum):
+    """How several commands are sent in their round trip."""
+
+    PIPELINE = "pipeline"
+    """The first refusal fails the call; the commands behind it have run all the same."""
+    TRANSACTION = "transaction"
+    """MULTI and EXEC: nothing of others runs in between."""
+    LENIENT = "lenient"
+    """A refused command has None as its reply: a key of a wrong type, which another program wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One round trip. In steps, ``value = yield from call`` is what ``read`` makes of the list of replies."""
+
+    commands: Sequence[Command]
+    read: Callable[[list[Any]], T]
+    mode: Mode = Mode.PIPELINE
+
+    @property
+    def single(self) -> Command | None:
+        """The command, if there is one only, and nothing that a pipeline would do for it."""
+        return self.commands[0] if len(self.commands) == 1 and self.mode is Mode.PIPELINE else None
+
+    def __iter__(self) -> Generator[Call[Any], Any, T]:
+        value: T = yield self
+        return value
+
+
+Steps = Generator[Call[Any], Any, T]
+Work = Call[T] | Steps[T]
+
+
+class Pipelining(Commands, Protocol):
+    """A connection that sends several commands together, too: redis-py's client for asyncio."""
+
+    def pipeline(self, transaction: bool) -> Any:
+        """A pipeline of redis-py."""
+
+
+def command(name: str, *arguments: Any, read: Reader | None = None) -> Command:
+    """A command. Texts that are not UTF-8 are sent as they were read (``surrogateescape``)."""
+    return Command((name, *map(_encoded, arguments)), read)
+
+
+def one(name: str, *arguments: Any, read: Callable[[Any], T]) -> Call[T]:
+    """The call of one command."""
+    return Call([command(name, *arguments, read=read)], _only)
+
+
+def every(commands: Sequence[Command], mode: Mode = Mode.PIPELINE) -> Call[list[Any]]:
+    """The call of several commands: the list of their replies. None are sent for an empty sequence."""
+    return Call(commands, _all, mode)
+
+
+def script(name: str, keys: Sequence[str | bytes], args: Sequence[Any], read: Callable[[Any], T]) -> Call[T]:
+    """The call of the script ``name``.lua."""
+    loaded = scripts.load(name)
+    parts = [len(keys), *map(_encoded, keys), *map(_encoded, args)]
+    sent = Command(("EVALSHA", loaded.sha, *parts), read, ("EVAL", loaded.text, *parts))
+    return Call([sent], _only)
+
+
+def run(connection: redis.Redis, work: Work[T]) -> T:
+    """Run a call or steps over a blocking client. Raises RedisUnavailableError and StoreError."""
+    steps = iter(work)
+    try:
+        call = next(steps)
+        while True:
+            try:
+                value = _send(connection, call)
+            except PyworkersError as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(value)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def arun(connection: Pipelining, work: Work[T]) -> T:
+    """As ``run``, in an event loop."""
+    steps = iter(work)
+    try:
+        call = next(steps)
+        while True:
+            try:
+                value = await _asend(connection, call)
+            except PyworkersError as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(value)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def arun_one(connection: Commands, call: Call[T]) -> T:
+    """As ``arun``, over any connection, for a call of one command. Raises ValueError for several."""
+    single = call.single
+    if single is None:
+        raise ValueError("several commands need a pipeline")
+    with errors_translated():
+        return call.read([await _aexecute(connection, single)])
+
+
+def _send(connection: redis.Redis, call: Call[T]) -> T:
+    with errors_translated():
+        try:
+            return call.read(_exchange(connection, call))
+        except UnexpectedReplyError:
+            # The other connections may have mixed up their replies as well.
+            connection.connection_pool.disconnect(inuse_connections=False)
+            raise
+
+
+def _exchange(connection: redis.Redis, call: Call[Any]) -> list[Any]:
+    if (single := call.single) is not None:
+        return [_execute(connection, single)]
+    if not call.commands:
+        return []
+    with connection.pipeline(transaction=call.mode is Mode.TRANSACTION) as pipe:
+        for sent in call.commands:
+            pipe.execute_command(*sent.parts)
+        found = pipe.execute(raise_on_error=call.mode is not Mode.LENIENT)
+    return [
+        None if isinstance(reply, Exception) else _read(sent, reply)
+        for sent, reply in zip(call.commands, found, strict=True)
+    ]
+
+
+def _execute(connection: redis.Redis, sent: Command) -> Any:
+    try:
+        reply = connection.execute_command(*sent.parts)
+    except NoScriptError:
+        reply = connection.execute_command(*sent.otherwise)
+    return _read(sent, reply)
+
+
+def _read(sent: Command, reply: Any) -> Any:
+    return reply if sent.read is None else replies.read(sent.parts[0], sent.read, reply)
+
+
+async def _asend(connection: Pipelining, call: Call[T]) -> T:
+    with errors_translated():
+        return call.read(await _aexchange(connection, call))
+
+
+async def _aexchange(connection: Pipelining, call: Call[Any]) -> list[Any]:
+    if (single := call.single) is not None:
+        return [await _aexecute(connection, single)]
+    if not call.commands:
+        return []
+    async with connection.pipeline(transaction=call.mode is Mode.TRANSACTION) as pipe:
+        for sent in call.commands:
+            pipe.execute_command(*sent.parts, read=sent.read)
+        found = await pipe.execute(raise_on_error=call.mode is not Mode.LENIENT)
+    return [None if isinstance(reply, Exception) else reply for reply in found]
+
+
+async def _aexecute(connection: Commands, sent: Command) -> Any:
+    try:
+        return await connection.execute_command(*sent.parts, read=sent.read)
+    except NoScriptError:
+        return await connection.execute_command(*sent.otherwise, read=sent.read)
+
+
+def _encoded(part: Any) -> Any:
+    return part.encode(errors="surrogateescape") if isinstance(part, str) else part
+
+
+def _only(found: list[Any]) -> Any:
+    return found[0]
+
+
+def _all(found: list[Any]) -> list[Any]:
+    return found
