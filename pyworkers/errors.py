@@ -13,18 +13,17 @@ class PyworkersError(Exception):
     """Base of all errors that pyworkers raises on purpose.
 
     ``exit_code`` is the exit code of a command that this error ends. ``hint`` is the fix, ``location`` the
-    place of the error.
+    place of the error, ``code`` the error code that Redis answered, e.g. ``NOPERM``, or empty.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str = "", location: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", location: str = "", code: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.location = location
-        self.code = ""
-        """The error code that Redis answered, e.g. ``NOPERM``; empty for other errors."""
+        self.code = code
 
     def __str__(self) -> str:
         where = f"{self.location}: " if self.location else ""

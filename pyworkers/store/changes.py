@@ -119,7 +119,7 @@ class _TrackingLink(Link):
         if wire.protocol != _RESP3:
             # The URL asks for another one, in which changes would not be announced.
             return
-        wire.on_push, wire.on_close = self._pushed, self._closed
+        wire.listen(self._pushed, self._closed)
         try:
             await wire.send(("CLIENT", "TRACKING", "ON"), read=done)
         except ResponseError:

@@ -78,9 +78,7 @@ def translate(error: Exception) -> PyworkersError:
     rule = refusals.rule(code_of(error))
     text = reply_text(error) or type(error).__name__
     kind = RedisUnavailableError if rule.away else StoreError
-    translated = kind(f"{rule.meaning}: {text}" if rule.meaning else text)
-    translated.code = rule.code
-    return translated
+    return kind(f"{rule.meaning}: {text}" if rule.meaning else text, code=rule.code)
 
 
 class _Translation:

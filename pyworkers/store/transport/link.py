@@ -106,9 +106,7 @@ class Link:
 
     async def _greet(self, wire: Wire) -> None:
         """Send the first commands of a new connection."""
-        # An ACL may forbid it.
-        with suppress(ResponseError):
-            wire.client_id = await wire.send(("CLIENT", "ID"), read=integer)
+        await wire.learn_id()
 
     async def _connect(self) -> Wire:
         connecting = self._connecting = asyncio.create_task(open_wire(self._opener, self._timeout_s))
@@ -169,12 +167,22 @@ class Wire(asyncio.Protocol):
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.client_id: int | None = None
-        self.on_push: Callable[[Any], None] | None = None
-        self.on_close: Callable[[], None] | None = None
+        """The server's number of this connection, after ``learn_id``; None if the server refuses it."""
+        self._on_push: Callable[[Any], None] | None = None
+        self._on_close: Callable[[], None] | None = None
         self.address = getattr(connection, "host", None), getattr(connection, "port", None)
         self.load_bytes = 0
         """What was given to ``exchange`` and has not been answered yet."""
         self.closed = False
+
+    async def learn_id(self) -> None:
+        """Ask for the server's number of this connection. An ACL may forbid it."""
+        with suppress(ResponseError):
+            self.client_id = await self.send(("CLIENT", "ID"), read=integer)
+
+    def listen(self, on_push: Callable[[Any], None], on_close: Callable[[], None]) -> None:
+        """Call ``on_push`` with each message that is not a reply, and ``on_close`` when the socket closes."""
+        self._on_push, self._on_close = on_push, on_close
 
     async def send(
         self,
@@ -263,8 +271,8 @@ class Wire(asyncio.Protocol):
             while (answer := parser.gets()) is not False:
                 if type(answer) is not PUSH:
                     answers.append(answer)
-                elif self.on_push is not None:
-                    replies.read("CLIENT TRACKING", self.on_push, answer)
+                elif self._on_push is not None:
+                    replies.read("CLIENT TRACKING", self._on_push, answer)
         except (InvalidResponse, UnexpectedReplyError) as error:
             self.close(error)
             return
@@ -331,8 +339,8 @@ class Wire(asyncio.Protocol):
         """Close the socket; every command under way fails with ``error``."""
         self.closed = True
         self._transport.abort()
-        if self.on_close is not None:
-            self.on_close()
+        if self._on_close is not None:
+            self._on_close()
         if self._watch is not None:
             self._watch.cancel()
         while self._awaited:
