@@ -22,7 +22,7 @@ import redis
 from pyworkers import embedded, logs
 from pyworkers.errors import EmbeddedError
 from pyworkers.protocol.keys import Keys
-from tests.support import free_port, running_server
+from tests.helpers.support import free_port, running_server
 
 
 def _valkey() -> str | None:

@@ -18,7 +18,7 @@ from contrib.bench.peer import Peer, Serving
 from contrib.bench.peers.pyworkers import APP, describe
 from contrib.bench.registry import PEERS
 from contrib.bench.site import Failed, Site
-from tests.support import wait_for
+from tests.helpers.support import wait_for
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
+from tests.helpers.support import ROOT
 
 SCRIPT = ROOT / "contrib" / "environment.sh"
 BASE = f"Python {sys.version_info[0]}.{sys.version_info[1]} in {sys.base_prefix}"

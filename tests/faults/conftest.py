@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fleet import Fleet
-from tests.faults.redises import OwnRedis
+from tests.helpers.redises import OwnRedis
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ import redis
 
 from tests.faults.fleet import LEASE_S, Fleet, Server, stopped
 from tests.faults.ledger import clock
-from tests.faults.proxy import Proxy, Trap, script
-from tests.faults.redises import OwnRedis
-from tests.server_process import children
-from tests.support import process_alive, stretched, wait_for
+from tests.helpers.proxy import Proxy, Trap, script
+from tests.helpers.redises import OwnRedis
+from tests.helpers.server_process import children
+from tests.helpers.support import process_alive, stretched, wait_for
 
 SCRIPTS = ("exchange", "beat", "promote", "recover")
 

@@ -26,8 +26,8 @@ from pyworkers.errors import EmbeddedError
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Ledger
 from tests.faults.nemesis import Nemesis
-from tests.faults.proxy import proxied
-from tests.faults.redises import OwnRedis
+from tests.helpers.proxy import proxied
+from tests.helpers.redises import OwnRedis
 
 SERVERS = 3
 ROUND_S = 15.0

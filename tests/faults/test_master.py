@@ -12,7 +12,7 @@ import pytest
 from pyworkers.server.recovery import BATCH
 from tests.faults.fleet import APP, Fleet
 from tests.faults.ledger import clock
-from tests.support import stretched, wait_for
+from tests.helpers.support import stretched, wait_for
 
 
 @pytest.mark.fault("M1")

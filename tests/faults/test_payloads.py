@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faults.fleet import Fleet
-from tests.support import wait_for
+from tests.helpers.support import wait_for
 
 
 def put(fleet: Fleet, jid: str, **fields: Any) -> bytes:

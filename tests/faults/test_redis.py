@@ -15,9 +15,9 @@ from pyworkers import Client, PyworkersError
 from pyworkers.errors import StoreError
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import clock
-from tests.faults.proxy import Proxy, Trap, proxied, script
-from tests.faults.redises import OwnRedis, Sentinel
-from tests.support import wait_for
+from tests.helpers.proxy import Proxy, Trap, proxied, script
+from tests.helpers.redises import OwnRedis, Sentinel
+from tests.helpers.support import wait_for
 
 FIRE = '[[cron]]\nname = "tick"\nschedule = "* * * * * *"\nqueue = "other"\nclass = "elsewhere"\n'
 SCRIPTS = ["exchange", "beat", "promote", "recover", "fire", "give_back", "leave"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.rewriter import Rewriter, rewriting
-from tests.server_process import ServerProcess, serving
-from tests.support import wait_for
+from tests.helpers.rewriter import Rewriter, rewriting
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import wait_for
 
 CODE = """
 @worker.cron("* * * * *")

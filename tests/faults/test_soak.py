@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support import ROOT
+from tests.helpers.support import ROOT
 
 
 @pytest.mark.fault("M1", "M2", "R2", "R3", "R4", "R7", "W2")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.fleet import LEASE_S, Fleet
 from tests.faults.ledger import clock
-from tests.support import wait_for
+from tests.helpers.support import wait_for
 
 
 @pytest.mark.fault("T1")

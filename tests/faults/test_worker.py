@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fleet import Fleet
-from tests.server_process import children
-from tests.support import process_alive, wait_for
+from tests.helpers.server_process import children
+from tests.helpers.support import process_alive, wait_for
 
 
 @pytest.mark.fault("W3")

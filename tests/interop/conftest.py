@@ -17,9 +17,9 @@ import pytest
 import redis
 
 from tests.conftest import missing
+from tests.helpers.support import free_port, running_server, wait_for
 from tests.interop.browser import Browser
 from tests.interop.programs import GO, PATIENCE_S, RUBY, GoProducer, Ruby, go_environment, working
-from tests.support import free_port, running_server, wait_for
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import redis
 
 from pyworkers.embedded import spawn_bound
-from tests.server_process import ServerProcess, serving
-from tests.support import PATIENCE_S, wait_for
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import PATIENCE_S, wait_for
 
 HERE = Path(__file__).resolve().parent
 RUBY = HERE / "peers" / "ruby"

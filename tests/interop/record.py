@@ -17,6 +17,7 @@ from typing import Any
 
 import redis
 
+from tests.helpers.support import free_port, running_server, wait_for
 from tests.interop.programs import (
     GO,
     HERE,
@@ -29,7 +30,6 @@ from tests.interop.programs import (
     sidekiq,
     working,
 )
-from tests.support import free_port, running_server, wait_for
 
 PAYLOADS = HERE / "payloads"
 # The versions of go.mod; go-workers has no releases.

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import redis
 
+from tests.helpers.support import free_port, running_server
 from tests.interop.programs import RUBY, Ruby
 from tests.interop.record import PAYLOADS, Recording
-from tests.support import free_port, running_server
 
 CALLS = (
     'Note.perform_later(7, "ä", nil, true, 2.5, [1])',

@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from pyworkers.protocol.message import Message
+from tests.helpers.server_process import serving
+from tests.helpers.support import wait_for
 from tests.interop.programs import HERE, PATIENCE_S
 from tests.interop.record_active_job import CALLS, CALLS_SINCE_7_1
-from tests.server_process import serving
-from tests.support import wait_for
 
 RECORDED = {path.stem: json.loads(path.read_text()) for path in (HERE / "payloads").glob("ActiveJob-*.json")}
 PAYLOADS = [

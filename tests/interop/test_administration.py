@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from pyworkers import Client
 from pyworkers.api import DeadSet, JobSet, ProcessSet, RetrySet, ScheduledSet, WorkSet
 from pyworkers.cli import main
+from tests.helpers.support import wait_for
 from tests.interop.programs import PATIENCE_S, Ruby, sidekiq
-from tests.support import wait_for
 
 SETS: dict[str, type[JobSet]] = {"retry": RetrySet, "schedule": ScheduledSet, "dead": DeadSet}
 FAILED = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import redis
 
 from pyworkers import Client
+from tests.helpers.support import wait_for
 from tests.interop.programs import PATIENCE_S, go_environment, pyworkers, sidekiq, working
-from tests.support import wait_for
 
 
 def test_a_job_that_is_due_is_moved_by_one_of_them_and_runs_once(

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.helpers.server_process import ServerProcess
+from tests.helpers.support import ROOT, wait_for
 from tests.interop.programs import GO, PATIENCE_S, working
-from tests.server_process import ServerProcess
-from tests.support import ROOT, wait_for
 
 PAGE = (ROOT / "contrib" / "docs" / "coming-from.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## From ")[1:]}

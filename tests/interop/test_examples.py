@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from tests.conftest import missing
+from tests.helpers.support import ROOT
 from tests.interop.programs import PATIENCE_S
-from tests.support import ROOT
 
 
 @pytest.mark.parametrize(("language", "program"), [("go", "go"), ("ruby", "sidekiq")])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import redis
 
+from tests.helpers.support import wait_for
 from tests.interop.programs import PATIENCE_S, GoProducer, go_environment, hurry, only, pyworkers
-from tests.support import wait_for
 
 
 def test_jobs_of_every_enqueue_function_run(go_producer: GoProducer, url: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from pyworkers import Client
 from pyworkers.api import Stats
 from pyworkers.cli import main
+from tests.helpers.support import wait_for
 from tests.interop.programs import (
     PATIENCE_S,
     WorkingPeer,
@@ -21,7 +22,6 @@ from tests.interop.programs import (
     pyworkers,
     working,
 )
-from tests.support import wait_for
 
 
 def serving(

@@ -15,9 +15,9 @@ import redis
 
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.message import Message
+from tests.helpers.server_process import serving
+from tests.helpers.support import wait_for
 from tests.interop.programs import HERE, PATIENCE_S
-from tests.server_process import serving
-from tests.support import wait_for
 
 RECORDED = 1795247115.0
 """About when, in epoch seconds: 2026-11-21."""

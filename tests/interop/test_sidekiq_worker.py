@@ -8,8 +8,8 @@ import redis
 
 from pyworkers import Client
 from pyworkers.protocol import timestamps
+from tests.helpers.support import wait_for
 from tests.interop.programs import PATIENCE_S, hurry, only, pyworkers, sidekiq
-from tests.support import wait_for
 
 
 def test_sidekiq_runs_what_python_enqueued(

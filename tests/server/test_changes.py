@@ -14,8 +14,8 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follow
 from pyworkers.server.health import Health
 from pyworkers.store.changes import ChangesStore
-from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for
+from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.support import async_wait_for
 
 EVERY_S = 0.2
 

@@ -24,8 +24,8 @@ from pyworkers.server import cron as cron_module
 from pyworkers.server.cron import Cron, entries_of
 from pyworkers.server.health import Health
 from pyworkers.store.cron import CronStore
-from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for, stretched
+from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.support import async_wait_for, stretched
 
 NOON = 1_793_534_400
 

@@ -20,8 +20,8 @@ from pyworkers.store import waiter as waiter_module
 from pyworkers.store.store import QueueStore, Settlement, Store
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.waiter import Waiter
-from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for
+from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.support import async_wait_for
 
 IDENTITY = "host:1:aaa"
 

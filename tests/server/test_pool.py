@@ -31,7 +31,7 @@ from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
-from tests.support import PATIENCE_S, ROOT, async_wait_for, process_alive, wait_for
+from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for, process_alive, wait_for
 
 HEADER = """
 import os, signal, sys, time

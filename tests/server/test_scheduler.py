@@ -15,8 +15,8 @@ from pyworkers.server import scheduler as scheduler_module
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.scheduler import BATCH, Scheduler
 from pyworkers.store.schedule import Promoted, Promotion, ScheduleStore
-from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for, stretched
+from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.support import async_wait_for, stretched
 
 
 class Observed(ScheduleStore):

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from pyworkers.cli import main
 from pyworkers.embedded import spawn_bound
-from tests.support import free_port, running_server, wait_for
+from tests.helpers.support import free_port, running_server, wait_for
 
 Cli = Callable[..., Result]
 

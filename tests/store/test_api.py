@@ -29,8 +29,8 @@ from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
 from pyworkers.store.search import REST_S, Search
-from tests.records import job, register
-from tests.support import ROOT
+from tests.helpers.records import job, register
+from tests.helpers.support import ROOT
 
 SETS: list[type[JobSet]] = [ScheduledSet, RetrySet, DeadSet]
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pyworkers.cli import main
 from pyworkers.protocol.keys import Keys
-from tests.records import job, register
+from tests.helpers.records import job, register
 from tests.store.conftest import Cli
 
 

@@ -22,8 +22,8 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, RedisUnavailableError, StoreError
 from pyworkers.store.acl import Role
 from pyworkers.store.transport.connections import connect
-from tests.acl import url_of
-from tests.support import free_port, running_server, wait_for
+from tests.helpers.acl import url_of
+from tests.helpers.support import free_port, running_server, wait_for
 
 
 @pytest.fixture

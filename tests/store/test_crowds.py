@@ -20,9 +20,9 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.store.transport.connections import connect_async, translate
 from pyworkers.store.transport.turns import Turns
-from tests.faults.proxy import Proxy, Trap, proxied
-from tests.faults.redises import OwnRedis
-from tests.support import PATIENCE_S, wait_for
+from tests.helpers.proxy import Proxy, Trap, proxied
+from tests.helpers.redises import OwnRedis
+from tests.helpers.support import PATIENCE_S, wait_for
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
-from tests.support import free_port, running_server
+from tests.helpers.support import free_port, running_server
 
 
 @pytest.mark.parametrize("single", [True, False])

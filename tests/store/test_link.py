@@ -21,7 +21,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.link import Link
-from tests.support import stretched
+from tests.helpers.support import stretched
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

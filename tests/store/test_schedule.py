@@ -9,8 +9,8 @@ import pytest
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.store.schedule import PUT_OFF_S, TURN_MS, Promotion, ScheduleStore
-from tests.bench import RedisBench, Runner, runner
-from tests.support import async_wait_for, free_port, stretched
+from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.support import async_wait_for, free_port, stretched
 
 NOW = 1_795_225_197.25
 

@@ -27,7 +27,7 @@ from pyworkers.store.store import LeaseLostError, QueueStore, Store
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
-from tests.faults.rewriter import Rewriter, rewriting
+from tests.helpers.rewriter import Rewriter, rewriting
 
 SHAPES = {
     "an integer": b":7\r\n",

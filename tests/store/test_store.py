@@ -14,9 +14,9 @@ from pyworkers.store.acl import Role
 from pyworkers.store.store import DEAD_MAX_JOBS, LeaseLostError, LeaseState, Store
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.waiter import Waiter
-from tests.acl import url_of
-from tests.bench import RedisBench, Runner, runner
-from tests.support import stretched
+from tests.helpers.acl import url_of
+from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.support import stretched
 
 NOW = 1_795_225_197.5
 

@@ -25,7 +25,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import JobTimeout
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import connect, connect_async, translate
-from tests.support import PATIENCE_S, free_port, running_server, wait_for
+from tests.helpers.support import PATIENCE_S, free_port, running_server, wait_for
 
 
 def opened(url: str, **options: Any) -> closing[Wires]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server_process import Serve, serving
+from tests.helpers.server_process import Serve, serving
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from pyworkers.cli import main
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role, commands
-from tests.acl import OPTIONAL, is_six, refused, url_of, watching
-from tests.server_process import ServerProcess, serving
-from tests.support import wait_for
+from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import wait_for
 
 # What a connection needs before anything else; Redis permits it to everybody, or it may be refused.
 ALWAYS = OPTIONAL | {"auth", "hello", "select"}

@@ -18,10 +18,10 @@ import redis
 
 from pyworkers.api import DeadSet, Queue
 from pyworkers.config.fields import RedisConfig
-from tests.records import job
-from tests.server_process import serving
-from tests.support import ROOT, free_port, next_line, running_python, running_server, wait_for
-from tests.terminal import terminal
+from tests.helpers.records import job
+from tests.helpers.server_process import serving
+from tests.helpers.support import ROOT, free_port, next_line, running_python, running_server, wait_for
+from tests.helpers.terminal import terminal
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 MANY = 200_000

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pyworkers import AsyncClient, Cancelled, Client
-from tests.server_process import ServerProcess, serving
-from tests.support import ROOT, wait_for
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import ROOT, wait_for
 
 CODE = """
 def wait(how):

@@ -14,8 +14,8 @@ import redis
 from pyworkers.embedded import EmbeddedServer
 from pyworkers.protocol.keys import Keys
 from tests.conftest import missing
-from tests.server_process import serving
-from tests.support import ROOT, free_port, running_server
+from tests.helpers.server_process import serving
+from tests.helpers.support import ROOT, free_port, running_server
 
 APP = """
 from pyworkers import Worker

@@ -16,7 +16,7 @@ import redis
 
 from pyworkers.embedded import EmbeddedServer, socket_url
 from pyworkers.protocol.keys import Keys
-from tests.support import ROOT, free_port
+from tests.helpers.support import ROOT, free_port
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pyworkers import Client
-from tests.server_process import ServerProcess, serving
-from tests.support import stretched, wait_for
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import stretched, wait_for
 
 CODE = """
 @worker.process("go", concurrency=2)

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.server_process import ServerProcess, serving
-from tests.support import ROOT, free_port, running_server, wait_for
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import ROOT, free_port, running_server, wait_for
 
 if os.environ.get("CI", "").lower() not in ("true", "1"):
     for package in ("uvicorn", "starlette", "prometheus_client"):

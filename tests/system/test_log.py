@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server_process import ServerProcess
-from tests.support import wait_for
+from tests.helpers.server_process import ServerProcess
+from tests.helpers.support import wait_for
 
 CODE = """
 @worker.process("q", retry=False)

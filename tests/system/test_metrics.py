@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tests.server_process import ServerProcess, serving
-from tests.support import wait_for
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import wait_for
 
 CODE = """
 @worker.process("go", concurrency=1)

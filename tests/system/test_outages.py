@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from pyworkers.store.acl import Role
-from tests.acl import url_of
-from tests.faults.redises import OwnRedis
-from tests.server_process import ServerProcess, serving
-from tests.support import free_port, stretched, wait_for
+from tests.helpers.acl import url_of
+from tests.helpers.redises import OwnRedis
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import free_port, stretched, wait_for
 
 CODE = """
 @worker.process("q", concurrency=2)

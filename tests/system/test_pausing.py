@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.server_process import serving
-from tests.support import wait_for
+from tests.helpers.server_process import serving
+from tests.helpers.support import wait_for
 
 CODE = """
 @worker.process("q", concurrency=2)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import redis
 
-from tests.server_process import ServerProcess, serving
-from tests.sidekiq_api import sidekiq
-from tests.support import wait_for
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.sidekiq_api import sidekiq
+from tests.helpers.support import wait_for
 
 CODE = """
 @worker.process("q", concurrency=2)

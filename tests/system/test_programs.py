@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pyworkers import Client, programs
-from tests.server_process import Serve, ServerProcess
-from tests.support import process_alive, wait_for
+from tests.helpers.server_process import Serve, ServerProcess
+from tests.helpers.support import process_alive, wait_for
 
 # A program notes its pid itself, so that a test knows that it has run.
 CODE = """

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.server_process import ServerProcess, serving
-from tests.support import free_port, running_server
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import free_port, running_server
 
 CODE = """
 import subprocess

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from pyworkers import Client
 from pyworkers.cli import main
-from tests.faults.redises import OwnRedis, Sentinel
-from tests.server_process import serving
-from tests.support import stretched, wait_for
+from tests.helpers.redises import OwnRedis, Sentinel
+from tests.helpers.server_process import serving
+from tests.helpers.support import stretched, wait_for
 
 # From the promotion to the first job (contrib/docs/reliability.md, R5), and a second for a busy machine.
 SOON_S = 2 + 1

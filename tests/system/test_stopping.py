@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.server_process import ServerProcess, serving
-from tests.support import process_alive, stretched, wait_for
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import process_alive, stretched, wait_for
 
 CODE = """
 @worker.process("q", concurrency=2)

@@ -17,8 +17,8 @@ import redis
 
 from pyworkers import Client
 from pyworkers.api import CronSet
-from tests.server_process import ServerProcess, serving
-from tests.support import free_port, running_server, stretched, wait_for
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import free_port, running_server, stretched, wait_for
 
 APP = """
 @worker.cron(every="1s")

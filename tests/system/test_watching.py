@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from pyworkers.api import ProcessSet, Stats, WorkSet
 from pyworkers.cli import main
 from pyworkers.store.acl import Role
-from tests.acl import url_of
-from tests.server_process import serving
-from tests.support import wait_for
+from tests.helpers.acl import url_of
+from tests.helpers.server_process import serving
+from tests.helpers.support import wait_for
 
 CODE = """
 @worker.process("q", concurrency=2)

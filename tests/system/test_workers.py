@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pyworkers.protocol.retry import MAX_CRASHES
-from tests.server_process import Serve, ServerProcess, children
-from tests.support import process_alive, stretched, wait_for
+from tests.helpers.server_process import Serve, ServerProcess, children
+from tests.helpers.support import process_alive, stretched, wait_for
 
 MEET = """
 def meet(name, *words):

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from pyworkers.cli import main
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError
 from pyworkers.version import __version__
-from tests.support import ROOT
+from tests.helpers.support import ROOT
 
 COMMANDS = [
     *([name] for name in ("run", "enqueue", "stats", "queues", "version", "top", "processes", "workers")),

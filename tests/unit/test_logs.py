@@ -21,7 +21,7 @@ import structlog
 
 from pyworkers import logs
 from pyworkers.protocol.message import Message, set_current
-from tests.support import stretched, wait_for
+from tests.helpers.support import stretched, wait_for
 
 
 class Broken:

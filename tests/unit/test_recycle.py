@@ -11,7 +11,7 @@ import pytest
 
 from pyworkers.worker import recycle
 from pyworkers.worker.recycle import Recycler, private_memory_kb
-from tests.support import next_line, running_python
+from tests.helpers.support import next_line, running_python
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 

@@ -18,7 +18,7 @@ from pyworkers.store.transport.connections import translate
 from pyworkers.store.transport.errors import code_of
 from pyworkers.store.transport.refusals import Action
 from pyworkers.store.transport.replies import UnexpectedReplyError
-from tests.support import ROOT
+from tests.helpers.support import ROOT
 
 AWAY, HERE = RedisUnavailableError, StoreError
 RETRY, RECONNECT, PAUSE, STOP = Action.RETRY, Action.RECONNECT, Action.PAUSE, Action.STOP

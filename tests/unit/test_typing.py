@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 from mypy import api
 
-from tests.support import ROOT
+from tests.helpers.support import ROOT
 
 DECLARATIONS = """
 from pyworkers import AsyncClient, Client, Job, Message, Worker

@@ -18,8 +18,8 @@ import redis
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role
-from tests.acl import url_of
-from tests.support import PATIENCE_S, ROOT, process_alive, wait_for
+from tests.helpers.acl import url_of
+from tests.helpers.support import PATIENCE_S, ROOT, process_alive, wait_for
 
 HEADER = """
 import json, os, signal, sys, time

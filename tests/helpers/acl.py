@@ -11,7 +11,7 @@ import redis
 
 from pyworkers.store import acl
 from pyworkers.store.acl import Role
-from tests.support import wait_for
+from tests.helpers.support import wait_for
 
 PASSWORD = "correct-horse"
 # redis-py tells its name and version, and the server asks for a setting; both do without an answer.

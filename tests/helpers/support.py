@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from pyworkers.embedded import answers, spawn_bound
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 PATIENCE_S = 60.0
 """For what takes a second on a quiet machine: on a busy one, only a hang takes so long."""

@@ -13,7 +13,7 @@ import termios
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support import ROOT, wait_for
+from tests.helpers.support import ROOT, wait_for
 
 # The terminal becomes the controlling one of a new session, so that it sends Ctrl-C and changes of its size.
 # Tests that a script runs in the background ignore Ctrl-C, and what they start inherits that.

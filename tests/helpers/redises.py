@@ -11,7 +11,7 @@ from pathlib import Path
 import redis
 
 from pyworkers.embedded import spawn_bound
-from tests.support import free_port, wait_for
+from tests.helpers.support import free_port, wait_for
 
 
 class OwnRedis:
