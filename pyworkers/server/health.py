@@ -12,8 +12,7 @@ from typing import Protocol
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, RedisUnavailableError
-from pyworkers.store.transport import refusals
-from pyworkers.store.transport.refusals import Action
+from pyworkers.store.transport.errors import Action, rule_for
 
 _FIRST_DELAY_S = 0.05
 # Back at work within two seconds of Redis; but what only a person can mend is asked for more rarely.
@@ -91,7 +90,7 @@ class Health:
         """Something failed because of Redis. How many seconds to wait before the next attempt."""
         self._failures += 1
         self._note(AWAY if isinstance(error, RedisUnavailableError) else self._refused, error)
-        return backoff_s(self._failures, self._rng, refusals.rule(error.code).action)
+        return backoff_s(self._failures, self._rng, rule_for(error.code).action)
 
     def ok(self) -> None:
         """Something succeeded."""
@@ -102,7 +101,7 @@ class Health:
 
     def _note(self, names: Names, error: PyworkersError) -> None:
         now = self._clock()
-        news = {error.code} if refusals.rule(error.code).action is Action.STOP else set()
+        news = {error.code} if rule_for(error.code).action is Action.STOP else set()
         trouble = self._troubles.get(names)
         if trouble is None:
             self._troubles[names] = _Trouble(error.code, now, now, news)

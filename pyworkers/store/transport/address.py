@@ -1,6 +1,6 @@
-"""Address: the ``redis-cli`` command line that reaches the server of a client, for people to paste.
+"""Address: the ``redis-cli`` command line that reaches the server of a client, to be pasted into a shell.
 
-Used by the master and the command line. It never holds a password: ``redis-cli`` asks for it.
+Used by the master and the command line. It never holds a password: ``redis-cli`` prompts for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Wires: the connections of a producer, for the commands of one push and their replies.
 
 Used in any program, thread and event loop. redis-py opens them (address, login, TLS, Sentinel) and hiredis
-speaks; what lies between them in redis-py takes as long as the exchange itself. Nothing is sent twice.
+encodes and parses; the layers of redis-py between the two take as long as the exchange itself. Nothing is
+sent twice.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from pyworkers.store.transport.errors import code_of
 from pyworkers.store.transport.link import NotSentError, Wire, open_wire
 from pyworkers.store.transport.turns import Turns
 
-# The longest record of TLS. So a read leaves nothing of one behind, which a look at the socket would not see.
+# The longest TLS record. A shorter read could leave a part of one in the TLS layer, invisible to poll().
 _READ_BYTES = 16_384
 # One connection carries as much as several. With more than this under way on it, a small job would wait for
 # large ones, and a loss would hit many: then there is another.
 _BUSY_BYTES, _MOST_SHARED = 1_000_000, 4
-# So that a server which closes every connection after the login does not keep a caller for ever.
+# A server that closes every connection after the login must not keep a caller for ever.
 _MOST_LOSSES = 5
 
 
 class Wires:
-    """Connections, each used by one exchange at a time, in the process that opened it; at most as many as the
-    URL says (``?max_connections=…``), or 100. An exchange waits for one that is free.
+    """Connections, each used by one exchange at a time, in the process that opened it; at most 100, or as
+    many as the URL allows (``?max_connections=…``). An exchange waits for a free one.
 
-    Threads share them without a lock, for a fork would copy it locked: to take the last of a list, and to put
-    one there, cannot be interrupted.
+    Threads share them without a lock, because a fork would copy a locked one: ``list.pop`` and
+    ``list.append`` are atomic.
     """
 
     def __init__(self, opener: Connection) -> None:
@@ -50,7 +51,7 @@ class Wires:
     def exchange(self, packed: bytes, count: int) -> list[Any]:
         """Send commands in one write; their ``count`` replies, refusals among them as exceptions.
 
-        Raises redis-py's errors and OSError, after which nobody knows what the commands have done.
+        Raises redis-py's errors and OSError; the commands may have run then, or not.
         """
         turn = self._turns.take(self._timeout_s)
         try:
@@ -59,7 +60,7 @@ class Wires:
                 wire.open()
                 replies = wire.exchange(packed, count)
             except BaseException:
-                # What is still to come would be taken for the reply to something else.
+                # The replies still to come would be taken for those to other commands.
                 wire.close()
                 raise
             self._idle.append(wire)
@@ -68,7 +69,7 @@ class Wires:
             turn.leave()
 
     def close(self) -> None:
-        """Close what is not in use. A later exchange opens new ones."""
+        """Close the idle connections. A later exchange opens new ones."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()
@@ -93,7 +94,7 @@ class _Wire:
     def open(self) -> None:
         if self._connection is not None:
             return
-        # Not by the pool, whose locks a fork would copy: it may count, and keep, what it lends.
+        # Not by the pool, whose locks a fork would copy: it may count and keep the connections that it lends.
         self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
         self._connection.connect()
         self._socket = self._connection._sock
@@ -102,8 +103,8 @@ class _Wire:
         self._reader = _reader()
 
     def is_usable(self) -> bool:
-        """False if another process opened it, if it leads to what is no longer the primary, or if there is
-        something to read: its end.
+        """False if another process opened it, if it leads to a former primary, or if it is readable: between
+        exchanges, that is the end of the connection.
         """
         return self._pid == os.getpid() and self._pool.is_current(self._connection) and not self._poll.poll(0)
 
@@ -116,12 +117,12 @@ class _Wire:
 
     def close(self) -> None:
         if self._connection is not None:
-            # In a forked process, redis-py closes its descriptor alone; the connection lives on.
+            # In a forked process, redis-py closes only the descriptor; the parent's connection stays open.
             self._connection.disconnect()
 
 
 class AsyncWires:
-    """The connections of one event loop: a few, each shared by the exchanges that are under way."""
+    """The connections of one event loop: at most four, each shared by the exchanges under way."""
 
     def __init__(self, opener: AsyncConnection) -> None:
         self._opener = opener
@@ -136,8 +137,8 @@ class AsyncWires:
         """Send commands together; their ``count`` replies, refusals among them as exceptions.
 
         After a refusal with one of these codes, the next exchange opens a connection, which may lead to
-        another server. The cancellation of an exchange, or a refusal, concerns no other; a lost connection
-        concerns those whose commands were sent. Raises redis-py's errors and OSError.
+        another server. A cancelled or refused exchange does not affect the others; a lost connection fails
+        those whose commands were sent. Raises redis-py's errors and OSError.
         """
         for _ in range(_MOST_LOSSES):
             wire = self._least_loaded() or await self._opened()
@@ -151,7 +152,7 @@ class AsyncWires:
         raise ConnectionError("the connection is lost each time before anything is sent")
 
     async def aclose(self) -> None:
-        """Close all, with what is under way."""
+        """Close all connections; exchanges under way fail."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -160,7 +161,7 @@ class AsyncWires:
         await self._opener.aclose()
 
     def _least_loaded(self) -> Wire | None:
-        """None if there is none; of one that has much to do, another is opened meanwhile."""
+        """The least loaded connection, None if there is none; opens another if even that one is busy."""
         wires = self._wires
         if any(wire.closed for wire in wires):
             wires = self._wires = [wire for wire in wires if not wire.closed]
@@ -173,7 +174,7 @@ class AsyncWires:
 
     async def _opened(self) -> Wire:
         opening = self._open()
-        # All wait for the same one, which the cancellation of a waiter does not end.
+        # All callers wait for the same connection; the cancellation of one does not end it.
         await asyncio.wait([opening])
         if opening.cancelled():
             raise ConnectionError("the client was closed")
@@ -184,7 +185,7 @@ class AsyncWires:
             raise ConnectionError("the client was closed")
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._add())
-            # Somebody may wait for it, or nobody.
+            # There may be no caller left to see its error.
             self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._opening
 
@@ -197,7 +198,7 @@ class AsyncWires:
         return wire
 
     def _leave(self, wire: Wire) -> None:
-        """Send nothing more over it: another server is the primary now."""
+        """Send nothing more over this connection: another server is the primary now."""
         if wire in self._wires:
             self._wires.remove(wire)
         wire.retire()
@@ -208,7 +209,7 @@ def _reader() -> hiredis.Reader:
 
 
 def _add(replies: list[Any], count: int, reader: hiredis.Reader, received: bytes) -> None:
-    """Add the replies that are whole with what was received; there must not be more than ``count``."""
+    """Add the complete replies received. Raises ConnectionError if there are more than ``count``."""
     if not received:
         raise ConnectionError("the server closed the connection")
     reader.feed(received)
@@ -216,4 +217,4 @@ def _add(replies: list[Any], count: int, reader: hiredis.Reader, received: bytes
         if type(reply) is not PUSH:
             replies.append(reply)
     if len(replies) > count or (len(replies) == count and reader.has_data()):
-        raise ConnectionError("the server answers what was not asked")
+        raise ConnectionError("the server sent a reply to no command")

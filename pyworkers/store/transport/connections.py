@@ -1,7 +1,7 @@
-"""Connections to Redis: the only place that makes them, and that turns redis-py's errors into ours.
+"""Connections to Redis: opens all of them, and translates redis-py's errors into ours.
 
-Used by producers, the command line and the master. Nothing connects before its first command, and nothing is
-ever sent twice: redis-py's own retries are off, because one lost reply would then run a command again.
+Used by producers, the command line and the master. A client connects with its first command. Nothing is sent
+twice: redis-py's own retries are off, because after a lost reply they would run a command again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from pyworkers.config import own_redis
 from pyworkers.config.fields import RedisConfig, describe, mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.store.transport import refusals
-from pyworkers.store.transport.errors import code_of, reply_text
-from pyworkers.store.transport.refusals import Action
+from pyworkers.store.transport.errors import Action, code_of, reply_text, rule_for
 from pyworkers.store.transport.replies import CheckedPipeline, Readers, reading
 from pyworkers.store.transport.turns import Line, Turns
 
@@ -40,14 +38,14 @@ CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
 SENTINEL_TIMEOUT_S = 1.0
 MAX_CONNECTIONS = 100
-"""What one pool opens at most; a URL may say otherwise (``?max_connections=…``)."""
+"""The most connections of one pool, unless the URL sets another number (``?max_connections=…``)."""
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 _CONFIG = "PYWORKERS_CONFIG"
 _NAMESPACE = "PYWORKERS_REDIS__NAMESPACE"
-# What a server says unasked, in the protocol that a URL may choose (``?protocol=3``); since hiredis 3.2.
+# A message that is not a reply, in the third protocol (``?protocol=3`` in a URL); since hiredis 3.2.
 PUSH: type | None = getattr(hiredis, "PushNotification", None)
-# What a write to a connection that has just been lost raises: with uvloop, and with asyncio in Python 3.13.0.
+# Errors of a write to a connection that has just been lost: with uvloop, and with asyncio in Python 3.13.0.
 _LOST = ("the handler is closed", "no attribute '_add_writer'")
 
 
@@ -67,15 +65,15 @@ def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
 
 
 def has_sentinels(config: RedisConfig) -> bool:
-    """True if the address of the server is to be asked of sentinels."""
+    """True if sentinels know the address of the server."""
     return config.url.startswith(_SENTINEL_SCHEME)
 
 
 def translate(error: Exception) -> PyworkersError:
-    """The error to raise ``from`` one of redis-py or of the system, with its code. It names no password."""
+    """Our error for one of redis-py or of the system, with its code. Its text holds no password."""
     if isinstance(error, PyworkersError):
         return error
-    rule = refusals.rule(code_of(error))
+    rule = rule_for(code_of(error))
     text = reply_text(error) or type(error).__name__
     kind = RedisUnavailableError if rule.away else StoreError
     return kind(f"{rule.meaning}: {text}" if rule.meaning else text, code=rule.code)
@@ -100,18 +98,18 @@ _translation = _Translation()
 
 
 def errors_translated() -> _Translation:
-    """Raise what redis-py and the system raise in this block as RedisUnavailableError or StoreError."""
+    """A block in which errors of redis-py and of the system become RedisUnavailableError or StoreError."""
     return _translation
 
 
 def config_for(
     url: str | None, namespace: str | None, env: Mapping[str, str], path: str | Path | None = None
 ) -> RedisConfig:
-    """The configuration of a client. What is None is, inside a job, that of the server that runs the job.
+    """The configuration of a client. Inside a job, a value of None is that of the server that runs the job.
 
     Elsewhere it comes from ``PYWORKERS_REDIS__*``, then ``REDIS_URL``, then from the file at ``path`` or else
     at ``PYWORKERS_CONFIG``, as for the server itself. A given ``url`` is complete: user, password and
-    certificates are for another server. Raises ConfigError.
+    certificates of the configuration belong to another server. Raises ConfigError.
     """
     given = {name: value for name, value in (("url", url), ("namespace", namespace)) if value is not None}
     _check_fields(given)
@@ -124,8 +122,8 @@ def config_for(
 
 
 def config_of_file(path: str | Path, env: Mapping[str, str]) -> RedisConfig:
-    """The ``[redis]`` of a file, below what ``env`` says. Raises ConfigError."""
-    # Only here: most producers have no file.
+    """The ``[redis]`` table of a file; variables in ``env`` override it. Raises ConfigError."""
+    # Imported here, because most producers have no file.
     from pyworkers.config.loading import load
 
     found = load(Path(path), env={}).redis
@@ -216,7 +214,7 @@ def _async_pool(url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPo
 
 
 def _options(config: RedisConfig, url: str) -> dict[str, Any]:
-    """The defaults. What the URL itself says goes before all of them (redis-py's rule)."""
+    """The defaults. The options in the URL override all of them (redis-py's rule)."""
     options: dict[str, Any] = {
         "protocol": 2,
         "username": config.username or None,
@@ -238,10 +236,10 @@ def _options(config: RedisConfig, url: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Group:
-    """What a ``redis+sentinel://user:password@host:port,host:port/name/db`` URL says.
+    """The parts of a ``redis+sentinel://user:password@host:port,host:port/name/db`` URL.
 
-    User and password are for Redis; those of the sentinels stand in the query, as ``sentinel_username`` and
-    ``sentinel_password``.
+    User and password are those of Redis; those of the sentinels are in the query, as ``sentinel_username``
+    and ``sentinel_password``.
     """
 
     sentinels: list[tuple[str, int]]
@@ -251,7 +249,7 @@ class _Group:
 
     @classmethod
     def parse(cls, url: str) -> _Group:
-        # Not by urlsplit: newer ones take the brackets of an IPv6 address among several for a mistake.
+        # Not by urlsplit, which in newer Pythons rejects the brackets of an IPv6 address among several hosts.
         address, _, query_text = url.removeprefix(_SENTINEL_SCHEME).partition("#")[0].partition("?")
         netloc, _, path = address.partition("/")
         userinfo, _, hosts = netloc.rpartition("@")
@@ -268,7 +266,7 @@ class _Group:
     def for_sentinels(self, options: dict[str, Any]) -> dict[str, Any]:
         """Options of the connections to the sentinels, where Redis' own login is not valid."""
         kept = {key: value for key, value in options.items() if key.startswith("socket_") or key == "retry"}
-        # One that hangs, perhaps with the primary on its machine, must not hold up the question to the next.
+        # A sentinel that hangs, perhaps with the primary on its machine, must not delay the next query.
         return (
             kept
             | {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
@@ -284,10 +282,10 @@ def _address(host: str) -> tuple[str, int]:
 
 
 class _Pool(redis.ConnectionPool):
-    """Lets a command wait for a connection, where redis-py's pool refuses it.
+    """A pool that makes a command wait for a free connection, where redis-py's raises an error.
 
-    It keeps no connection whose login was interrupted, by a job's time limit say, or Ctrl-C: redis-py would
-    give it to the next command as it is, perhaps without a user, or to another database.
+    It drops a connection whose login was interrupted (a job's time limit, Ctrl-C): redis-py would give it to
+    the next command in that state, perhaps without a user, or on another database.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -317,21 +315,21 @@ class _Pool(redis.ConnectionPool):
                 turn.leave()
 
     def is_current(self, connection: Any) -> bool:
-        """True if the connection leads where a new one would lead."""
+        """True if a new connection would lead to the same server."""
         return True
 
 
 class _GroupPool(_Pool, redis.sentinel.SentinelConnectionPool):
-    """As ``_Pool``, for the primary that sentinels name."""
+    """As ``_Pool``, for a primary that sentinels name."""
 
     def is_current(self, connection: Any) -> bool:
-        """False if the sentinels have named another primary since it was opened."""
+        """False if the sentinels have named another primary since the connection was opened."""
         return bool(self.master_address == (connection.host, connection.port))
 
 
 class _AsyncClient(redis.asyncio.Redis):
-    """Leaves a connection that leads to the wrong server, as to a primary that has become a replica, or whose
-    replies have an unexpected shape. The next one looks for the address again, in DNS or at a load balancer.
+    """Drops a connection that leads to the wrong server, e.g. to a primary that has become a replica, or
+    whose replies have an unexpected shape. The next one resolves the address again, in DNS or at a balancer.
     """
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -339,7 +337,7 @@ class _AsyncClient(redis.asyncio.Redis):
         try:
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         except redis.ResponseError as error:
-            if refusals.rule(code_of(error)).action is Action.RECONNECT:
+            if rule_for(code_of(error)).action is Action.RECONNECT:
                 await self._leave()
             raise
 
@@ -355,7 +353,7 @@ class _AsyncClient(redis.asyncio.Redis):
 
 
 class _AsyncPool(redis.asyncio.BlockingConnectionPool):
-    """Keeps no connection whose login was cancelled or answered with something else."""
+    """Drops a connection whose login was cancelled, or answered with another shape."""
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
         """As redis-py's."""
@@ -368,7 +366,7 @@ class _AsyncPool(redis.asyncio.BlockingConnectionPool):
 
 
 class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, _AsyncPool):
-    """Closes the connections to the sentinels with its own; redis-py leaves them to the collector."""
+    """Closes the connections to the sentinels, too; redis-py leaves them to the garbage collector."""
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -1,7 +1,9 @@
-"""Refusals: which code of ``replies`` an exception of redis-py or of the system has.
+"""Errors: the code of each error of redis-py or of the system, and what the code means for its caller.
 
-Used by ``connection``, at the edge. redis-py takes the code off some replies and makes classes of them, and
-the causes of a failed connect are only in its chain of exceptions; this is the one place that knows.
+Used wherever pyworkers talks to Redis. One table decides; no other code reads the text of an error. The codes
+are the first words of Redis' error replies (``createSharedObjects`` in its server.c), and a few of our own
+for commands without a reply. redis-py removes the code from some replies, and the cause of a failed connect
+is only in its chain of exceptions; ``code_of`` finds both.
 """
 
 from __future__ import annotations
@@ -10,14 +12,95 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 
 import redis
 import redis.asyncio.sentinel
 import redis.sentinel
 from redis import exceptions
 
-from pyworkers.store.transport.refusals import TABLE
 from pyworkers.store.transport.replies import UnexpectedReplyError
+
+
+class Action(Enum):
+    """The next step after an error. None of them ends the server."""
+
+    RETRY = "retry"
+    """Send the same again, soon."""
+    RECONNECT = "reconnect"
+    """The connection is broken, or leads to the wrong server: send the same again, soon, on a new one."""
+    PAUSE = "pause"
+    """Redis is reachable and refuses for now: try again after a delay that grows."""
+    STOP = "stop"
+    """An administrator has to fix it: this part logs the error, and tries again only now and then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row. ``away``: Redis is unreachable or unusable; otherwise it refuses this one command."""
+
+    code: str
+    action: Action
+    away: bool
+    meaning: str
+
+
+def _row(code: str, action: Action, away: bool, meaning: str) -> tuple[str, Rule]:
+    return code, Rule(code, action, away, meaning)
+
+
+_AWAY, _HERE = True, False
+
+TABLE: dict[str, Rule] = dict(
+    (
+        # No reply
+        _row("UNREACHABLE", Action.RECONNECT, _AWAY, "Redis cannot be reached"),
+        _row("TIMEOUT", Action.RECONNECT, _AWAY, "Redis did not answer in time"),
+        _row("DNS", Action.RECONNECT, _AWAY, "Redis cannot be reached, its name is not known"),
+        _row("NOMASTER", Action.RECONNECT, _AWAY, "the sentinels name no primary"),
+        _row("TLS", Action.STOP, _AWAY, "Redis cannot be reached by TLS"),
+        _row("PROTOCOL", Action.RECONNECT, _AWAY, "what answers does not speak Redis' protocol"),
+        _row("UNEXPECTED", Action.RECONNECT, _AWAY, "Redis sent an unexpected reply"),
+        # Another server will reply, or this one soon
+        _row("LOADING", Action.RECONNECT, _AWAY, "Redis is not ready"),
+        _row("MAXCLIENTS", Action.RECONNECT, _AWAY, "Redis takes no more connections"),
+        _row("READONLY", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
+        _row("MASTERDOWN", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
+        _row("CLUSTERDOWN", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
+        _row("UNBLOCKED", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
+        _row("MOVED", Action.RECONNECT, _AWAY, "another node of the cluster holds the keys"),
+        _row("ASK", Action.RETRY, _AWAY, "the cluster is moving the keys"),
+        _row("TRYAGAIN", Action.RETRY, _AWAY, "the cluster is moving the keys"),
+        _row("BUSY", Action.RETRY, _AWAY, "Redis is busy with a script"),
+        # The login
+        _row("NOAUTH", Action.STOP, _AWAY, "Redis refused the login"),
+        _row("WRONGPASS", Action.STOP, _AWAY, "Redis refused the login"),
+        _row("DENIED", Action.STOP, _AWAY, "Redis refused the connection (protected mode)"),
+        _row("BADDB", Action.STOP, _AWAY, "Redis has no such database"),
+        _row("NOPROTO", Action.STOP, _AWAY, "Redis does not speak this version of its protocol"),
+        # Redis is usable, and refuses
+        _row("OOM", Action.PAUSE, _HERE, "the server's memory is full (maxmemory)"),
+        _row("MISCONF", Action.PAUSE, _HERE, "Redis cannot save to its disk and takes no writes"),
+        _row("NOREPLICAS", Action.PAUSE, _HERE, "Redis has too few replicas (min-replicas-to-write)"),
+        _row("EXECABORT", Action.PAUSE, _HERE, "Redis refused a part of a transaction"),
+        _row("NOSCRIPT", Action.RETRY, _HERE, "Redis has forgotten a script"),
+        _row("UNREGISTERED", Action.PAUSE, _HERE, "this server has to register first"),
+        _row("NOPERM", Action.STOP, _HERE, "Redis does not permit this user to do that (`pyworkers acl`)"),
+        _row("WRONGTYPE", Action.STOP, _HERE, "a key holds something else than it should"),
+        _row("CROSSSLOT", Action.STOP, _HERE, "on a cluster the namespace needs a hash tag, as {app}:"),
+        _row("UNKNOWN", Action.STOP, _HERE, "this server does not have that command"),
+    )
+)
+
+OTHER = Rule("ERR", Action.PAUSE, _HERE, "")
+"""A reply without a code of its own."""
+
+
+def rule_for(code: str) -> Rule:
+    """The row of a code; ``OTHER`` for an unknown one: a newer Redis may have added it."""
+    return TABLE.get(code, OTHER)
+
 
 # Older redis-py does not keep the code (status_code came with 6.x).
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
@@ -59,7 +142,7 @@ _CODE = re.compile(r"([A-Z]{3,})\b")
 
 
 def code_of(error: BaseException) -> str:
-    """The code, or ``ERR`` where there is none."""
+    """The code of an exception; ``ERR`` if it has none."""
     text = reply_text(error)
     found = (
         _named(getattr(error, "status_code", None))
@@ -74,7 +157,7 @@ def code_of(error: BaseException) -> str:
 
 
 def reply_text(error: BaseException) -> str:
-    """Redis' own words: in a pipeline, redis-py puts the command before them, with a job's arguments."""
+    """The text of Redis' reply. In a pipeline, redis-py puts the command, with its arguments, before it."""
     text = str(error).rpartition(" of pipeline caused error: ")[2]
     code = _named(getattr(error, "status_code", None))
     return text if text.startswith(code) else f"{code} {text}"

@@ -1,8 +1,8 @@
 """Link: one connection of the master for the commands of the hot path; Wire: a connection of an event loop.
 
-redis-py opens them (address, login, TLS, Sentinel) and hiredis speaks; what lies between them in redis-py
-(retries, streams, timeouts, metrics) costs three times as much as the exchange itself. Commands are sent at
-once and answered in order, so several may be under way. Nothing is sent twice.
+redis-py opens them (address, login, TLS, Sentinel) and hiredis encodes and parses; the layers of redis-py
+between the two (retries, streams, timeouts, metrics) cost three times as much as the exchange. A command is
+sent without waiting for the reply to the one before; replies come in order. Nothing is sent twice.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.store.transport import refusals, replies
+from pyworkers.store.transport import replies
 from pyworkers.store.transport.connections import PUSH, SOCKET_TIMEOUT_S, AsyncConnection, connect_async
-from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.refusals import Action
+from pyworkers.store.transport.errors import Action, code_of, rule_for
 from pyworkers.store.transport.replies import SHAPES, Reader, UnexpectedReplyError, integer, reading
 
-# Commands that wait for others are sent so many bytes at a time, as long as the network takes them.
+# Commands that wait for others are sent in portions of about this size, while the socket accepts them.
 _PORTION_BYTES = 65_536
 _RESP3 = 3
 
@@ -34,9 +33,9 @@ class NotSentError(Exception):
 
 
 class _Awaited(NamedTuple):
-    """Commands under way. ``due``: until when something must have been heard, in the loop's time.
+    """Commands under way. ``due``: the time (of the loop's clock) by which data must have arrived.
 
-    ``answers`` collects the replies to several, of which there will be ``number``.
+    ``answers`` collects the ``number`` replies to several commands.
     """
 
     reply: asyncio.Future[Any]
@@ -64,10 +63,10 @@ class Link:
     ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
-        ``read`` makes something of it, instead of the check for the command's shape. ``heard`` is called with
-        that as soon as the reply has come; whoever waits for it goes on a little later.
-        After anything but an error reply the connection is closed, for what was under way on it is unknown;
-        and after one that tells of the wrong server, so that the next command looks for the address again.
+        ``read`` reads the reply, instead of the check for the command's shape. ``heard`` is called with the
+        result as soon as the reply has arrived; the waiting task continues a little later.
+        An error other than an error reply closes the connection, because the state of its other commands is
+        unknown; so does an error reply of the wrong server, and the next command resolves the address again.
         """
         wire = self._wire
         if wire is None or wire.closed:
@@ -75,17 +74,17 @@ class Link:
         try:
             return await wire.send(command, heard, read or SHAPES.get(command[0]))
         except ResponseError as error:
-            if refusals.rule(code_of(error)).action is Action.RECONNECT:
+            if rule_for(code_of(error)).action is Action.RECONNECT:
                 wire.close(ConnectionError("the wrong server"))
             raise
 
     @property
     def client_id(self) -> int | None:
-        """The server's number of the open connection, for ``CLIENT UNBLOCK``; None if it does not tell."""
+        """The server's number of the connection, for ``CLIENT UNBLOCK``; None if the server refuses it."""
         return None if self._wire is None or self._wire.closed else self._wire.client_id
 
     def leave(self) -> None:
-        """End what is under way, with an error: another server is the primary now."""
+        """Fail the commands under way: another server is the primary now."""
         if self._connecting is not None:
             self._connecting.cancel()
         if self._wire is not None:
@@ -117,7 +116,7 @@ class Link:
             return connecting.result()
         except BaseException:
             connecting.cancel()
-            # Not awaited: we may be cancelled again.
+            # Not awaited: this task may be cancelled again.
             connecting.add_done_callback(_close_unused)
             raise
         finally:
@@ -147,13 +146,13 @@ class Wire(asyncio.Protocol):
     """The socket of one of redis-py's connections, after the login."""
 
     def __init__(self, connection: Any, timeout_s: float) -> None:
-        # redis-py must not close what it no longer owns; a writer closes its socket when nobody holds it.
+        # redis-py no longer owns the socket, and a StreamWriter closes its own when it is collected.
         self.protocol = int(connection.protocol)
         reader, self._writer = connection._reader, connection._writer
         connection._reader = connection._writer = None
         self._transport = self._writer.transport
         if reader.at_eof() or reader.exception() or self._transport.is_closing():
-            # It will not be said again.
+            # The end of the connection is announced once, and has been.
             self._transport.abort()
             raise ConnectionError("the server closed the connection after the login")
         self._transport.set_protocol(self)
@@ -172,7 +171,7 @@ class Wire(asyncio.Protocol):
         self._on_close: Callable[[], None] | None = None
         self.address = getattr(connection, "host", None), getattr(connection, "port", None)
         self.load_bytes = 0
-        """What was given to ``exchange`` and has not been answered yet."""
+        """Bytes given to ``exchange`` whose replies have not all arrived."""
         self.closed = False
 
     async def learn_id(self) -> None:
@@ -206,9 +205,9 @@ class Wire(asyncio.Protocol):
     async def exchange(self, packed: bytes, count: int) -> list[Any]:
         """The ``count`` replies to commands that do not block, refusals among them as exceptions.
 
-        What comes while others wait for their replies is sent together, as soon as the loop has done what is
-        ready. Once sent, a cancellation only means that nobody looks at the replies. Raises NotSentError,
-        redis-py's errors and OSError.
+        Commands that arrive while others are under way are sent together, in the next round of the loop. Once
+        they are sent, a cancellation only drops their replies. Raises NotSentError, redis-py's errors and
+        OSError.
         """
         if self.closed:
             raise NotSentError
@@ -229,16 +228,16 @@ class Wire(asyncio.Protocol):
             self.load_bytes -= len(packed)
 
     def retire(self) -> None:
-        """Close as soon as nothing is under way."""
+        """Close as soon as no command is under way."""
         self._retired = True
         self._part()
 
     def pause_writing(self) -> None:
-        """The network takes no more for now."""
+        """The socket's buffer is full (asyncio)."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """The network takes more."""
+        """The socket's buffer has room again (asyncio)."""
         self._full = False
         self._flush()
 
@@ -251,7 +250,7 @@ class Wire(asyncio.Protocol):
         size = 0
         while self._unsent and size < _PORTION_BYTES:
             packed, awaited = self._unsent.popleft()
-            # Cancelled before it was sent: so it never is.
+            # A command that was cancelled before it was sent is never sent.
             if not awaited.reply.done():
                 size += len(packed)
                 self._expect(awaited)
@@ -276,11 +275,11 @@ class Wire(asyncio.Protocol):
         except (InvalidResponse, UnexpectedReplyError) as error:
             self.close(error)
             return
-        # Before any of them is believed: one too many may have come before those that were asked for.
+        # Checked before any reply is used: a surplus one may stand in front of the expected ones.
         self._missing -= len(answers)
         # In the third protocol, what follows the last one may be the beginning of an announcement.
         if self._missing < 0 or (self._missing == 0 and self.protocol < _RESP3 and parser.has_data()):
-            self.close(ConnectionError("the server answers what was not asked"))
+            self.close(ConnectionError("the server sent a reply to no command"))
             return
         for answer in answers:
             self._answer(answer)
@@ -300,13 +299,13 @@ class Wire(asyncio.Protocol):
             try:
                 answer = replies.read(command, read, answer)
             except UnexpectedReplyError as error:
-                # This command fails with those behind it, whose replies may be those of others.
+                # This command fails with those behind it: their replies may belong to others.
                 self.close(error)
                 return
         self._awaited.popleft()
         if reply.done():
-            # Cancelled: a wire of blocking commands is closed in this round of the loop, and for the server
-            # this reply is lost; another goes on.
+            # Cancelled. A wire of blocking commands is closed in this round of the loop, and this reply is
+            # lost; other wires continue.
             return
         if isinstance(answer, Exception):
             reply.set_exception(answer)
@@ -316,9 +315,9 @@ class Wire(asyncio.Protocol):
                 heard(answer)
 
     def _look(self) -> None:
-        """Close if the oldest command has waited too long: one timer for all, for most are answered soon.
+        """Close if the oldest command has waited too long. One timer serves all: most replies come soon.
 
-        A large reply that is coming in may take its time: given up, it would be asked for again and again.
+        The time starts anew with every byte: a large reply takes long, and would be requested for ever.
         """
         self._watch = None
         if self._awaited:
@@ -347,7 +346,7 @@ class Wire(asyncio.Protocol):
             reply = self._awaited.popleft().reply
             if not reply.done():
                 reply.set_exception(error)
-        # What has waited for as long as the others must not begin again elsewhere.
+        # After a timeout, the commands that have waited as long must not start again elsewhere.
         unsent_error = error if isinstance(error, TimeoutError) else NotSentError()
         while self._unsent:
             reply = self._unsent.popleft()[1].reply

@@ -1,8 +1,9 @@
-"""Shapes: what a reply must look like before anything is made of it.
+"""Replies: checks the shape of each reply before it is used.
 
-Used by the connections of the master, while a reply is read and its connection is held. Redis keeps to its
-types, so another shape means that the connection has lost step, that a proxy has mixed replies up, or that
-something else answers: the connection is closed, and its part of the server tries again on a new one.
+Used by the connections of the master, while a reply is read and its connection is held. The type of a reply
+follows from its command, so another shape means that replies and commands are out of step, that a proxy has
+mixed replies up, or that the peer is not Redis: the connection is closed, and its part of the server tries
+again on a new one.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ Reader = Callable[[Any], Any]
 T = TypeVar("T")
 
 _BYTES, _INTEGER = frozenset({bytes}), frozenset({int})
-# What reading something else raises. Redis' refusals are exceptions of their own, and never come here.
+# The errors of a reader on another shape. Refusals of Redis are exceptions already, and no reader gets them.
 _MISREAD = (TypeError, ValueError, LookupError, AttributeError)
 
 
 class UnexpectedReplyError(ConnectionError):
-    """A reply has another shape than those of its command. As a ConnectionError it ends the connection."""
+    """A reply whose shape does not fit its command. As a ConnectionError it ends the connection."""
 
 
 def read(command: str, reader: Callable[[Any], T], reply: Any) -> T:
-    """What ``reader`` makes of a reply. Raises UnexpectedReplyError, which holds nothing of its content."""
+    """The reply as ``reader`` returns it. Raises UnexpectedReplyError, which holds nothing of the reply."""
     try:
         return reader(reply)
     except _MISREAD as error:
@@ -36,7 +37,7 @@ def read(command: str, reader: Callable[[Any], T], reply: Any) -> T:
 
 
 class reading:
-    """As ``read``, around the statements of redis-py that send a command and make something of its reply."""
+    """As ``read``, for a block in which redis-py sends a command and reads its reply."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -48,13 +49,13 @@ class reading:
         self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
     ) -> None:
         if isinstance(error, _MISREAD):
-            raise UnexpectedReplyError(f"{self._command} was answered with something else") from error
+            raise UnexpectedReplyError(f"{self._command} was answered with another shape") from error
 
 
 class Readers(dict[str | bytes, Any]):
     """The response callbacks of a redis-py client, which calls them while it holds the connection.
 
-    Each checks the shape of its command, does what redis-py's own does, and then what ``read=`` asks for.
+    Each checks the shape, calls redis-py's own callback, and then the reader given as ``read=``.
     """
 
     def __init__(self, callbacks: Any) -> None:
@@ -81,7 +82,7 @@ def _called_back(command: Any, then: Callable[..., Any] | None, reply: Any, **op
 
 
 class CheckedPipeline(Pipeline):
-    """Knows the replies to all steps of a transaction."""
+    """A pipeline that checks the replies to all steps of a transaction."""
 
     async def _execute_transaction(self, connection: Any, commands: Any, raise_on_error: Any) -> Any:
         queued = (b"QUEUED" for _ in commands)
@@ -153,14 +154,14 @@ def pairs(reply: Any) -> Any:
 
 
 def done(reply: Any) -> Any:
-    """OK; nothing, where a condition was not met."""
+    """OK, or nothing where a condition was not met."""
     if reply not in (b"OK", None):
         raise ValueError
     return reply
 
 
 def text(reply: Any) -> Any:
-    """A text, which the third protocol decodes."""
+    """A text; hiredis decodes it in the third protocol."""
     return reply if isinstance(reply, str) else blob(reply)
 
 
@@ -199,4 +200,4 @@ SHAPES: dict[str, Reader] = {
     "SSCAN": _page,
     "ZRANGE": members,
 }
-"""Of the commands that the master sends; those of scripts are told by who calls them, with ``read=``."""
+"""Readers of the commands that the master sends; the caller of a script gives its reader as ``read=``."""

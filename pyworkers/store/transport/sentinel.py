@@ -1,8 +1,8 @@
-"""Primary: which server the sentinels call the primary, asked again and again.
+"""Sentinel: polls the sentinels for the address of the primary.
 
-Runs in the master's event loop, where the URL names sentinels. A primary that is killed or demoted closes its
-connections; one that hangs, with its whole machine, does not, and a failover would be noticed only after the
-time-out of a command.
+Runs in the master's event loop, if the URL names sentinels. A primary that is killed or demoted closes its
+connections; one whose whole machine hangs does not, and without these polls a failover would be noticed only
+after the timeout of a command.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _LOOK_S = 1.0
 async def watch_primary(config: RedisConfig, on_change: Callable[[], None]) -> None:
     """Call ``on_change`` after each failover, until cancelled.
 
-    Sentinels that are away are for the others to complain of.
+    Unreachable sentinels are logged by the parts that need a connection, not here.
     """
     known: object = None
     async with connect_async(config) as redis:
         pool: Any = redis.connection_pool
         while True:
             try:
-                with errors_translated(), reading("the question for the primary"):
+                with errors_translated(), reading("SENTINEL GET-MASTER-ADDR-BY-NAME"):
                     found = await pool.get_master_address()
             except PyworkersError:
                 found = known

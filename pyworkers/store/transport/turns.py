@@ -1,7 +1,7 @@
-"""Turns: how many threads may use a connection at once. The others wait, first come, first served.
+"""Turns: limits the threads that use a connection at once. The others wait, first come, first served.
 
-Used by the blocking connections of producers and of ``api``. There is no lock, because a fork would copy it
-locked: each step is one call into C, and what two threads do at the same moment is looked at once more.
+Used by the blocking connections of producers and of ``api``. There is no lock, because a fork would copy a
+locked one: each step is one atomic call, and is checked again where two threads may have taken it at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from redis.exceptions import TimeoutError
 
 
 class Turns:
-    """The turns of this process; a forked process has all of them again."""
+    """The turns of this process; a forked process starts with all of them free."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -25,14 +25,14 @@ class Turns:
         """Wait for a turn; ``leave`` of what this returns ends it. Raises redis-py's TimeoutError."""
         line = self._line
         if line.pid != os.getpid():
-            # The threads that had a turn, or waited for one, are not in this process.
+            # The threads that held a turn, or waited for one, do not exist in this process.
             line = self._line = Line(self._most)
         line.enter(timeout_s)
         return line
 
 
 class Line:
-    """The turns that are free, and the threads that wait for one."""
+    """The free turns, and the threads that wait for one."""
 
     def __init__(self, most: int) -> None:
         self.pid = os.getpid()
@@ -41,7 +41,7 @@ class Line:
         self._waiting: deque[SimpleQueue[None]] = deque()
 
     def enter(self, timeout_s: float | None) -> None:
-        """Take a turn, after all that came before."""
+        """Take a turn, after the threads that came before."""
         try:
             if not self._waiting:
                 self._free.pop()
@@ -50,7 +50,7 @@ class Line:
             pass
         ticket: SimpleQueue[None] = SimpleQueue()
         self._waiting.append(ticket)
-        # A turn may have become free before the ticket was there to be seen.
+        # A turn may have become free before the ticket was in the queue.
         self._call()
         try:
             ticket.get(timeout=timeout_s)
@@ -68,7 +68,7 @@ class Line:
             self._call()
 
     def _call(self) -> None:
-        """Give turns that are free to those who wait."""
+        """Give free turns to waiting threads."""
         while self._free and self._waiting:
             with suppress(IndexError):
                 self._free.pop()
@@ -83,5 +83,5 @@ class Line:
         try:
             self._waiting.remove(ticket)
         except ValueError:
-            # It was called at the last moment.
+            # It got its turn in the meantime.
             self.leave()

@@ -1,4 +1,4 @@
-"""The table of refusals, row by row: what redis-py raises, which code that is, and what it means."""
+"""The table of errors, row by row: the exception of redis-py, its code, and the meaning of the code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from redis._parsers.base import BaseParser
 
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server.health import backoff_s
-from pyworkers.store.transport import refusals
+from pyworkers.store.transport import errors
 from pyworkers.store.transport.connections import translate
-from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.refusals import Action
+from pyworkers.store.transport.errors import Action, code_of, rule_for
 from pyworkers.store.transport.replies import UnexpectedReplyError
 from tests.helpers.support import ROOT
 
@@ -67,12 +66,12 @@ REPLIES = [
 def test_a_reply(reply: str, code: str, action: Action, kind: type[PyworkersError]) -> None:
     error = BaseParser.parse_error(reply)
     assert code_of(error) == code
-    assert refusals.rule(code).action is action
+    assert rule_for(code).action is action
     found = translate(error)
     assert (type(found), found.code) == (kind, code)
     # As redis-py before 6 makes it.
     error.status_code = None
-    assert refusals.rule(code_of(error)).away == (kind is AWAY)
+    assert rule_for(code_of(error)).away == (kind is AWAY)
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -104,12 +103,12 @@ EXCEPTIONS = [
 @pytest.mark.parametrize(("error", "code", "action", "kind"), EXCEPTIONS)
 def test_an_exception(error: Exception, code: str, action: Action, kind: type[PyworkersError]) -> None:
     found = translate(error)
-    assert (found.code, refusals.rule(found.code).action, type(found)) == (code, action, kind)
+    assert (found.code, rule_for(found.code).action, type(found)) == (code, action, kind)
 
 
 def test_every_row_is_met_here() -> None:
     met = {row[1] for row in REPLIES} | {row[1] for row in EXCEPTIONS}
-    assert met == set(refusals.TABLE) | {"ERR"}
+    assert met == set(errors.TABLE) | {"ERR"}
 
 
 def test_the_text_of_a_reply_is_redis_own() -> None:
@@ -129,6 +128,6 @@ def test_the_pauses_grow_are_capped_and_jittered(action: Action, longest: float)
 
 def test_the_documentation_names_every_code() -> None:
     page = (ROOT / "contrib" / "docs" / "redis.md").read_text()
-    for rule in refusals.TABLE.values():
+    for rule in errors.TABLE.values():
         logged = "`redis.down`" if rule.away else "`redis.refused`, `queue.broken`"
         assert f"| `{rule.code}` | {rule.meaning} | {logged} |" in page
