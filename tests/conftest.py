@@ -7,7 +7,9 @@ where ``CI`` is true.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import os
 import shutil
 import sys
@@ -18,10 +20,12 @@ from typing import NoReturn
 
 import pytest
 import redis
+import uvloop
 
 from pyworkers import embedded, logs
 from pyworkers.errors import EmbeddedError
 from pyworkers.protocol.keys import Keys
+from tests.helpers.coroutines import run_in_loop
 from tests.helpers.support import free_port, running_server
 
 
@@ -76,6 +80,25 @@ def missing(reason: str) -> NoReturn:
 def _binary(name: str) -> str:
     binary = _BINARIES[name]()
     return binary or missing(f"the server {name} is not installed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in a new event loop, of ``new_loop`` if it has that fixture."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    with asyncio.Runner(loop_factory=pyfuncitem.funcargs.get("new_loop")) as runner:
+        runner.run(run_in_loop(pyfuncitem.obj, arguments))
+    return True
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes each kind of event loop in turn."""
+    factory: Callable[[], asyncio.AbstractEventLoop] = request.param
+    return factory
 
 
 @pytest.fixture(scope="session")

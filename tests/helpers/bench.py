@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 import pytest
 from redis.asyncio import Redis
@@ -68,22 +68,19 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 
 B = TypeVar("B", bound=RedisBench)
-Runner: TypeAlias = Callable[[Callable[[B], Awaitable[None]]], None]
 
 
-def runner(kind: type[B]) -> object:
-    """A fixture, to be named ``run``: it runs a coroutine function on a bench of its own."""
+def bench_fixture(kind: type[B]) -> object:
+    """A fixture, to be named ``bench``: a bench for each test, open as long as the test runs."""
 
     @pytest.fixture
-    def run(redis_url: str, namespace: str) -> Runner[B]:
-        async def main(body: Callable[[B], Awaitable[None]]) -> None:
-            bench = kind(redis_url, namespace)
-            try:
-                await bench.prepare()
-                await body(bench)
-            finally:
-                await bench.close()
+    @asynccontextmanager
+    async def bench(redis_url: str, namespace: str) -> AsyncIterator[B]:
+        bench = kind(redis_url, namespace)
+        try:
+            await bench.prepare()
+            yield bench
+        finally:
+            await bench.close()
 
-        return lambda body: asyncio.run(main(body))
-
-    return run
+    return bench

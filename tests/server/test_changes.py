@@ -14,7 +14,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follow
 from pyworkers.server.health import Health
 from pyworkers.store.changes import ChangesStore
-from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for
 
 EVERY_S = 0.2
@@ -78,101 +78,79 @@ class Bench(RedisBench):
         await self.told(keys.paused, [])
 
 
-Run = Runner[Bench]
-run = runner(Bench)
+bench = bench_fixture(Bench)
 
 
-def test_each_change_is_passed_on_and_nothing_is_asked_in_between(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.changes()
-        await bench.change_all()
-        assert store.announced
-        told = {key: len(replies) for key, replies in bench.part.told.items()}
-        began = time.monotonic()
-        # What nobody follows is read by nobody, however long that takes.
-        await async_wait_for(lambda: time.monotonic() - began > 5 * EVERY_S)
-        assert {key: len(replies) for key, replies in bench.part.told.items()} == told
-
-    run(body)
+async def test_each_change_is_passed_on_and_nothing_is_asked_in_between(bench: Bench) -> None:
+    store = bench.changes()
+    await bench.change_all()
+    assert store.announced
+    told = {key: len(replies) for key, replies in bench.part.told.items()}
+    began = time.monotonic()
+    # What nobody follows is read by nobody, however long that takes.
+    await async_wait_for(lambda: time.monotonic() - began > 5 * EVERY_S)
+    assert {key: len(replies) for key, replies in bench.part.told.items()} == told
 
 
-def test_where_the_acl_forbids_announcements_all_is_read_again_and_again(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        user = f"mute-{bench.keys.namespace.rstrip(':')}"
-        await bench.redis.execute_command(
-            "ACL", "SETUSER", user, "reset", "on", ">pw", "~*", "+@all", "-client|tracking"
-        )
-        parts = urlsplit(bench.config.url)
-        bench.config = replace(bench.config, url=parts._replace(netloc=f"{user}:pw@{parts.netloc}").geturl())
-        store = bench.changes()
-        await bench.change_all()
-        assert not store.announced
-
-    run(body)
+async def test_where_the_acl_forbids_announcements_all_is_read_again_and_again(bench: Bench) -> None:
+    user = f"mute-{bench.keys.namespace.rstrip(':')}"
+    await bench.redis.execute_command(
+        "ACL", "SETUSER", user, "reset", "on", ">pw", "~*", "+@all", "-client|tracking"
+    )
+    parts = urlsplit(bench.config.url)
+    bench.config = replace(bench.config, url=parts._replace(netloc=f"{user}:pw@{parts.netloc}").geturl())
+    store = bench.changes()
+    await bench.change_all()
+    assert not store.announced
 
 
-def test_with_an_older_protocol_in_the_url_all_is_read_again_and_again(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        bench.config = replace(bench.config, url=bench.config.url + "?protocol=2")
-        store = bench.changes()
-        await bench.change_all()
-        assert not store.announced
-
-    run(body)
+async def test_with_an_older_protocol_in_the_url_all_is_read_again_and_again(bench: Bench) -> None:
+    bench.config = replace(bench.config, url=bench.config.url + "?protocol=2")
+    store = bench.changes()
+    await bench.change_all()
+    assert not store.announced
 
 
-def test_after_a_lost_connection_everything_is_read_again(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.changes()
-        await bench.told(bench.keys.paused, [])
-        number = store._link.client_id or await store._link.execute_command("CLIENT", "ID")
-        async with bench.redis.pipeline(transaction=True) as pipe:
-            pipe.execute_command("CLIENT", "KILL", "ID", number)
-            pipe.sadd(bench.keys.paused, "q")
-            await pipe.execute()
-        await bench.told(bench.keys.paused, [b"q"])
-        assert store.announced
-
-    run(body)
+async def test_after_a_lost_connection_everything_is_read_again(bench: Bench) -> None:
+    store = bench.changes()
+    await bench.told(bench.keys.paused, [])
+    number = store._link.client_id or await store._link.execute_command("CLIENT", "ID")
+    async with bench.redis.pipeline(transaction=True) as pipe:
+        pipe.execute_command("CLIENT", "KILL", "ID", number)
+        pipe.sadd(bench.keys.paused, "q")
+        await pipe.execute()
+    await bench.told(bench.keys.paused, [b"q"])
+    assert store.announced
 
 
-def test_a_flushed_database_changes_everything(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        bench.config = replace(bench.config, url=bench.config.url.removesuffix("/0") + "/11")
-        database = bench.connection()
-        await database.sadd(bench.keys.paused, "q")
-        bench.changes()
-        await bench.told(bench.keys.paused, [b"q"])
-        await database.flushdb()
-        await bench.told(bench.keys.paused, [])
-
-    run(body)
+async def test_a_flushed_database_changes_everything(bench: Bench) -> None:
+    bench.config = replace(bench.config, url=bench.config.url.removesuffix("/0") + "/11")
+    database = bench.connection()
+    await database.sadd(bench.keys.paused, "q")
+    bench.changes()
+    await bench.told(bench.keys.paused, [b"q"])
+    await database.flushdb()
+    await bench.told(bench.keys.paused, [])
 
 
-def test_a_key_that_cannot_be_read_is_an_error_for_its_part_alone(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.set(bench.keys.paused, "no set")
-        await bench.redis.set(bench.keys.cancelled, "no set")
-        bench.changes()
-        await bench.told(bench.keys.schedule, [])
-        for key in (bench.keys.paused, bench.keys.cancelled):
-            error = bench.part.told[key][-1]
-            assert isinstance(error, StoreError) and error.code == "WRONGTYPE"
-        await bench.redis.delete(bench.keys.paused)
-        await bench.told(bench.keys.paused, [])
-
-    run(body)
+async def test_a_key_that_cannot_be_read_is_an_error_for_its_part_alone(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.paused, "no set")
+    await bench.redis.set(bench.keys.cancelled, "no set")
+    bench.changes()
+    await bench.told(bench.keys.schedule, [])
+    for key in (bench.keys.paused, bench.keys.cancelled):
+        error = bench.part.told[key][-1]
+        assert isinstance(error, StoreError) and error.code == "WRONGTYPE"
+    await bench.redis.delete(bench.keys.paused)
+    await bench.told(bench.keys.paused, [])
 
 
-def test_many_changes_are_read_together(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        bench.changes()
-        await bench.told(bench.keys.schedule, [])
-        began, told = time.monotonic(), bench.part.told[bench.keys.schedule]
-        before = len(told)
-        for number in range(1000):
-            await bench.redis.zadd(bench.keys.schedule, {f"job{number}": number})
-        took = time.monotonic() - began
-        assert 1 <= len(told) - before <= 20 * took + 2
-
-    run(body)
+async def test_many_changes_are_read_together(bench: Bench) -> None:
+    bench.changes()
+    await bench.told(bench.keys.schedule, [])
+    began, told = time.monotonic(), bench.part.told[bench.keys.schedule]
+    before = len(told)
+    for number in range(1000):
+        await bench.redis.zadd(bench.keys.schedule, {f"job{number}": number})
+    took = time.monotonic() - began
+    assert 1 <= len(told) - before <= 20 * took + 2

@@ -24,7 +24,7 @@ from pyworkers.server import cron as cron_module
 from pyworkers.server.cron import Cron, entries_of
 from pyworkers.server.health import Health
 from pyworkers.store.cron import CronStore
-from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for, stretched
 
 NOON = 1_793_534_400
@@ -83,296 +83,248 @@ class Bench(RedisBench):
         return [envelope.decode(job)["cron"]["slot"] for job in reversed(jobs)]
 
 
-Run = Runner[Bench]
-run = runner(Bench)
+bench = bench_fixture(Bench)
 
 
 # Running
 
 
-def test_two_masters_fire_every_slot_once_and_on_time(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        for _ in range(2):
-            bench.running(entry("every 1s"))
+async def test_two_masters_fire_every_slot_once_and_on_time(bench: Bench) -> None:
+    for _ in range(2):
+        bench.running(entry("every 1s"))
 
-        async def some() -> bool:
-            return len(await bench.slots()) >= 3
+    async def some() -> bool:
+        return len(await bench.slots()) >= 3
 
-        await async_wait_for(some, message="three slots were fired")
-        jobs = [envelope.decode(job) for job in await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)]
-        slots = [job["cron"]["slot"] for job in reversed(jobs)]
-        assert slots == list(range(slots[0], slots[0] + len(slots)))
-        lateness = [job["enqueued_at"] - job["cron"]["slot"] for job in jobs]
-        assert min(lateness) >= 0
-        assert min(lateness) < stretched(0.1)  # the others, too, but a busy machine is no fault of ours
-
-    run(body)
+    await async_wait_for(some, message="three slots were fired")
+    jobs = [envelope.decode(job) for job in await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)]
+    slots = [job["cron"]["slot"] for job in reversed(jobs)]
+    assert slots == list(range(slots[0], slots[0] + len(slots)))
+    lateness = [job["enqueued_at"] - job["cron"]["slot"] for job in jobs]
+    assert min(lateness) >= 0
+    assert min(lateness) < stretched(0.1)  # the others, too, but a busy machine is no fault of ours
 
 
-def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cron_module, "_LOOK_S", 60.0)
 
-    async def body(bench: Bench) -> None:
-        cron = bench.running(entry("every 9000d"))
-        await async_wait_for(bench.store.last_slots, message="the first look")
-        cron.use([entry("every 9000d"), entry("every 1s", name="second", queue="other")])
-        await async_wait_for(lambda: bench.slots("other"), timeout=stretched(5))
-
-    run(body)
+    cron = bench.running(entry("every 9000d"))
+    await async_wait_for(bench.store.last_slots, message="the first look")
+    cron.use([entry("every 9000d"), entry("every 1s", name="second", queue="other")])
+    await async_wait_for(lambda: bench.slots("other"), timeout=stretched(5))
 
 
-def test_a_clock_that_was_set_is_noticed_within_seconds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_clock_that_was_set_is_noticed_within_seconds(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shift = 0.0
     now = time.time
     monkeypatch.setattr(cron_module.time, "time", lambda: now() + shift)
 
-    async def body(bench: Bench) -> None:
-        nonlocal shift
-        bench.running(entry("every 1d"))
-        await async_wait_for(bench.store.last_slots, message="the first look")
-        tomorrow = (now() // 86_400 + 1) * 86_400
-        shift = tomorrow + 100 - now()
-        await async_wait_for(bench.slots, timeout=cron_module._LOOK_S + 2)
-        assert await bench.slots() == [tomorrow]
-
-    run(body)
+    bench.running(entry("every 1d"))
+    await async_wait_for(bench.store.last_slots, message="the first look")
+    tomorrow = (now() // 86_400 + 1) * 86_400
+    shift = tomorrow + 100 - now()
+    await async_wait_for(bench.slots, timeout=cron_module._LOOK_S + 2)
+    assert await bench.slots() == [tomorrow]
 
 
-def test_a_redis_that_is_away_is_asked_again_until_it_is_back(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        bench.store.away = True
-        bench.running(entry("every 1s"))
-        await async_wait_for(lambda: bench.health.is_down)
-        bench.store.away = False
-        await async_wait_for(lambda: not bench.health.is_down)
-        await async_wait_for(bench.slots, message="a slot was fired")
+async def test_a_redis_that_is_away_is_asked_again_until_it_is_back(bench: Bench) -> None:
+    bench.store.away = True
+    bench.running(entry("every 1s"))
+    await async_wait_for(lambda: bench.health.is_down)
+    bench.store.away = False
+    await async_wait_for(lambda: not bench.health.is_down)
+    await async_wait_for(bench.slots, message="a slot was fired")
 
-        bench.store.away = True
-        await async_wait_for(lambda: bench.health.is_down)
-        bench.store.away = False
-        await async_wait_for(lambda: not bench.health.is_down)
-        slots = await bench.slots()
-        assert slots == list(range(slots[0], slots[0] + len(slots)))
-
-    run(body)
+    bench.store.away = True
+    await async_wait_for(lambda: bench.health.is_down)
+    bench.store.away = False
+    await async_wait_for(lambda: not bench.health.is_down)
+    slots = await bench.slots()
+    assert slots == list(range(slots[0], slots[0] + len(slots)))
 
 
-def test_without_anything_due_redis_is_left_alone(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        cron = bench.cron(entry("every 1h"))
-        assert await cron.fire_due(NOON + 1.0)
-        bench.store.away = True
-        assert not any([await cron.fire_due(NOON + second) for second in range(2, 3600, 3)])
-        with pytest.raises(RedisUnavailableError):
-            await cron.fire_due(NOON + 3600.0)
-
-    run(body)
+async def test_without_anything_due_redis_is_left_alone(bench: Bench) -> None:
+    cron = bench.cron(entry("every 1h"))
+    assert await cron.fire_due(NOON + 1.0)
+    bench.store.away = True
+    assert not any([await cron.fire_due(NOON + second) for second in range(2, 3600, 3)])
+    with pytest.raises(RedisUnavailableError):
+        await cron.fire_due(NOON + 3600.0)
 
 
 # Looking, with the time as an argument
 
 
-def test_a_new_entry_fires_nothing_for_the_past(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        cron = bench.cron(entry(misfire="all"))
-        await cron.fire_due(NOON + 2.5)
-        assert await bench.slots() == []
-        assert await bench.store.last_slots() == {"sweep": NOON + 2}
-        await cron.fire_due(NOON + 299.9)
-        assert await bench.slots() == []
-        await cron.fire_due(NOON + 300.0)
-        await cron.fire_due(NOON + 300.1)
-        assert await bench.slots() == [NOON + 300]
-
-    run(body)
+async def test_a_new_entry_fires_nothing_for_the_past(bench: Bench) -> None:
+    cron = bench.cron(entry(misfire="all"))
+    await cron.fire_due(NOON + 2.5)
+    assert await bench.slots() == []
+    assert await bench.store.last_slots() == {"sweep": NOON + 2}
+    await cron.fire_due(NOON + 299.9)
+    assert await bench.slots() == []
+    await cron.fire_due(NOON + 300.0)
+    await cron.fire_due(NOON + 300.1)
+    assert await bench.slots() == [NOON + 300]
 
 
 @pytest.mark.parametrize(
     ("misfire", "expected"),
     [("skip", []), ("once", [NOON + 1200]), ("all", [NOON + 600, NOON + 900, NOON + 1200])],
 )
-def test_after_a_downtime_missed_slots_are_caught_up_by_policy(
-    run: Run, misfire: str, expected: list[int]
+async def test_after_a_downtime_missed_slots_are_caught_up_by_policy(
+    bench: Bench, misfire: str, expected: list[int]
 ) -> None:
-    async def body(bench: Bench) -> None:
-        one = entry(misfire=misfire, grace_s=900.0)
-        before = bench.cron(one)
-        await before.fire_due(NOON - 1.0)
-        await before.fire_due(NOON + 0.5)
-        assert await bench.slots() == [NOON]
+    one = entry(misfire=misfire, grace_s=900.0)
+    before = bench.cron(one)
+    await before.fire_due(NOON - 1.0)
+    await before.fire_due(NOON + 0.5)
+    assert await bench.slots() == [NOON]
 
-        after = bench.cron(one)
-        await after.fire_due(NOON + 1400.0)
-        assert await bench.slots() == [NOON, *expected]
-        await after.fire_due(NOON + 1500.0)
-        assert await bench.slots() == [NOON, *expected, NOON + 1500]
-
-    run(body)
+    after = bench.cron(one)
+    await after.fire_due(NOON + 1400.0)
+    assert await bench.slots() == [NOON, *expected]
+    await after.fire_due(NOON + 1500.0)
+    assert await bench.slots() == [NOON, *expected, NOON + 1500]
 
 
-def test_an_entry_seen_before_its_first_slot_is_caught_up_too(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.cron(entry()).fire_due(NOON + 1.0)
-        await bench.cron(entry()).fire_due(NOON + 400.0)
-        assert await bench.slots() == [NOON + 300]
-
-    run(body)
+async def test_an_entry_seen_before_its_first_slot_is_caught_up_too(bench: Bench) -> None:
+    await bench.cron(entry()).fire_due(NOON + 1.0)
+    await bench.cron(entry()).fire_due(NOON + 400.0)
+    assert await bench.slots() == [NOON + 300]
 
 
-def test_a_slot_that_could_not_be_fired_is_tried_again(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        cron = bench.cron(entry(misfire="all"))
-        await cron.fire_due(NOON - 1.0)
-        bench.store.away = True
-        for second in (0.0, 1.0, 290.0, 301.0):
-            with pytest.raises(RedisUnavailableError):
-                await cron.fire_due(NOON + second)
-        bench.store.away = False
-        assert await cron.fire_due(NOON + 302.0)
-        assert await bench.slots() == [NOON + 300]  # NOON itself is out of its grace of 300 s
-        bench.store.away = True
+async def test_a_slot_that_could_not_be_fired_is_tried_again(bench: Bench) -> None:
+    cron = bench.cron(entry(misfire="all"))
+    await cron.fire_due(NOON - 1.0)
+    bench.store.away = True
+    for second in (0.0, 1.0, 290.0, 301.0):
         with pytest.raises(RedisUnavailableError):
-            await cron.fire_due(NOON + 600.0)
-        bench.store.away = False
-        await cron.fire_due(NOON + 890.0)
-        assert await bench.slots() == [NOON + 300, NOON + 600]
-
-    run(body)
-
-
-def test_an_outage_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.cron(entry()).fire_due(NOON + 1.0)
-        original, calls = bench.store.fire, 0
-
-        async def fire(*args: Any) -> bool:
-            nonlocal calls
-            calls += 1
-            fired = await original(*args)
-            if calls == 2:
-                raise RedisUnavailableError("the reply was lost")
-            return fired
-
-        monkeypatch.setattr(bench.store, "fire", fire)
-        cron = bench.cron(entry(misfire="all", grace_s=3600.0))
-        with pytest.raises(RedisUnavailableError):
-            await cron.fire_due(NOON + 1000.0)
-        await cron.fire_due(NOON + 1001.0)
-        assert await bench.slots() == [NOON + 300, NOON + 600, NOON + 900]
-        assert calls == 4
-
-    run(body)
-
-
-def test_an_entry_that_redis_refuses_does_not_stop_the_others(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        cron = bench.cron(entry(name="bad", queue="bad"), entry(name="good"))
-        await cron.fire_due(NOON - 1.0)
-        await bench.redis.set(bench.keys.queue("bad"), "no list")
-        with pytest.raises(StoreError, match="WRONGTYPE"):
-            await cron.fire_due(NOON + 1.0)
-        assert await bench.slots() == [NOON]
-
-    run(body)
-
-
-def test_a_clock_that_is_set_back_doubles_nothing_and_loses_nothing(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        cron = bench.cron(entry())
-        # The clock is an hour ahead when the master starts, and is then put right.
-        await cron.fire_due(NOON + 3599.0)
-        await cron.fire_due(NOON + 3600.0)
-        assert not await cron.fire_due(NOON + 299.0)
-        await cron.fire_due(NOON + 300.0)
-        assert await bench.slots() == [NOON + 3600, NOON + 300]
-        await cron.fire_due(NOON + 3600.0)
-        assert await bench.slots() == [NOON + 3600, NOON + 300]
-
-        # The next master starts by the right clock, and a slot in the future is remembered.
-        other = bench.cron(entry())
-        await other.fire_due(NOON + 599.0)
-        await other.fire_due(NOON + 600.0)
-        assert (await bench.slots())[-1] == NOON + 600
-
-    run(body)
-
-
-def test_entries_are_replaced_and_those_that_stay_keep_their_place(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        stays = entry(name="stays", misfire="once")
-        cron = bench.cron(stays, entry(name="goes", queue="other"))
-        await cron.fire_due(NOON + 1.0)
-        cron.use([stays, entry("*/10 * * * *", name="comes", queue="new")])
-        await cron.fire_due(NOON + 310.0)
+            await cron.fire_due(NOON + second)
+    bench.store.away = False
+    assert await cron.fire_due(NOON + 302.0)
+    assert await bench.slots() == [NOON + 300]  # NOON itself is out of its grace of 300 s
+    bench.store.away = True
+    with pytest.raises(RedisUnavailableError):
         await cron.fire_due(NOON + 600.0)
-        assert await bench.slots() == [NOON + 300, NOON + 600]
-        assert await bench.slots("other") == []
-        assert await bench.slots("new") == [NOON + 600]
-
-    run(body)
+    bench.store.away = False
+    await cron.fire_due(NOON + 890.0)
+    assert await bench.slots() == [NOON + 300, NOON + 600]
 
 
-def test_an_entry_replaced_while_it_is_fired_goes_by_its_new_schedule(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_an_outage_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body(bench: Bench) -> None:
-        cron = bench.cron(entry())
-        await cron.fire_due(NOON - 1.0)
-        original = bench.store.fire
+    await bench.cron(entry()).fire_due(NOON + 1.0)
+    original, calls = bench.store.fire, 0
 
-        async def fire(*args: Any) -> bool:
-            cron.use([entry("* * * * *")])
-            return await original(*args)
+    async def fire(*args: Any) -> bool:
+        nonlocal calls
+        calls += 1
+        fired = await original(*args)
+        if calls == 2:
+            raise RedisUnavailableError("the reply was lost")
+        return fired
 
-        monkeypatch.setattr(bench.store, "fire", fire)
-        await cron.fire_due(NOON + 0.5)
-        monkeypatch.setattr(bench.store, "fire", original)
+    monkeypatch.setattr(bench.store, "fire", fire)
+    cron = bench.cron(entry(misfire="all", grace_s=3600.0))
+    with pytest.raises(RedisUnavailableError):
+        await cron.fire_due(NOON + 1000.0)
+    await cron.fire_due(NOON + 1001.0)
+    assert await bench.slots() == [NOON + 300, NOON + 600, NOON + 900]
+    assert calls == 4
+
+
+async def test_an_entry_that_redis_refuses_does_not_stop_the_others(bench: Bench) -> None:
+    cron = bench.cron(entry(name="bad", queue="bad"), entry(name="good"))
+    await cron.fire_due(NOON - 1.0)
+    await bench.redis.set(bench.keys.queue("bad"), "no list")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
         await cron.fire_due(NOON + 1.0)
-        await cron.fire_due(NOON + 60.0)
-        assert await bench.slots() == [NOON, NOON + 60]
-
-    run(body)
+    assert await bench.slots() == [NOON]
 
 
-def test_a_slots_key_outlives_the_grace(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        cron = bench.cron(entry(grace_s=100_000.5))
-        await cron.fire_due(NOON - 1.0)
-        await cron.fire_due(NOON + 0.0)
-        ttl = await bench.redis.ttl(bench.keys.cron_slot("sweep", NOON))
-        assert 100_001 + 3500 < ttl <= 100_001 + 3600
+async def test_a_clock_that_is_set_back_doubles_nothing_and_loses_nothing(bench: Bench) -> None:
+    cron = bench.cron(entry())
+    # The clock is an hour ahead when the master starts, and is then put right.
+    await cron.fire_due(NOON + 3599.0)
+    await cron.fire_due(NOON + 3600.0)
+    assert not await cron.fire_due(NOON + 299.0)
+    await cron.fire_due(NOON + 300.0)
+    assert await bench.slots() == [NOON + 3600, NOON + 300]
+    await cron.fire_due(NOON + 3600.0)
+    assert await bench.slots() == [NOON + 3600, NOON + 300]
 
-    run(body)
+    # The next master starts by the right clock, and a slot in the future is remembered.
+    other = bench.cron(entry())
+    await other.fire_due(NOON + 599.0)
+    await other.fire_due(NOON + 600.0)
+    assert (await bench.slots())[-1] == NOON + 600
 
 
-def test_a_fired_slot_is_logged_by_the_master_that_fired_it(run: Run) -> None:
+async def test_entries_are_replaced_and_those_that_stay_keep_their_place(bench: Bench) -> None:
+    stays = entry(name="stays", misfire="once")
+    cron = bench.cron(stays, entry(name="goes", queue="other"))
+    await cron.fire_due(NOON + 1.0)
+    cron.use([stays, entry("*/10 * * * *", name="comes", queue="new")])
+    await cron.fire_due(NOON + 310.0)
+    await cron.fire_due(NOON + 600.0)
+    assert await bench.slots() == [NOON + 300, NOON + 600]
+    assert await bench.slots("other") == []
+    assert await bench.slots("new") == [NOON + 600]
+
+
+async def test_an_entry_replaced_while_it_is_fired_goes_by_its_new_schedule(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cron = bench.cron(entry())
+    await cron.fire_due(NOON - 1.0)
+    original = bench.store.fire
+
+    async def fire(*args: Any) -> bool:
+        cron.use([entry("* * * * *")])
+        return await original(*args)
+
+    monkeypatch.setattr(bench.store, "fire", fire)
+    await cron.fire_due(NOON + 0.5)
+    monkeypatch.setattr(bench.store, "fire", original)
+    await cron.fire_due(NOON + 1.0)
+    await cron.fire_due(NOON + 60.0)
+    assert await bench.slots() == [NOON, NOON + 60]
+
+
+async def test_a_slots_key_outlives_the_grace(bench: Bench) -> None:
+    cron = bench.cron(entry(grace_s=100_000.5))
+    await cron.fire_due(NOON - 1.0)
+    await cron.fire_due(NOON + 0.0)
+    ttl = await bench.redis.ttl(bench.keys.cron_slot("sweep", NOON))
+    assert 100_001 + 3500 < ttl <= 100_001 + 3600
+
+
+async def test_a_fired_slot_is_logged_by_the_master_that_fired_it(bench: Bench) -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
 
-    async def body(bench: Bench) -> None:
-        crons = [bench.cron(entry()), bench.cron(entry())]
-        for now in (NOON - 1.0, NOON + 0.5):
-            for cron in crons:
-                await cron.fire_due(now)
-        (job,) = await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)
-        (line,) = stream.getvalue().splitlines()
-        found = json.loads(line)
-        del found["timestamp"]
-        assert found == {
-            "level": "info",
-            "event": "cron.fired",
-            "name": "sweep",
-            "slot": NOON,
-            "queue": "mail",
-            "jid": envelope.decode(job)["jid"],
-            "pid": os.getpid(),
-        }
-
-    run(body)
+    crons = [bench.cron(entry()), bench.cron(entry())]
+    for now in (NOON - 1.0, NOON + 0.5):
+        for cron in crons:
+            await cron.fire_due(now)
+    (job,) = await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)
+    (line,) = stream.getvalue().splitlines()
+    found = json.loads(line)
+    del found["timestamp"]
+    assert found == {
+        "level": "info",
+        "event": "cron.fired",
+        "name": "sweep",
+        "slot": NOON,
+        "queue": "mail",
+        "jid": envelope.decode(job)["jid"],
+        "pid": os.getpid(),
+    }
 
 
 # Entries that people change while masters run
@@ -383,193 +335,168 @@ def added(bench: Bench) -> CronSet:
     return CronSet(bench.config)
 
 
-def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_more(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        people = added(bench)
-        for _ in range(2):
-            bench.follow(bench.running(entry("every 9000d")))
-        await async_wait_for(bench.store.last_slots, message="the first look")
-        people.add("new", "every 1s", "New", queue="new")
+async def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_more(bench: Bench) -> None:
+    people = added(bench)
+    for _ in range(2):
+        bench.follow(bench.running(entry("every 9000d")))
+    await async_wait_for(bench.store.last_slots, message="the first look")
+    people.add("new", "every 1s", "New", queue="new")
 
-        async def some() -> bool:
-            return len(await bench.slots("new")) >= 2
+    async def some() -> bool:
+        return len(await bench.slots("new")) >= 2
 
-        await async_wait_for(some, timeout=cron_module._LOOK_S + 10)
-        people.remove("new")
-        slots = await bench.slots("new")
-        assert slots == list(range(slots[0], slots[0] + len(slots)))
-        # From now on no master fires it, whether it has heard of that or not.
-        for cron in bench.crons:
-            await cron.fire_due(time.time() + 5)
-        assert await bench.slots("new") == slots
-        assert (await bench.store.last_slots()).keys() == {"sweep"}
-
-    run(body)
+    await async_wait_for(some, timeout=cron_module._LOOK_S + 10)
+    people.remove("new")
+    slots = await bench.slots("new")
+    assert slots == list(range(slots[0], slots[0] + len(slots)))
+    # From now on no master fires it, whether it has heard of that or not.
+    for cron in bench.crons:
+        await cron.fire_due(time.time() + 5)
+    assert await bench.slots("new") == slots
+    assert (await bench.store.last_slots()).keys() == {"sweep"}
 
 
-def test_a_run_time_entry_is_caught_up_like_any_other(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        added(bench).add("new", "*/5 * * * *", "New", queue="mail", misfire="all")
-        await bench.redis.hset(bench.keys.cron_last, "new", NOON - 900)
-        cron = bench.cron()
-        await cron.refresh()
-        await cron.fire_due(NOON + 1.0)
-        assert await bench.slots() == [NOON]
-        await bench.redis.hset(bench.keys.cron_last, "new", NOON + 300)
-        other = bench.cron()
-        await other.refresh()
-        await other.fire_due(NOON + 600.0)
-        assert await bench.slots() == [NOON, NOON + 600]
-
-    run(body)
+async def test_a_run_time_entry_is_caught_up_like_any_other(bench: Bench) -> None:
+    added(bench).add("new", "*/5 * * * *", "New", queue="mail", misfire="all")
+    await bench.redis.hset(bench.keys.cron_last, "new", NOON - 900)
+    cron = bench.cron()
+    await cron.refresh()
+    await cron.fire_due(NOON + 1.0)
+    assert await bench.slots() == [NOON]
+    await bench.redis.hset(bench.keys.cron_last, "new", NOON + 300)
+    other = bench.cron()
+    await other.refresh()
+    await other.fire_due(NOON + 600.0)
+    assert await bench.slots() == [NOON, NOON + 600]
 
 
-def test_an_entry_that_was_changed_fires_by_its_new_definition_only(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        people = added(bench)
-        people.add("new", "every 5m", "Old", queue="old")
-        await bench.redis.hset(bench.keys.cron_last, "new", NOON)
-        ignorant, cron = bench.cron(), bench.cron()
-        for one in (ignorant, cron):
-            await one.refresh()
-            await one.fire_due(NOON + 1.0)
-        people.change("new", schedule="every 10m", job_class="New", queue="new")
-        await bench.redis.hset(bench.keys.cron_last, "new", NOON + 100)
-        await cron.refresh()
-        for one in (ignorant, cron):
-            await one.fire_due(NOON + 300.0)
-            await one.fire_due(NOON + 600.0)
-        assert await bench.slots("old") == []
-        assert await bench.slots("new") == [NOON + 600]
-
-    run(body)
+async def test_an_entry_that_was_changed_fires_by_its_new_definition_only(bench: Bench) -> None:
+    people = added(bench)
+    people.add("new", "every 5m", "Old", queue="old")
+    await bench.redis.hset(bench.keys.cron_last, "new", NOON)
+    ignorant, cron = bench.cron(), bench.cron()
+    for one in (ignorant, cron):
+        await one.refresh()
+        await one.fire_due(NOON + 1.0)
+    people.change("new", schedule="every 10m", job_class="New", queue="new")
+    await bench.redis.hset(bench.keys.cron_last, "new", NOON + 100)
+    await cron.refresh()
+    for one in (ignorant, cron):
+        await one.fire_due(NOON + 300.0)
+        await one.fire_due(NOON + 600.0)
+    assert await bench.slots("old") == []
+    assert await bench.slots("new") == [NOON + 600]
 
 
-def test_a_paused_entry_is_silent_at_once_and_what_came_meanwhile_is_not_made_up_for(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        one = entry(misfire="all", grace_s=3600.0)
-        ignorant, cron = bench.cron(one), bench.cron(one)
-        for each in (ignorant, cron):
-            await each.fire_due(NOON + 1.0)
-        await bench.redis.sadd(bench.keys.cron_paused, "sweep")
-        await bench.redis.set(bench.keys.cron_version, "1")
-        await cron.refresh()
-        for each in (ignorant, cron):
-            await each.fire_due(NOON + 300.0)
-        assert await bench.slots() == []
+async def test_a_paused_entry_is_silent_at_once_and_what_came_meanwhile_is_not_made_up_for(
+    bench: Bench,
+) -> None:
+    one = entry(misfire="all", grace_s=3600.0)
+    ignorant, cron = bench.cron(one), bench.cron(one)
+    for each in (ignorant, cron):
+        await each.fire_due(NOON + 1.0)
+    await bench.redis.sadd(bench.keys.cron_paused, "sweep")
+    await bench.redis.set(bench.keys.cron_version, "1")
+    await cron.refresh()
+    for each in (ignorant, cron):
+        await each.fire_due(NOON + 300.0)
+    assert await bench.slots() == []
 
-        # As `resume` does it, at NOON + 700.
-        await bench.redis.srem(bench.keys.cron_paused, "sweep")
-        await bench.redis.hset(bench.keys.cron_last, "sweep", NOON + 700)
-        await bench.redis.set(bench.keys.cron_version, "2")
-        await cron.refresh()
-        await cron.fire_due(NOON + 800.0)
-        assert await bench.slots() == []
-        await cron.fire_due(NOON + 900.0)
-        assert await bench.slots() == [NOON + 900]
-
-    run(body)
-
-
-def test_a_change_elsewhere_does_not_disturb_an_entry(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        cron = bench.cron(entry(misfire="all"))
-        await cron.fire_due(NOON + 1.0)
-        added(bench).add("new", "@daily", "New")
-        await bench.redis.hdel(bench.keys.cron_last, "sweep")  # as if it had to ask
-        await cron.refresh()
-        await cron.fire_due(NOON + 300.0)
-        assert await bench.slots() == [NOON + 300]
-
-    run(body)
+    # As `resume` does it, at NOON + 700.
+    await bench.redis.srem(bench.keys.cron_paused, "sweep")
+    await bench.redis.hset(bench.keys.cron_last, "sweep", NOON + 700)
+    await bench.redis.set(bench.keys.cron_version, "2")
+    await cron.refresh()
+    await cron.fire_due(NOON + 800.0)
+    assert await bench.slots() == []
+    await cron.fire_due(NOON + 900.0)
+    assert await bench.slots() == [NOON + 900]
 
 
-def test_a_run_time_entry_with_the_name_of_a_declared_one_is_not_fired(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        added(bench).add("sweep", "* * * * *", "Other", queue="other")
-        await bench.redis.hset(bench.keys.cron_last, "sweep", NOON)
-        cron = bench.cron(entry())
-        await cron.refresh()
-        for minute in range(1, 11):
-            await cron.fire_due(NOON + 60.0 * minute)
-        assert await bench.slots("other") == []
-        assert await bench.slots() == [NOON + 300, NOON + 600]
-        # The code has it no more: the run-time entry is as it was.
-        cron.use([])
-        await cron.fire_due(NOON + 660.0)
-        assert await bench.slots("other") == [NOON + 660]
-
-    run(body)
+async def test_a_change_elsewhere_does_not_disturb_an_entry(bench: Bench) -> None:
+    cron = bench.cron(entry(misfire="all"))
+    await cron.fire_due(NOON + 1.0)
+    added(bench).add("new", "@daily", "New")
+    await bench.redis.hdel(bench.keys.cron_last, "sweep")  # as if it had to ask
+    await cron.refresh()
+    await cron.fire_due(NOON + 300.0)
+    assert await bench.slots() == [NOON + 300]
 
 
-def test_what_is_no_entry_is_logged_and_left_alone(run: Run) -> None:
+async def test_a_run_time_entry_with_the_name_of_a_declared_one_is_not_fired(bench: Bench) -> None:
+    added(bench).add("sweep", "* * * * *", "Other", queue="other")
+    await bench.redis.hset(bench.keys.cron_last, "sweep", NOON)
+    cron = bench.cron(entry())
+    await cron.refresh()
+    for minute in range(1, 11):
+        await cron.fire_due(NOON + 60.0 * minute)
+    assert await bench.slots("other") == []
+    assert await bench.slots() == [NOON + 300, NOON + 600]
+    # The code has it no more: the run-time entry is as it was.
+    cron.use([])
+    await cron.fire_due(NOON + 660.0)
+    assert await bench.slots("other") == [NOON + 660]
+
+
+async def test_what_is_no_entry_is_logged_and_left_alone(bench: Bench) -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
 
-    async def body(bench: Bench) -> None:
-        bad = {
-            "a": "no json",
-            "b": "[]",
-            "c": '{"name":"c"}',
-            "d": '{"name":"d","schedule":5}',
-            b"\xff": "{}",
-        }
-        await bench.redis.hset(bench.keys.cron_entries, mapping=bad)
-        await bench.redis.set(bench.keys.cron_version, "1")
-        cron = bench.cron(entry())
-        await cron.refresh()
-        await cron.fire_due(NOON - 1.0)
-        await cron.fire_due(NOON + 0.0)
-        assert await bench.slots() == [NOON]
-        refused = [json.loads(line) for line in stream.getvalue().splitlines()]
-        assert [line["name"] for line in refused if line["event"] == "cron.refused"] == [
-            "a",
-            "b",
-            "c",
-            "d",
-            "\ufffd",
-        ]
-
-    run(body)
+    bad = {
+        "a": "no json",
+        "b": "[]",
+        "c": '{"name":"c"}',
+        "d": '{"name":"d","schedule":5}',
+        b"\xff": "{}",
+    }
+    await bench.redis.hset(bench.keys.cron_entries, mapping=bad)
+    await bench.redis.set(bench.keys.cron_version, "1")
+    cron = bench.cron(entry())
+    await cron.refresh()
+    await cron.fire_due(NOON - 1.0)
+    await cron.fire_due(NOON + 0.0)
+    assert await bench.slots() == [NOON]
+    refused = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["name"] for line in refused if line["event"] == "cron.refused"] == [
+        "a",
+        "b",
+        "c",
+        "d",
+        "\ufffd",
+    ]
 
 
-def test_a_flushed_redis_has_no_run_time_entries_and_the_declared_ones_go_on(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        people = added(bench)
-        people.add("new", "*/5 * * * *", "New", queue="new")
-        people.pause("new")
-        cron = bench.cron(entry())
-        await cron.refresh()
-        await cron.fire_due(NOON - 1.0)
-        keys = [key async for key in bench.redis.scan_iter(f"{bench.keys.namespace}*")]
-        await bench.redis.delete(*keys)
-        await cron.refresh()
-        await cron.fire_due(NOON + 0.0)
-        assert await bench.slots() == [NOON]
-        assert await bench.slots("new") == []
-
-    run(body)
+async def test_a_flushed_redis_has_no_run_time_entries_and_the_declared_ones_go_on(bench: Bench) -> None:
+    people = added(bench)
+    people.add("new", "*/5 * * * *", "New", queue="new")
+    people.pause("new")
+    cron = bench.cron(entry())
+    await cron.refresh()
+    await cron.fire_due(NOON - 1.0)
+    keys = [key async for key in bench.redis.scan_iter(f"{bench.keys.namespace}*")]
+    await bench.redis.delete(*keys)
+    await cron.refresh()
+    await cron.fire_due(NOON + 0.0)
+    assert await bench.slots() == [NOON]
+    assert await bench.slots("new") == []
 
 
-def test_people_see_what_a_master_has_declared(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.hset(bench.keys.owners, "host:1:x", "[]")
-        one = entry(args=(1,), options={"tags": ["a"]}, retry=False, misfire="all", grace_s=60.0)
-        cron = bench.running(one)
+async def test_people_see_what_a_master_has_declared(bench: Bench) -> None:
+    await bench.redis.hset(bench.keys.owners, "host:1:x", "[]")
+    one = entry(args=(1,), options={"tags": ["a"]}, retry=False, misfire="all", grace_s=60.0)
+    cron = bench.running(one)
 
-        async def seen() -> list[CronEntry]:
-            return [job.entry for job in added(bench)]
+    async def seen() -> list[CronEntry]:
+        return [job.entry for job in added(bench)]
 
-        assert await async_wait_for(seen) == [one]
-        assert 0 < await bench.redis.ttl(bench.keys.cron_declared("host:1:x")) <= 60
-        cron.use([replace(one, queue="other")])
+    assert await async_wait_for(seen) == [one]
+    assert 0 < await bench.redis.ttl(bench.keys.cron_declared("host:1:x")) <= 60
+    cron.use([replace(one, queue="other")])
 
-        async def moved() -> bool:
-            return [found.queue for found in await seen()] == ["other"]
+    async def moved() -> bool:
+        return [found.queue for found in await seen()] == ["other"]
 
-        await async_wait_for(moved)
-
-    run(body)
+    await async_wait_for(moved)
 
 
 # The entries of application and configuration

@@ -20,7 +20,7 @@ from pyworkers.store import waiter as waiter_module
 from pyworkers.store.store import QueueStore, Settlement, Store
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.waiter import Waiter
-from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for
 
 IDENTITY = "host:1:aaa"
@@ -69,104 +69,89 @@ class Bench(RedisBench):
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
 
 
-Run = Runner[Bench]
-run = runner(Bench)
+bench = bench_fixture(Bench)
 
 
-def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection_replaced(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        bench.waiter._longest_s = 0.3
-        bench.start(bench.fetcher.run())
-        await async_wait_for(lambda: bench.health.troubles == {"fetcher q": ["TIMEOUT"]})
-        bench.waiter._longest_s = 30
-        await async_wait_for(lambda: bench.waiter.blocked)
-        await bench.redis.lpush(bench.keys.queue("q"), b"job")
-        await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
-        await async_wait_for(lambda: bench.health.troubles == {})
-
-    run(body)
-
-
-def test_the_limit_of_a_move_leaves_it_time_enough(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        assert bench.waiter._longest_s > waiter_module.LONGEST_BLOCK_S + waiter_module.PATIENCE_S
-
-    run(body)
+async def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection_replaced(
+    bench: Bench,
+) -> None:
+    bench.waiter._longest_s = 0.3
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.health.troubles == {"fetcher q": ["TIMEOUT"]})
+    bench.waiter._longest_s = 30
+    await async_wait_for(lambda: bench.waiter.blocked)
+    await bench.redis.lpush(bench.keys.queue("q"), b"job")
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
+    await async_wait_for(lambda: bench.health.troubles == {})
 
 
-def test_what_the_wait_cannot_deal_with_ends_the_fetcher(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(bench: Bench) -> None:
-        async def fail(_taken: object) -> None:
-            raise RuntimeError("nobody has foreseen this")
-
-        monkeypatch.setattr(bench.waiter, "wait", fail)
-        with pytest.raises(RuntimeError, match="foreseen"):
-            await asyncio.wait_for(bench.fetcher.run(), 10)
-
-    run(body)
+async def test_the_limit_of_a_move_leaves_it_time_enough(bench: Bench) -> None:
+    assert bench.waiter._longest_s > waiter_module.LONGEST_BLOCK_S + waiter_module.PATIENCE_S
 
 
-def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_the_last(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_what_the_wait_cannot_deal_with_ends_the_fetcher(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_taken: object) -> None:
+        raise RuntimeError("nobody has foreseen this")
+
+    monkeypatch.setattr(bench.waiter, "wait", fail)
+    with pytest.raises(RuntimeError, match="foreseen"):
+        await asyncio.wait_for(bench.fetcher.run(), 10)
+
+
+async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_the_last(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox_module, "MAX_BYTES", 1000)
 
-    async def body(bench: Bench) -> None:
-        exchange = bench.store.exchange
-        calls: list[tuple[int, int]] = []
+    exchange = bench.store.exchange
+    calls: list[tuple[int, int]] = []
 
-        async def noted(queue: str, batch: list[Settlement], wanted: int, now: float) -> object:
-            calls.append((len(batch), wanted))
-            return await exchange(queue, batch, wanted, now)
+    async def noted(queue: str, batch: list[Settlement], wanted: int, now: float) -> object:
+        calls.append((len(batch), wanted))
+        return await exchange(queue, batch, wanted, now)
 
-        monkeypatch.setattr(bench.store, "exchange", noted)
-        held = bench.keys.inprogress("q", IDENTITY)
-        for number in range(5):
-            raw = b"%d" % number
-            await bench.redis.lpush(held, raw)
-            bench.outbox.settle(raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
-        await bench.redis.lpush(held, b"small")
-        bench.outbox.settle(b"small", Report(DONE))
-        bench.start(bench.fetcher.run())
-        await async_wait_for(lambda: not bench.outbox)
-        await async_wait_for(lambda: bench.waiter.blocked)
-        assert calls[:3] == [(2, 0), (2, 0), (2, 1)]
-        assert await bench.redis.llen(held) == 0
-        assert await bench.redis.zcard(bench.keys.retry) == 5
-
-    run(body)
+    monkeypatch.setattr(bench.store, "exchange", noted)
+    held = bench.keys.inprogress("q", IDENTITY)
+    for number in range(5):
+        raw = b"%d" % number
+        await bench.redis.lpush(held, raw)
+        bench.outbox.settle(raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
+    await bench.redis.lpush(held, b"small")
+    bench.outbox.settle(b"small", Report(DONE))
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: not bench.outbox)
+    await async_wait_for(lambda: bench.waiter.blocked)
+    assert calls[:3] == [(2, 0), (2, 0), (2, 1)]
+    assert await bench.redis.llen(held) == 0
+    assert await bench.redis.zcard(bench.keys.retry) == 5
 
 
-def test_a_flush_settles_all_portions(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flush_settles_all_portions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "MAX_BYTES", 1)
 
-    async def body(bench: Bench) -> None:
-        held = bench.keys.inprogress("q", IDENTITY)
-        for raw in (b"1", b"2", b"3"):
-            await bench.redis.lpush(held, raw)
-            bench.outbox.settle(raw, Report(DONE))
-        await bench.fetcher.flush()
-        assert not bench.outbox
-        assert await bench.redis.llen(held) == 0
-
-    run(body)
+    held = bench.keys.inprogress("q", IDENTITY)
+    for raw in (b"1", b"2", b"3"):
+        await bench.redis.lpush(held, raw)
+        bench.outbox.settle(raw, Report(DONE))
+    await bench.fetcher.flush()
+    assert not bench.outbox
+    assert await bench.redis.llen(held) == 0
 
 
-def test_while_nothing_can_be_settled_nothing_is_fetched(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.hdel(bench.keys.owners, IDENTITY)
-        await bench.redis.lpush(bench.keys.queue("q"), b"job")
-        bench.start(bench.fetcher.run())
-        await async_wait_for(lambda: bench.health.troubles == {"fetcher q": ["UNREGISTERED"]})
-        assert bench.deliveries.jobs == []
-        await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
-        await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
-
-    run(body)
+async def test_while_nothing_can_be_settled_nothing_is_fetched(bench: Bench) -> None:
+    await bench.redis.hdel(bench.keys.owners, IDENTITY)
+    await bench.redis.lpush(bench.keys.queue("q"), b"job")
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.health.troubles == {"fetcher q": ["UNREGISTERED"]})
+    assert bench.deliveries.jobs == []
+    await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
 
 
-def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_again(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_back = QueueStore.give_back
     outages = iter([RedisUnavailableError("away"), RedisUnavailableError("away")])
@@ -178,19 +163,16 @@ def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_
 
     monkeypatch.setattr(QueueStore, "give_back", given_back_in_the_end)
 
-    async def body(bench: Bench) -> None:
-        earlier, queue = bench.keys.inprogress("q", "host:1:earlier"), bench.keys.queue("q")
-        await bench.redis.lpush(earlier, b"job")
-        await bench.fetcher.clear_out("host:1:earlier")
-        assert await bench.redis.lrange(queue, 0, -1) == [b"job"]
-        assert not await bench.redis.exists(earlier)
-
-    run(body)
+    earlier, queue = bench.keys.inprogress("q", "host:1:earlier"), bench.keys.queue("q")
+    await bench.redis.lpush(earlier, b"job")
+    await bench.fetcher.clear_out("host:1:earlier")
+    assert await bench.redis.lrange(queue, 0, -1) == [b"job"]
+    assert not await bench.redis.exists(earlier)
 
 
 @pytest.mark.parametrize(("stops_after", "asked"), [(0, []), (1, ["held"]), (2, ["held", "inprogress"])])
-def test_a_fetcher_that_stops_looks_for_no_strays(
-    run: Run, monkeypatch: pytest.MonkeyPatch, stops_after: int, asked: list[str]
+async def test_a_fetcher_that_stops_looks_for_no_strays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, stops_after: int, asked: list[str]
 ) -> None:
     questions: list[str] = []
 
@@ -205,45 +187,39 @@ def test_a_fetcher_that_stops_looks_for_no_strays(
 
         monkeypatch.setattr(bench.store, name, ask)
 
-    async def body(bench: Bench) -> None:
-        await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"stray")
-        bench.fetcher._fetching = stops_after > 0
-        noted(bench, "held")
-        noted(bench, "inprogress")
-        await bench.fetcher.adopt()
-        await bench.fetcher.adopt()
-        assert (questions, bench.deliveries.jobs) == (asked, [])
-
-    run(body)
+    await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"stray")
+    bench.fetcher._fetching = stops_after > 0
+    noted(bench, "held")
+    noted(bench, "inprogress")
+    await bench.fetcher.adopt()
+    await bench.fetcher.adopt()
+    assert (questions, bench.deliveries.jobs) == (asked, [])
 
 
-def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body(bench: Bench) -> None:
-        exchange = bench.store.exchange
-        asked, sent = asyncio.Event(), asyncio.Event()
+    exchange = bench.store.exchange
+    asked, sent = asyncio.Event(), asyncio.Event()
 
-        async def slow(*args: Any) -> object:
-            asked.set()
-            await sent.wait()
-            return await exchange(*args)
+    async def slow(*args: Any) -> object:
+        asked.set()
+        await sent.wait()
+        return await exchange(*args)
 
-        monkeypatch.setattr(bench.store, "exchange", slow)
-        bench.start(bench.fetcher.run())
-        await asked.wait()
-        quiet = asyncio.create_task(bench.fetcher.quiet())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not quiet.done()
-        await bench.redis.lpush(bench.keys.queue("q"), b"early")
-        sent.set()
-        await quiet
-        assert bench.deliveries.jobs == [b"early"]
-        bench.deliveries.free = 1
-        await bench.redis.lpush(bench.keys.queue("q"), b"late")
-        bench.outbox.changed.set()
-        await asyncio.sleep(0)
-        assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"late"]
-
-    run(body)
+    monkeypatch.setattr(bench.store, "exchange", slow)
+    bench.start(bench.fetcher.run())
+    await asked.wait()
+    quiet = asyncio.create_task(bench.fetcher.quiet())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not quiet.done()
+    await bench.redis.lpush(bench.keys.queue("q"), b"early")
+    sent.set()
+    await quiet
+    assert bench.deliveries.jobs == [b"early"]
+    bench.deliveries.free = 1
+    await bench.redis.lpush(bench.keys.queue("q"), b"late")
+    bench.outbox.changed.set()
+    await asyncio.sleep(0)
+    assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"late"]

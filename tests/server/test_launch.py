@@ -28,21 +28,18 @@ def a_thousand_descriptors() -> Iterator[None]:
         yield
 
 
-def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(
+async def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(
     a_thousand_descriptors: None, tmp_path: Path
 ) -> None:
     (tmp_path / "tasks.py").write_text("from pyworkers import Worker\nworker = Worker()\n")
 
-    async def main() -> None:
-        spawner = Spawner(Load("tasks:worker", [str(tmp_path)]), dict(os.environ))
-        spawner.start()
-        try:
-            spawner.attach(Reaper(), lambda _: None)
-            async with asyncio.timeout(20):
-                assert isinstance(await spawner.loaded(), Loaded)
-        finally:
-            spawner.close()
-            spawner.kill()
-            spawner.process.wait()
-
-    asyncio.run(main())
+    spawner = Spawner(Load("tasks:worker", [str(tmp_path)]), dict(os.environ))
+    spawner.start()
+    try:
+        spawner.attach(Reaper(), lambda _: None)
+        async with asyncio.timeout(20):
+            assert isinstance(await spawner.loaded(), Loaded)
+    finally:
+        spawner.close()
+        spawner.kill()
+        spawner.process.wait()

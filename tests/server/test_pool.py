@@ -12,9 +12,9 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -150,27 +150,17 @@ class Crew:
             spawner.process.wait()
 
 
-class Run(Protocol):
-    """Runs a coroutine function on a crew of its own, whose workers serve ``codes``."""
-
-    def __call__(
-        self, body: Callable[[Crew], Awaitable[None]], *codes: str, concurrency: int = 1, **settings: Any
-    ) -> None: ...
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    async def main(body: Callable[[Crew], Awaitable[None]], *codes: str, **usage: Any) -> None:
-        async with asyncio.timeout(3 * PATIENCE_S):
-            crew = Crew(tmp_path)
-            try:
-                await crew.use(*codes, **usage)
-                await body(crew)
-            finally:
-                crew.pool.resize(0)
-                await crew.close()
-
-    return lambda body, *codes, **usage: asyncio.run(main(body, *codes, **usage))
+@contextlib.asynccontextmanager
+async def a_crew(folder: Path, *codes: str, concurrency: int = 1, **settings: Any) -> AsyncIterator[Crew]:
+    """A crew whose workers serve ``codes``; it ends after the block."""
+    async with asyncio.timeout(3 * PATIENCE_S):
+        crew = Crew(folder)
+        try:
+            await crew.use(*codes, concurrency=concurrency, **settings)
+            yield crew
+        finally:
+            crew.pool.resize(0)
+            await crew.close()
 
 
 def children(pid: int) -> dict[int, str]:
@@ -202,7 +192,7 @@ def descriptors(pid: int) -> int:
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
-def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(run: Run) -> None:
+async def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_path: Path) -> None:
     code = """
     @worker.process("q", retry=3)
     def handle(message):
@@ -211,7 +201,7 @@ def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(run: Run) -> 
             raise ValueError("no")
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code, concurrency=2) as crew:
         await crew.free(2)
         good, bad = crew.deliver("good"), crew.deliver("bad")
         assert (crew.deliveries.free, crew.deliveries.busy) == (0, 2)
@@ -229,12 +219,10 @@ def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(run: Run) -> 
         assert json.loads(report.outcome.payload)["error_message"] == "no"
         assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known()) == (2, 0, {})
 
-    run(body, code, concurrency=2)
-
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["dead", "dies before it reads"])
-def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(run: Run, stopped: bool) -> None:
-    async def body(crew: Crew) -> None:
+async def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(tmp_path: Path, stopped: bool) -> None:
+    async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP if stopped else signal.SIGKILL)
@@ -247,11 +235,9 @@ def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(run: Run, stopped
         assert (settled, report.outcome) == (raw, DONE)
         assert crew.ran_in("j") != pid
 
-    run(body, NO_OP)
-
 
 @linux_only
-def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(run: Run) -> None:
+async def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(tmp_path: Path) -> None:
     code = """
     import resource
     @worker.on_startup
@@ -266,7 +252,7 @@ def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(run
         pass
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code) as crew:
         await crew.free(1)
         raw = crew.deliver("large", padding="x" * (32 << 20))
         [(settled, report)] = await crew.outcomes(1)
@@ -276,17 +262,15 @@ def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(run
         await crew.free(1)
         assert len(await crew.met("started", 4)) == 4
 
-    run(body, code)
 
-
-def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(run: Run) -> None:
+async def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(tmp_path: Path) -> None:
     code = """
     @worker.process("q")
     def handle(message):
         meet("job")
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code) as crew:
         await crew.free(1)
         crew.deliver("a")
         await crew.met("job")
@@ -302,11 +286,9 @@ def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(run: Run) -> N
         with pytest.raises(RuntimeError, match="GONE cannot become LEAVING"):
             worker.leave()
 
-    run(body, code)
 
-
-def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(run: Run) -> None:
-    async def body(crew: Crew) -> None:
+async def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGKILL)
@@ -316,11 +298,9 @@ def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(run: Run) ->
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome) == (raw, DONE)
 
-    run(body, NO_OP)
 
-
-def test_what_a_worker_reported_before_it_died_counts(run: Run) -> None:
-    async def body(crew: Crew) -> None:
+async def test_what_a_worker_reported_before_it_died_counts(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)
         raw = crew.deliver("j")
         [pid] = crew.pool.pids()
@@ -333,18 +313,16 @@ def test_what_a_worker_reported_before_it_died_counts(run: Run) -> None:
         await crew.free(1)
         assert len(crew.settled) == 1
 
-    run(body, NO_OP)
-
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_that_dies_in_a_job_costs_a_crash_and_no_sibling(run: Run, number: int) -> None:
+async def test_a_worker_that_dies_in_a_job_costs_a_crash_and_no_sibling(tmp_path: Path, number: int) -> None:
     code = """
     @worker.process("q")
     def handle(message):
         meet(message.jid)
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code, concurrency=2) as crew:
         await crew.free(2)
         victim, other = crew.deliver("victim"), crew.deliver("other")
         [pid], [sibling] = await crew.met("victim"), await crew.met("other")
@@ -358,10 +336,8 @@ def test_a_worker_that_dies_in_a_job_costs_a_crash_and_no_sibling(run: Run, numb
         crew.let_go("other")
         assert (await crew.outcomes(2))[1][0] == other
 
-    run(body, code, concurrency=2)
 
-
-def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(run: Run, tmp_path: Path) -> None:
+async def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(tmp_path: Path) -> None:
     code = """
     @worker.on_exhausted
     def gone(message, error):
@@ -372,7 +348,7 @@ def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(run: Run, tmp_path
         os._exit(9)
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code) as crew:
         await crew.free(1)
         raw = crew.deliver("j", crash_count=2)
         [(settled, report)] = await crew.outcomes(1)
@@ -383,17 +359,15 @@ def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(run: Run, tmp_path
         assert words.startswith("j WorkerLost the worker exited with status 9")
         assert len(crew.settled) == 1
 
-    run(body, code)
 
-
-def test_resizing_starts_and_dismisses_workers_but_ends_no_job(run: Run) -> None:
+async def test_resizing_starts_and_dismisses_workers_but_ends_no_job(tmp_path: Path) -> None:
     code = """
     @worker.process("q")
     def handle(message):
         meet("job")
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code, concurrency=3) as crew:
         await crew.free(3)
         crew.deliver("a"), crew.deliver("b")
         busy = await crew.met("job", 2)
@@ -411,10 +385,8 @@ def test_resizing_starts_and_dismisses_workers_but_ends_no_job(run: Run) -> None
         crew.pool.resize(0)
         await async_wait_for(lambda: crew.pool.empty, message="all left")
 
-    run(body, code, concurrency=3)
 
-
-def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(run: Run) -> None:
+async def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_path: Path) -> None:
     code = """
     @worker.process("q")
     def handle(message):
@@ -422,7 +394,7 @@ def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(run: Run) 
         raise Discard("VERSION")
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code.replace("VERSION", "old"), concurrency=2) as crew:
         await crew.free(2)
         crew.deliver("long")
         [pid] = await crew.met("long")
@@ -442,17 +414,15 @@ def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(run: Run) 
         await async_wait_for(lambda: not old.in_use, message="nobody runs old code")
         assert len(crew.pool.pids()) == crew.deliveries.free == 2
 
-    run(body, code.replace("VERSION", "old"), concurrency=2)
 
-
-def test_old_workers_serve_until_the_new_code_boots(run: Run) -> None:
+async def test_old_workers_serve_until_the_new_code_boots(tmp_path: Path) -> None:
     broken = """
     @worker.on_startup
     def fail():
         raise RuntimeError("not today")
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, NO_OP, concurrency=2) as crew:
         await crew.free(2)
         pids = set(crew.pool.pids())
         await crew.use(broken, NO_OP, concurrency=2)
@@ -465,12 +435,10 @@ def test_old_workers_serve_until_the_new_code_boots(run: Run) -> None:
         await async_wait_for(lambda: set(crew.pool.pids()).isdisjoint(pids), message="replaced")
         await crew.free(2)
 
-    run(body, NO_OP, concurrency=2)
-
 
 @linux_only
-def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(run: Run) -> None:
-    async def body(crew: Crew) -> None:
+async def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, NO_OP, concurrency=4, max_jobs_per_worker=1) as crew:
         server = crew.spawners[0].process.pid
         await crew.free(4)
         before = descriptors(os.getpid()), descriptors(server)
@@ -488,11 +456,9 @@ def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(run: Run) -> Non
         assert len({crew.ran_in(str(number)) for number in range(200)}) == 200
         assert crew.failing == []
 
-    run(body, NO_OP, concurrency=4, max_jobs_per_worker=1)
-
 
 @linux_only
-def test_a_large_job_and_a_large_outcome_pass_in_pieces(run: Run) -> None:
+async def test_a_large_job_and_a_large_outcome_pass_in_pieces(tmp_path: Path) -> None:
     code = """
     @worker.process("q", retry=3)
     def handle(message):
@@ -500,7 +466,7 @@ def test_a_large_job_and_a_large_outcome_pass_in_pieces(run: Run) -> None:
             raise ValueError(str(len(message.args[0])))
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code, concurrency=2) as crew:
         await crew.free(2)
         pids = crew.pool.pids()
         for pid in pids:
@@ -518,8 +484,6 @@ def test_a_large_job_and_a_large_outcome_pass_in_pieces(run: Run) -> None:
         assert (after["error_message"], after["unknown"]) == (str(10 << 20), "kept")
         assert after["args"] == json.loads(large)["args"]
 
-    run(body, code, concurrency=2)
-
 
 REFUSING = """
 real_fork = os.fork
@@ -533,10 +497,8 @@ os.fork = fork
 """
 
 
-def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(
-    run: Run, tmp_path: Path
-) -> None:
-    async def body(crew: Crew) -> None:
+async def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, REFUSING, NO_OP, concurrency=2) as crew:
         await crew.free(2)
         server = crew.spawners[0].process.pid
         # A worker may be ready before the fork server has closed its pipes.
@@ -559,13 +521,13 @@ def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(
         crew.deliver("j")
         await crew.outcomes(1)
 
-    run(body, REFUSING, NO_OP, concurrency=2)
 
-
-def test_a_start_without_descriptors_is_tried_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_without_descriptors_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import resource
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)
         before = descriptors(os.getpid())
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -583,11 +545,9 @@ def test_a_start_without_descriptors_is_tried_again(run: Run, monkeypatch: pytes
                 os.close(fd)
         await crew.free(2)
 
-    run(body, NO_OP)
 
-
-def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+async def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hanging = """
     @worker.on_startup
@@ -596,7 +556,7 @@ def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_
     """
     monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.3)
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, hanging, NO_OP) as crew:
         [pid] = await crew.met("hanging")
         await async_wait_for(lambda: "worker.overdue" in capfd.readouterr().out, message="reported")
         assert process_alive(pid)
@@ -604,10 +564,8 @@ def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_
         await crew.free(1)
         await async_wait_for(lambda: not process_alive(pid), message="nobody wants it any more")
 
-    run(body, hanging, NO_OP)
 
-
-def test_a_shutdown_hook_that_hangs_is_killed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = """
     @worker.on_shutdown
     def hang():
@@ -615,7 +573,7 @@ def test_a_shutdown_hook_that_hangs_is_killed(run: Run, monkeypatch: pytest.Monk
     """
     monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.5)
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, hanging, NO_OP, max_jobs_per_worker=1) as crew:
         await crew.free(1)
         crew.deliver("j")
         [pid] = await crew.met("hanging")
@@ -624,8 +582,6 @@ def test_a_shutdown_hook_that_hangs_is_killed(run: Run, monkeypatch: pytest.Monk
         await async_wait_for(lambda: not process_alive(pid), message="killed")
         await async_wait_for(lambda: len(crew.pool.pids()) == 1, message="forgotten")
         assert crew.failing == []
-
-    run(body, hanging, NO_OP, max_jobs_per_worker=1)
 
 
 DEFILING = """
@@ -668,10 +624,10 @@ def handle(message):
     ],
     ids=["text", "zeros", "short", "random", "an outcome of nonsense", "and then a good one"],
 )
-def test_a_worker_that_writes_garbage_into_its_pipe_is_ended_alone(
-    run: Run, tmp_path: Path, garbage: bytes
+async def test_a_worker_that_writes_garbage_into_its_pipe_is_ended_alone(
+    tmp_path: Path, garbage: bytes
 ) -> None:
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, DEFILING, concurrency=2) as crew:
         await crew.free(2)
         sibling = crew.deliver("sibling")
         await crew.met("sibling")
@@ -685,11 +641,9 @@ def test_a_worker_that_writes_garbage_into_its_pipe_is_ended_alone(
         raw, report = (await crew.outcomes(2))[1]
         assert (raw, report.outcome) == (sibling, DONE)
 
-    run(body, DEFILING, concurrency=2)
-
 
 @linux_only
-def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(run: Run, tmp_path: Path) -> None:
+async def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(tmp_path: Path) -> None:
     code = """
     import subprocess
     @worker.process("q")
@@ -698,7 +652,7 @@ def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(run: Run, tm
         (here / "listing").write_bytes(listing.stdout)
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code) as crew:
         await crew.free(1)
         crew.deliver("j")
         await crew.outcomes(1)
@@ -707,11 +661,9 @@ def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(run: Run, tm
         assert set(held) >= {0, 1, 2}
         assert [name for fd, name in held.items() if fd > 2 and name.startswith(("pipe", "socket"))] == []
 
-    run(body, code)
 
-
-def test_a_worker_that_closes_its_pipe_and_goes_on_is_ended(run: Run) -> None:
-    async def body(crew: Crew) -> None:
+async def test_a_worker_that_closes_its_pipe_and_goes_on_is_ended(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, DEFILING) as crew:
         await crew.free(1)
         crew.deliver("forever", **{"class": "Close"})
         [pid] = await crew.met("forever")
@@ -721,11 +673,9 @@ def test_a_worker_that_closes_its_pipe_and_goes_on_is_ended(run: Run) -> None:
         assert not process_alive(pid)
         await crew.free(1)
 
-    run(body, DEFILING)
 
-
-def test_a_worker_that_closes_its_pipe_and_returns_is_replaced(run: Run) -> None:
-    async def body(crew: Crew) -> None:
+async def test_a_worker_that_closes_its_pipe_and_returns_is_replaced(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, DEFILING) as crew:
         await crew.free(1)
         crew.let_go("j")
         crew.deliver("j", **{"class": "Close"})
@@ -733,11 +683,9 @@ def test_a_worker_that_closes_its_pipe_and_returns_is_replaced(run: Run) -> None
         assert report.outcome.error_message.startswith("the worker exited with status 1")
         await crew.free(1)
 
-    run(body, DEFILING)
-
 
 @linux_only
-def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_worker(run: Run) -> None:
+async def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_worker(tmp_path: Path) -> None:
     code = """
     @worker.process("q")
     def handle(message):
@@ -746,7 +694,7 @@ def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_worker(run
             raise SystemExit(3)
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code) as crew:
         await crew.free(1)
         [pid] = crew.pool.pids()
         crew.deliver("fork")
@@ -762,17 +710,15 @@ def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_worker(run
         await crew.outcomes(4)
         assert list(crew.pool.pids()) == [pid]
 
-    run(body, code)
 
-
-def test_workers_whose_pid_is_not_known_yet_can_be_killed(run: Run) -> None:
+async def test_workers_whose_pid_is_not_known_yet_can_be_killed(tmp_path: Path) -> None:
     slow = """
     @worker.on_startup
     def hang():
         meet("hanging")
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, slow, NO_OP, concurrency=0) as crew:
         [spawner] = crew.spawners
         spawner.kinds = (Spawned, Exited)
         crew.pool.resize(3)
@@ -785,17 +731,15 @@ def test_workers_whose_pid_is_not_known_yet_can_be_killed(run: Run) -> None:
         spawner.let_through()
         assert crew.pool.empty
 
-    run(body, slow, NO_OP, concurrency=0)
 
-
-def test_a_job_runs_though_nobody_has_told_the_pid_of_its_worker(run: Run) -> None:
+async def test_a_job_runs_though_nobody_has_told_the_pid_of_its_worker(tmp_path: Path) -> None:
     code = """
     @worker.process("q")
     def handle(message):
         meet("job")
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code, concurrency=0) as crew:
         [spawner] = crew.spawners
         spawner.kinds = (Spawned, Exited)
         crew.pool.resize(1)
@@ -811,10 +755,10 @@ def test_a_job_runs_though_nobody_has_told_the_pid_of_its_worker(run: Run) -> No
         spawner.let_through()
         await crew.free(1)
 
-    run(body, code, concurrency=0)
 
-
-def test_a_worker_of_whose_end_nobody_tells_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_of_whose_end_nobody_tells_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker_module, "_UNREPORTED_S", 0.1)
     code = """
     @worker.process("q")
@@ -822,7 +766,7 @@ def test_a_worker_of_whose_end_nobody_tells_is_given_up(run: Run, monkeypatch: p
         meet("job")
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code) as crew:
         await crew.free(1)
         [spawner] = crew.spawners
         spawner.kinds = (Exited,)
@@ -834,11 +778,9 @@ def test_a_worker_of_whose_end_nobody_tells_is_given_up(run: Run, monkeypatch: p
         await async_wait_for(lambda: spawner.held, message="told to nobody")
         spawner.let_through()
 
-    run(body, code)
 
-
-def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(run: Run) -> None:
-    async def body(crew: Crew) -> None:
+async def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, NO_OP, concurrency=0) as crew:
         dead = crew.spawners[0]
         os.kill(dead.process.pid, signal.SIGKILL)
         # Without the loop: the pool still believes in it.
@@ -852,10 +794,8 @@ def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(run: Run) -> No
         crew.deliver("j")
         await crew.outcomes(1)
 
-    run(body, NO_OP, concurrency=0)
 
-
-def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(run: Run) -> None:
+async def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(tmp_path: Path) -> None:
     code = """
     @worker.process("q")
     def handle(message):
@@ -863,7 +803,7 @@ def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(run: 
         meet(message.jid)
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code, concurrency=2) as crew:
         await crew.free(2)
         done, running = crew.deliver("done"), crew.deliver("running")
         [reporter], [runner] = await crew.met("done"), await crew.met("running")
@@ -878,8 +818,6 @@ def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported(run: 
         await crew.free(2)
         assert running not in dict(crew.settled)
 
-    run(body, code, concurrency=2)
-
 
 def _unread(pool: Pool, pid: int) -> int:
     """How many bytes a worker has written that the pool has not read."""
@@ -892,8 +830,8 @@ def _unread(pool: Pool, pid: int) -> int:
     return answer
 
 
-def test_what_the_application_printed_at_import_is_printed_once(
-    run: Run, capfd: pytest.CaptureFixture[str]
+async def test_what_the_application_printed_at_import_is_printed_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = """
     print("imported")
@@ -902,7 +840,7 @@ def test_what_the_application_printed_at_import_is_printed_once(
         print("job", message.jid)
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code, concurrency=3) as crew:
         await crew.free(3)
         crew.deliver("a")
         await crew.outcomes(1)
@@ -913,16 +851,14 @@ def test_what_the_application_printed_at_import_is_printed_once(
         await async_wait_for(lambda: crew.pool.empty, message="all left")
         assert (printed + capfd.readouterr().out).count("imported") == 1
 
-    run(body, code, concurrency=3)
-
 
 @linux_only
-def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "_DEAF_S", 0.3)
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP)
@@ -939,12 +875,10 @@ def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
         assert crew.ran_in("j") != pid
         assert not process_alive(pid)
 
-    run(body, NO_OP)
-
 
 @linux_only
-def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "_DEAF_S", 0.0)
     code = """
@@ -954,7 +888,7 @@ def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
         note("ran", message.jid)
     """
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, code) as crew:
         await crew.free(1)
         crew.deliver("j")
         [pid] = await crew.met("long")
@@ -964,16 +898,14 @@ def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
         assert process_alive(pid)
         assert crew.deliveries.busy == 1
 
-    run(body, code)
-
 
 @linux_only
-def test_a_fork_server_that_stands_still_is_given_up(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+async def test_a_fork_server_that_stands_still_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.5)
 
-    async def body(crew: Crew) -> None:
+    async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)
         [spawner] = crew.spawners
         # Until then it holds the worker's pipes, too, and their end would not be seen.
@@ -986,5 +918,3 @@ def test_a_fork_server_that_stands_still_is_given_up(
         spawner.process.wait(5)
         await crew.use(NO_OP)
         await crew.free(1)
-
-    run(body, NO_OP)

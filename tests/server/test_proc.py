@@ -61,48 +61,39 @@ def test_the_memory_of_a_process(
     assert used_kb(77, tmp_path) == kb
 
 
-def test_a_process_is_measured_once_a_minute(processes: Processes) -> None:
-    async def main() -> None:
-        memory = Memory(processes.clock, processes.measure)
-        assert await memory.total_kb([1, 2]) == 120
-        processes.kb = {1: 200, 2: 20, 3: 7}
-        processes.now += 59
-        assert await memory.total_kb([1, 2, 3]) == 127
-        processes.now += 1
-        assert await memory.total_kb([1, 3]) == 207
-        assert processes.measured == [1, 2, 3, 1]
-
-    asyncio.run(main())
+async def test_a_process_is_measured_once_a_minute(processes: Processes) -> None:
+    memory = Memory(processes.clock, processes.measure)
+    assert await memory.total_kb([1, 2]) == 120
+    processes.kb = {1: 200, 2: 20, 3: 7}
+    processes.now += 59
+    assert await memory.total_kb([1, 2, 3]) == 127
+    processes.now += 1
+    assert await memory.total_kb([1, 3]) == 207
+    assert processes.measured == [1, 2, 3, 1]
 
 
-def test_a_new_process_with_an_old_number_is_measured(processes: Processes) -> None:
-    async def main() -> None:
-        memory = Memory(processes.clock, processes.measure)
-        assert await memory.total_kb([1, 2]) == 120
-        assert await memory.total_kb([1]) == 100
-        processes.kb[2] = 50
-        assert await memory.total_kb([1, 2]) == 150
-
-    asyncio.run(main())
+async def test_a_new_process_with_an_old_number_is_measured(processes: Processes) -> None:
+    memory = Memory(processes.clock, processes.measure)
+    assert await memory.total_kb([1, 2]) == 120
+    assert await memory.total_kb([1]) == 100
+    processes.kb[2] = 50
+    assert await memory.total_kb([1, 2]) == 150
 
 
-def test_a_measurement_that_hangs_delays_neither_the_loop_nor_its_caller(processes: Processes) -> None:
-    async def main() -> None:
-        memory = Memory(processes.clock, processes.measure)
-        assert await memory.total_kb([1]) == 100
-        processes.may_go_on.clear()
-        processes.now += 60
-        turned = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.01, turned.set)
-        assert await memory.total_kb([1, 2]) == 100
-        assert turned.is_set()
-        assert await memory.total_kb([1, 2]) == 100
-        processes.may_go_on.set()
+async def test_a_measurement_that_hangs_delays_neither_the_loop_nor_its_caller(processes: Processes) -> None:
+    memory = Memory(processes.clock, processes.measure)
+    assert await memory.total_kb([1]) == 100
+    processes.may_go_on.clear()
+    processes.now += 60
+    turned = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.01, turned.set)
+    assert await memory.total_kb([1, 2]) == 100
+    assert turned.is_set()
+    assert await memory.total_kb([1, 2]) == 100
+    processes.may_go_on.set()
 
-        async def complete() -> bool:
-            return await memory.total_kb([1, 2]) == 120
+    async def complete() -> bool:
+        return await memory.total_kb([1, 2]) == 120
 
-        await async_wait_for(complete, message="both are measured")
-        assert processes.measured == [1, 1, 2]
-
-    asyncio.run(main())
+    await async_wait_for(complete, message="both are measured")
+    assert processes.measured == [1, 1, 2]

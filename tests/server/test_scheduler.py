@@ -15,7 +15,7 @@ from pyworkers.server import scheduler as scheduler_module
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.scheduler import BATCH, Scheduler
 from pyworkers.store.schedule import Promoted, Promotion, ScheduleStore
-from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for, stretched
 
 
@@ -74,94 +74,78 @@ class Bench(RedisBench):
         return [envelope.decode(raw) for raw in reversed(found)]
 
 
-Run = Runner[Bench]
-run = runner(Bench)
+bench = bench_fixture(Bench)
 
 
 def lateness(jobs: list[dict[str, float]]) -> list[float]:
     return sorted(job["enqueued_at"] - job["due"] for job in jobs)
 
 
-def test_a_score_that_was_seen_is_awaited_to_the_millisecond(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        due = [time.time() + 0.3 + 0.05 * number for number in range(10)]
-        for at in due:
-            await bench.put(1, at)
+async def test_a_score_that_was_seen_is_awaited_to_the_millisecond(bench: Bench) -> None:
+    due = [time.time() + 0.3 + 0.05 * number for number in range(10)]
+    for at in due:
+        await bench.put(1, at)
+    bench.start(bench.scheduler().run())
+    late = lateness(await bench.arrived(10))
+    assert late[0] >= 0
+    assert late[5] < stretched(0.05)  # usually 2 ms; the later ones, too
+    assert bench.stores[0].looks < 40
+
+
+async def test_what_a_producer_puts_in_front_starts_at_its_time(bench: Bench) -> None:
+    await bench.put(1, time.time() + 1000)
+    scheduler = bench.scheduler()
+    bench.start(scheduler.run())
+    bench.follow(scheduler)
+    await async_wait_for(lambda: bench.stores[0].looks >= 2)
+    for number in range(10):
+        await bench.put(1, time.time() + 0.3, queue="sooner")
+        await bench.arrived(number + 1, "sooner")
+    late = lateness(await bench.arrived(10, "sooner"))
+    assert late[0] >= 0
+    assert late[5] < stretched(0.05)
+
+
+async def test_a_job_that_this_master_put_away_needs_no_poll(bench: Bench) -> None:
+    scheduler = bench.scheduler()
+    bench.start(scheduler.run())
+    await async_wait_for(lambda: bench.stores[0].looks >= 2)
+    at = time.time() + 0.3
+    await bench.put(1, at, "retry")
+    scheduler.expect(at)
+    assert lateness(await bench.arrived(1))[0] < stretched(0.5)
+
+
+async def test_all_sets_are_drained_in_batches_and_the_earliest_job_is_first(bench: Bench) -> None:
+    long_ago = time.time() - 100
+    for number in range(3):
+        await bench.put(BATCH, long_ago + number, queue="q")
+    await bench.put(BATCH + 1, long_ago, "retry", queue="r")
+    await bench.put(1, long_ago, "goretry", queue="g")
+    assert await bench.scheduler(drain_goretry=True).move_due() == float("inf")
+    assert [job["due"] for job in await bench.arrived(3 * BATCH)] == [
+        long_ago + number for number in range(3) for _ in range(BATCH)
+    ]
+    assert len(await bench.arrived(BATCH + 1, "r")) == BATCH + 1
+    assert len(await bench.arrived(1, "g")) == 1
+    assert await bench.redis.exists(bench.keys.schedule, bench.keys.retry, bench.keys.goretry) == 0
+
+
+async def test_eight_masters_move_each_job_once_and_hardly_read_one_twice(bench: Bench) -> None:
+    count = 20 * BATCH
+    # All of them sleep until the same moment.
+    await bench.put(count, time.time() + 2)
+    for _ in range(8):
         bench.start(bench.scheduler().run())
-        late = lateness(await bench.arrived(10))
-        assert late[0] >= 0
-        assert late[5] < stretched(0.05)  # usually 2 ms; the later ones, too
-        assert bench.stores[0].looks < 40
-
-    run(body)
-
-
-def test_what_a_producer_puts_in_front_starts_at_its_time(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.put(1, time.time() + 1000)
-        scheduler = bench.scheduler()
-        bench.start(scheduler.run())
-        bench.follow(scheduler)
-        await async_wait_for(lambda: bench.stores[0].looks >= 2)
-        for number in range(10):
-            await bench.put(1, time.time() + 0.3, queue="sooner")
-            await bench.arrived(number + 1, "sooner")
-        late = lateness(await bench.arrived(10, "sooner"))
-        assert late[0] >= 0
-        assert late[5] < stretched(0.05)
-
-    run(body)
+    jobs = await bench.arrived(count)
+    assert sorted(job["args"][0] for job in jobs) == list(range(count))
+    assert sum(store.moved for store in bench.stores) == count
+    # Without turns it is 8 x 4,000. A turn may change hands when the machine stalls for a second.
+    assert sum(store.handed_out for store in bench.stores) <= count + 3 * BATCH
+    assert await bench.redis.zcard(bench.keys.schedule) == 0
 
 
-def test_a_job_that_this_master_put_away_needs_no_poll(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        scheduler = bench.scheduler()
-        bench.start(scheduler.run())
-        await async_wait_for(lambda: bench.stores[0].looks >= 2)
-        at = time.time() + 0.3
-        await bench.put(1, at, "retry")
-        scheduler.expect(at)
-        assert lateness(await bench.arrived(1))[0] < stretched(0.5)
-
-    run(body)
-
-
-def test_all_sets_are_drained_in_batches_and_the_earliest_job_is_first(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        long_ago = time.time() - 100
-        for number in range(3):
-            await bench.put(BATCH, long_ago + number, queue="q")
-        await bench.put(BATCH + 1, long_ago, "retry", queue="r")
-        await bench.put(1, long_ago, "goretry", queue="g")
-        assert await bench.scheduler(drain_goretry=True).move_due() == float("inf")
-        assert [job["due"] for job in await bench.arrived(3 * BATCH)] == [
-            long_ago + number for number in range(3) for _ in range(BATCH)
-        ]
-        assert len(await bench.arrived(BATCH + 1, "r")) == BATCH + 1
-        assert len(await bench.arrived(1, "g")) == 1
-        assert await bench.redis.exists(bench.keys.schedule, bench.keys.retry, bench.keys.goretry) == 0
-
-    run(body)
-
-
-def test_eight_masters_move_each_job_once_and_hardly_read_one_twice(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        count = 20 * BATCH
-        # All of them sleep until the same moment.
-        await bench.put(count, time.time() + 2)
-        for _ in range(8):
-            bench.start(bench.scheduler().run())
-        jobs = await bench.arrived(count)
-        assert sorted(job["args"][0] for job in jobs) == list(range(count))
-        assert sum(store.moved for store in bench.stores) == count
-        # Without turns it is 8 x 4,000. A turn may change hands when the machine stalls for a second.
-        assert sum(store.handed_out for store in bench.stores) <= count + 3 * BATCH
-        assert await bench.redis.zcard(bench.keys.schedule) == 0
-
-    run(body)
-
-
-def test_sidekiqs_pollers_and_ours_share_the_sets(run: Run) -> None:
+async def test_sidekiqs_pollers_and_ours_share_the_sets(bench: Bench) -> None:
     async def poll_as_sidekiq(bench: Bench, done: asyncio.Event) -> int:
         """What Sidekiq's scheduled.rb does: one member at a time; the one whose ZREM takes it pushes it."""
         taken = 0
@@ -172,80 +156,67 @@ def test_sidekiqs_pollers_and_ours_share_the_sets(run: Run) -> None:
                     await bench.redis.lpush(bench.keys.queue("q"), member)
         return taken
 
-    async def body(bench: Bench) -> None:
-        count, done = 10 * BATCH, asyncio.Event()
-        pollers = [asyncio.create_task(poll_as_sidekiq(bench, done)) for _ in range(2)]
-        await bench.put(count, time.time() + 0.5)
-        bench.start(bench.scheduler().run())
-        jobs = await bench.arrived(count)
-        done.set()
-        taken = sum(await asyncio.gather(*pollers))
-        assert sorted(job["args"][0] for job in jobs) == list(range(count))
-        assert await bench.redis.llen(bench.keys.queue("q")) == count
-        assert taken + bench.stores[0].moved == count
-        assert taken > 0 and bench.stores[0].moved > 0
-
-    run(body)
+    count, done = 10 * BATCH, asyncio.Event()
+    pollers = [asyncio.create_task(poll_as_sidekiq(bench, done)) for _ in range(2)]
+    await bench.put(count, time.time() + 0.5)
+    bench.start(bench.scheduler().run())
+    jobs = await bench.arrived(count)
+    done.set()
+    taken = sum(await asyncio.gather(*pollers))
+    assert sorted(job["args"][0] for job in jobs) == list(range(count))
+    assert await bench.redis.llen(bench.keys.queue("q")) == count
+    assert taken + bench.stores[0].moved == count
+    assert taken > 0 and bench.stores[0].moved > 0
 
 
-def test_a_master_that_dies_in_its_turn_is_replaced(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.put(1, time.time() - 1)
-        zset = bench.keys.schedule
-        dead = await ScheduleStore(bench.redis, bench.keys).promote(zset, [], time.time(), "dead", BATCH)
-        assert len(dead.due) == 1
-        bench.start(bench.scheduler().run())
-        await bench.arrived(1, timeout=stretched(10))
-
-    run(body)
+async def test_a_master_that_dies_in_its_turn_is_replaced(bench: Bench) -> None:
+    await bench.put(1, time.time() - 1)
+    zset = bench.keys.schedule
+    dead = await ScheduleStore(bench.redis, bench.keys).promote(zset, [], time.time(), "dead", BATCH)
+    assert len(dead.due) == 1
+    bench.start(bench.scheduler().run())
+    await bench.arrived(1, timeout=stretched(10))
 
 
-def test_a_redis_that_is_away_is_asked_again_until_it_is_back(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        bench.start(bench.scheduler().run())
-        await async_wait_for(lambda: bench.stores[0].looks >= 2)
-        bench.stores[0].away = True
-        await bench.put(1, time.time() + 0.2)
-        bench.start(bench.scheduler(poll_interval_s=0.1).run())
-        bench.stores[1].away = True
-        await async_wait_for(lambda: bench.health.is_down)
-        for store in bench.stores:
-            store.away = False
-        await bench.arrived(1)
-        await async_wait_for(lambda: not bench.health.is_down)
-
-    run(body)
+async def test_a_redis_that_is_away_is_asked_again_until_it_is_back(bench: Bench) -> None:
+    bench.start(bench.scheduler().run())
+    await async_wait_for(lambda: bench.stores[0].looks >= 2)
+    bench.stores[0].away = True
+    await bench.put(1, time.time() + 0.2)
+    bench.start(bench.scheduler(poll_interval_s=0.1).run())
+    bench.stores[1].away = True
+    await async_wait_for(lambda: bench.health.is_down)
+    for store in bench.stores:
+        store.away = False
+    await bench.arrived(1)
+    await async_wait_for(lambda: not bench.health.is_down)
 
 
-def test_a_set_that_is_none_does_not_stop_the_others(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.set(bench.keys.retry, "no set")
-        await bench.put(1, time.time() - 1)
-        scheduler = bench.scheduler()
-        assert await scheduler.move_due() > time.time() + 40
-        await bench.arrived(1)
-        assert not bench.health.is_down
-        # It is no reason to look again at once, and none to stop looking.
-        await bench.put(1, time.time() + 50)
-        assert await scheduler.move_due() > time.time() + 40
-        await bench.redis.delete(bench.keys.retry)
-        await bench.put(1, time.time() - 1, "retry", "r")
-        await scheduler.move_due()
-        await bench.arrived(1, "r")
-
-    run(body)
+async def test_a_set_that_is_none_does_not_stop_the_others(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.retry, "no set")
+    await bench.put(1, time.time() - 1)
+    scheduler = bench.scheduler()
+    assert await scheduler.move_due() > time.time() + 40
+    await bench.arrived(1)
+    assert not bench.health.is_down
+    # It is no reason to look again at once, and none to stop looking.
+    await bench.put(1, time.time() + 50)
+    assert await scheduler.move_due() > time.time() + 40
+    await bench.redis.delete(bench.keys.retry)
+    await bench.put(1, time.time() - 1, "retry", "r")
+    await scheduler.move_due()
+    await bench.arrived(1, "r")
 
 
-def test_other_work_gets_its_turn_between_batches(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_work_gets_its_turn_between_batches(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scheduler_module, "BATCH", 50)
 
-    async def body(bench: Bench) -> None:
-        await bench.put(5000, time.time() - 1)
-        drained = asyncio.create_task(bench.scheduler().move_due())
-        turns = 0
-        while not drained.done():
-            await bench.redis.ping()
-            turns += 1
-        assert turns >= 50
-
-    run(body)
+    await bench.put(5000, time.time() - 1)
+    drained = asyncio.create_task(bench.scheduler().move_due())
+    turns = 0
+    while not drained.done():
+        await bench.redis.ping()
+        turns += 1
+    assert turns >= 50

@@ -12,27 +12,21 @@ from pyworkers.server.waiting import on_callback_failure, pause
 
 
 @pytest.mark.parametrize(("came", "seconds"), [(True, 60.0), (True, -1.0), (False, 0.01), (False, -1.0)])
-def test_a_pause_ends_with_its_event_or_its_time(came: bool, seconds: float) -> None:
-    async def main() -> None:
-        event = asyncio.Event()
-        if came:
-            event.set()
-        assert await pause(event, seconds) is came
-
-    asyncio.run(main())
-
-
-def test_a_pause_whose_event_has_just_come_is_cancelled_all_the_same() -> None:
-    async def main() -> None:
-        event = asyncio.Event()
-        pausing = asyncio.create_task(pause(event, 60))
-        await asyncio.sleep(0)
+async def test_a_pause_ends_with_its_event_or_its_time(came: bool, seconds: float) -> None:
+    event = asyncio.Event()
+    if came:
         event.set()
-        pausing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await pausing
+    assert await pause(event, seconds) is came
 
-    asyncio.run(main())
+
+async def test_a_pause_whose_event_has_just_come_is_cancelled_all_the_same() -> None:
+    event = asyncio.Event()
+    pausing = asyncio.create_task(pause(event, 60))
+    await asyncio.sleep(0)
+    event.set()
+    pausing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pausing
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

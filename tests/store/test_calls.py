@@ -116,14 +116,11 @@ def test_a_reply_of_another_shape_is_a_lost_connection(run_work: Run, key: str) 
         run_work(one("GET", key, read=integer))
 
 
-def test_a_link_runs_calls_of_one_command(redis_url: str, key: str) -> None:
-    async def body() -> None:
-        link = Link(RedisConfig(redis_url))
-        try:
-            assert await arun_one(link, one("INCRBY", key, 2, read=integer)) == 2
-            with pytest.raises(ValueError, match="pipeline"):
-                await arun_one(link, every([command("GET", key), command("GET", key)]))
-        finally:
-            await link.aclose()
-
-    asyncio.run(body())
+async def test_a_link_runs_calls_of_one_command(redis_url: str, key: str) -> None:
+    link = Link(RedisConfig(redis_url))
+    try:
+        assert await arun_one(link, one("INCRBY", key, 2, read=integer)) == 2
+        with pytest.raises(ValueError, match="pipeline"):
+            await arun_one(link, every([command("GET", key), command("GET", key)]))
+    finally:
+        await link.aclose()

@@ -195,15 +195,12 @@ def test_two_loops_at_once(redis_url: str, server: redis.Redis, namespace: str) 
     assert len(waiting(server, namespace)) == 4 * 20
 
 
-def test_the_async_client_closes_in_its_loop(redis_url: str, namespace: str) -> None:
-    async def scenario() -> None:
-        client = AsyncClient(redis_url, namespace=namespace)
-        await client.close()
-        await client.enqueue("q", "Add")
-        await client.close()
-        await client.enqueue("q", "Add")
-
-    asyncio.run(scenario())
+async def test_the_async_client_closes_in_its_loop(redis_url: str, namespace: str) -> None:
+    client = AsyncClient(redis_url, namespace=namespace)
+    await client.close()
+    await client.enqueue("q", "Add")
+    await client.close()
+    await client.enqueue("q", "Add")
 
 
 # --- threads and forks ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.store.cron import CronStore
-from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for, free_port, stretched
 
 SLOT = 1_793_534_400
@@ -25,130 +25,99 @@ class Bench(RedisBench):
         return list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
 
 
-Run = Runner[Bench]
-run = runner(Bench)
+bench = bench_fixture(Bench)
 
 
-def test_a_slot_is_enqueued_and_remembered(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        assert await bench.store().fire("sweep", SLOT, b"job", "mail", 600)
-        assert await bench.jobs() == [b"job"]
-        assert await bench.redis.smembers(bench.keys.queues) == {b"mail"}
-        assert await bench.store().last_slots() == {"sweep": SLOT}
-        assert 590 < await bench.redis.ttl(bench.keys.cron_slot("sweep", SLOT)) <= 600
-
-    run(body)
+async def test_a_slot_is_enqueued_and_remembered(bench: Bench) -> None:
+    assert await bench.store().fire("sweep", SLOT, b"job", "mail", 600)
+    assert await bench.jobs() == [b"job"]
+    assert await bench.redis.smembers(bench.keys.queues) == {b"mail"}
+    assert await bench.store().last_slots() == {"sweep": SLOT}
+    assert 590 < await bench.redis.ttl(bench.keys.cron_slot("sweep", SLOT)) <= 600
 
 
-def test_a_job_of_cron_is_popped_after_those_that_wait(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.lpush(bench.keys.queue("mail"), b"first")
-        await bench.store().fire("sweep", SLOT, b"second", "mail", 600)
-        assert await bench.redis.rpop(bench.keys.queue("mail")) == b"first"
-
-    run(body)
+async def test_a_job_of_cron_is_popped_after_those_that_wait(bench: Bench) -> None:
+    await bench.redis.lpush(bench.keys.queue("mail"), b"first")
+    await bench.store().fire("sweep", SLOT, b"second", "mail", 600)
+    assert await bench.redis.rpop(bench.keys.queue("mail")) == b"first"
 
 
-def test_of_many_who_fire_one_slot_at_once_one_does(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        stores = [bench.store() for _ in range(8)]
-        for slot in range(SLOT, SLOT + 20):
-            fired = await asyncio.gather(
-                *(
-                    store.fire("sweep", slot, f"{slot} {place}".encode(), "mail", 600)
-                    for place, store in enumerate(stores)
-                )
+async def test_of_many_who_fire_one_slot_at_once_one_does(bench: Bench) -> None:
+    stores = [bench.store() for _ in range(8)]
+    for slot in range(SLOT, SLOT + 20):
+        fired = await asyncio.gather(
+            *(
+                store.fire("sweep", slot, f"{slot} {place}".encode(), "mail", 600)
+                for place, store in enumerate(stores)
             )
-            assert sum(fired) == 1
-            assert (await bench.jobs())[0] == f"{slot} {fired.index(True)}".encode()
-        assert len(await bench.jobs()) == 20
-
-    run(body)
-
-
-def test_a_slot_that_was_fired_changes_nothing(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await store.fire("sweep", SLOT, b"job", "mail", 600)
-        await bench.redis.delete(bench.keys.queue("mail"), bench.keys.queues, bench.keys.cron_last)
-        assert not await store.fire("sweep", SLOT, b"job", "mail", 9000)
-        found = await bench.redis.keys(f"{bench.keys.namespace}*")
-        assert found == [bench.keys.cron_slot("sweep", SLOT).encode()]
-        assert await bench.redis.ttl(found[0]) <= 600
-
-    run(body)
+        )
+        assert sum(fired) == 1
+        assert (await bench.jobs())[0] == f"{slot} {fired.index(True)}".encode()
+    assert len(await bench.jobs()) == 20
 
 
-def test_slots_and_entries_do_not_stand_in_each_others_way(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        fired = [
-            await store.fire("a", 7, b"1", "mail", 600),
-            await store.fire("a", 8, b"2", "mail", 600),
-            await store.fire("ä b", 7, b"3", "mail", 600),
-            await store.fire("a", 7, b"4", "mail", 600),
-        ]
-        assert fired == [True, True, True, False]
-        assert await bench.jobs() == [b"3", b"2", b"1"]
-        assert await store.last_slots() == {"a": 8, "ä b": 7}
-
-    run(body)
+async def test_a_slot_that_was_fired_changes_nothing(bench: Bench) -> None:
+    store = bench.store()
+    await store.fire("sweep", SLOT, b"job", "mail", 600)
+    await bench.redis.delete(bench.keys.queue("mail"), bench.keys.queues, bench.keys.cron_last)
+    assert not await store.fire("sweep", SLOT, b"job", "mail", 9000)
+    found = await bench.redis.keys(f"{bench.keys.namespace}*")
+    assert found == [bench.keys.cron_slot("sweep", SLOT).encode()]
+    assert await bench.redis.ttl(found[0]) <= 600
 
 
-def test_the_last_slot_never_goes_back(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        # As numbers: as text, 9 would be later than 10.
-        for slot, last in ((9, 9), (10, 10), (8, 10), (1_793_534_400, 1_793_534_400)):
-            assert await store.fire("sweep", slot, b"job", "mail", 600)
-            assert await store.last_slots() == {"sweep": last}
-
-    run(body)
-
-
-def test_a_slot_is_forgotten_after_its_life(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        assert await store.fire("sweep", SLOT, b"job", "mail", 1)
-        assert not await store.fire("sweep", SLOT, b"job", "mail", 1)
-        await async_wait_for(lambda: store.fire("sweep", SLOT, b"again", "mail", 1), timeout=stretched(5))
-
-    run(body)
+async def test_slots_and_entries_do_not_stand_in_each_others_way(bench: Bench) -> None:
+    store = bench.store()
+    fired = [
+        await store.fire("a", 7, b"1", "mail", 600),
+        await store.fire("a", 8, b"2", "mail", 600),
+        await store.fire("ä b", 7, b"3", "mail", 600),
+        await store.fire("a", 7, b"4", "mail", 600),
+    ]
+    assert fired == [True, True, True, False]
+    assert await bench.jobs() == [b"3", b"2", b"1"]
+    assert await store.last_slots() == {"a": 8, "ä b": 7}
 
 
-def test_an_entry_is_new_once(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        assert await store.last_slots() == {}
-        await store.fire("fired", SLOT, b"job", "mail", 600)
-        await store.register(["fired", "new", "ä b"], SLOT + 50)
-        await store.register(["new"], SLOT + 70)
-        assert await store.last_slots() == {"fired": SLOT, "new": SLOT + 50, "ä b": SLOT + 50}
-
-    run(body)
+async def test_the_last_slot_never_goes_back(bench: Bench) -> None:
+    store = bench.store()
+    # As numbers: as text, 9 would be later than 10.
+    for slot, last in ((9, 9), (10, 10), (8, 10), (1_793_534_400, 1_793_534_400)):
+        assert await store.fire("sweep", slot, b"job", "mail", 600)
+        assert await store.last_slots() == {"sweep": last}
 
 
-def test_a_server_that_forgot_the_script_is_told_again(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.redis.script_flush()
-        assert await store.fire("sweep", SLOT, b"job", "mail", 600)
-
-    run(body)
+async def test_a_slot_is_forgotten_after_its_life(bench: Bench) -> None:
+    store = bench.store()
+    assert await store.fire("sweep", SLOT, b"job", "mail", 1)
+    assert not await store.fire("sweep", SLOT, b"job", "mail", 1)
+    await async_wait_for(lambda: store.fire("sweep", SLOT, b"again", "mail", 1), timeout=stretched(5))
 
 
-def test_errors_of_redis_leave_as_ours(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.set(bench.keys.queue("mail"), "no list")
-        await bench.redis.set(bench.keys.cron_last, "no hash")
-        with pytest.raises(StoreError, match="WRONGTYPE"):
-            await bench.store().fire("sweep", SLOT, b"job", "mail", 600)
-        with pytest.raises(StoreError, match="WRONGTYPE"):
-            await bench.store().last_slots()
-        with pytest.raises(StoreError, match="WRONGTYPE"):
-            await bench.store().register(["sweep"], SLOT)
-        bench.config = RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0")
-        with pytest.raises(RedisUnavailableError):
-            await bench.store().fire("sweep", SLOT, b"job", "mail", 600)
+async def test_an_entry_is_new_once(bench: Bench) -> None:
+    store = bench.store()
+    assert await store.last_slots() == {}
+    await store.fire("fired", SLOT, b"job", "mail", 600)
+    await store.register(["fired", "new", "ä b"], SLOT + 50)
+    await store.register(["new"], SLOT + 70)
+    assert await store.last_slots() == {"fired": SLOT, "new": SLOT + 50, "ä b": SLOT + 50}
 
-    run(body)
+
+async def test_a_server_that_forgot_the_script_is_told_again(bench: Bench) -> None:
+    store = bench.store()
+    await bench.redis.script_flush()
+    assert await store.fire("sweep", SLOT, b"job", "mail", 600)
+
+
+async def test_errors_of_redis_leave_as_ours(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.queue("mail"), "no list")
+    await bench.redis.set(bench.keys.cron_last, "no hash")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await bench.store().fire("sweep", SLOT, b"job", "mail", 600)
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await bench.store().last_slots()
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await bench.store().register(["sweep"], SLOT)
+    bench.config = RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0")
+    with pytest.raises(RedisUnavailableError):
+        await bench.store().fire("sweep", SLOT, b"job", "mail", 600)

@@ -262,31 +262,25 @@ def test_silence_fails_all_calls_in_time(one_redis_url: str, namespace: str) -> 
     assert {outcome.code for outcome in found} == {"TIMEOUT"}
 
 
-def test_a_client_that_is_closed_ends_what_is_under_way(one_redis_url: str, namespace: str) -> None:
-    async def scenario() -> None:
-        client = AsyncClient(one_redis_url, namespace=namespace)
-        for rounds in range(4):
-            calls = [asyncio.create_task(client.enqueue("q", "Add")) for _ in range(100)]
-            for _ in range(rounds):
-                await asyncio.sleep(0)
-            await client.close()
-            found = await outcomes(*calls)
-            assert {type(outcome) for outcome in found} <= {str, RedisUnavailableError}
-        await client.enqueue("q", "Add")
+async def test_a_client_that_is_closed_ends_what_is_under_way(one_redis_url: str, namespace: str) -> None:
+    client = AsyncClient(one_redis_url, namespace=namespace)
+    for rounds in range(4):
+        calls = [asyncio.create_task(client.enqueue("q", "Add")) for _ in range(100)]
+        for _ in range(rounds):
+            await asyncio.sleep(0)
         await client.close()
+        found = await outcomes(*calls)
+        assert {type(outcome) for outcome in found} <= {str, RedisUnavailableError}
+    await client.enqueue("q", "Add")
+    await client.close()
 
-    asyncio.run(scenario())
 
-
-def test_commands_of_one_pool_wait_for_each_other(one_redis_url: str) -> None:
+async def test_commands_of_one_pool_wait_for_each_other(one_redis_url: str) -> None:
     """As those of the master, and of ``pyworkers check``."""
 
-    async def scenario() -> None:
-        async with connect_async(RedisConfig(url=f"{one_redis_url}?max_connections=2")) as client:
-            found = await outcomes(*(client.execute_command("ECHO", str(n)) for n in range(300)))
-            assert found == [str(n).encode() for n in range(300)]
-
-    asyncio.run(scenario())
+    async with connect_async(RedisConfig(url=f"{one_redis_url}?max_connections=2")) as client:
+        found = await outcomes(*(client.execute_command("ECHO", str(n)) for n in range(300)))
+        assert found == [str(n).encode() for n in range(300)]
 
 
 # --- threads ----------------------------------------------------------------------------------------------

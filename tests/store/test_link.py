@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +15,6 @@ import pytest
 import redis
 import redis.asyncio
 import trustme
-import uvloop
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
@@ -23,17 +22,9 @@ from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.link import Link
 from tests.helpers.support import stretched
 
-Run = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.usefixtures("new_loop")
+
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def start(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(main)
-
-    return start
 
 
 @contextlib.asynccontextmanager
@@ -92,225 +83,180 @@ class Script:
         writer.close()
 
 
-def test_commands_that_are_sent_together_get_their_own_replies(run: Run, redis_url: str) -> None:
-    async def main() -> None:
-        async with linked(redis_url) as link:
-            texts = [b"%d" % number * number for number in range(200)]
-            assert await asyncio.gather(*(link.execute_command("ECHO", text) for text in texts)) == texts
-
-    run(main())
+async def test_commands_that_are_sent_together_get_their_own_replies(redis_url: str) -> None:
+    async with linked(redis_url) as link:
+        texts = [b"%d" % number * number for number in range(200)]
+        assert await asyncio.gather(*(link.execute_command("ECHO", text) for text in texts)) == texts
 
 
-def test_a_reply_of_megabytes_comes_whole(run: Run, redis_url: str) -> None:
-    async def main() -> None:
-        async with linked(redis_url) as link:
-            text = b"x" * 5_000_000
-            assert await link.execute_command("ECHO", text) == text
-
-    run(main())
+async def test_a_reply_of_megabytes_comes_whole(redis_url: str) -> None:
+    async with linked(redis_url) as link:
+        text = b"x" * 5_000_000
+        assert await link.execute_command("ECHO", text) == text
 
 
-def test_an_error_reply_leaves_the_connection_as_it_is(run: Run, redis_url: str) -> None:
-    async def main() -> None:
-        async with linked(redis_url) as link:
-            with pytest.raises(redis.exceptions.NoScriptError):
-                await link.execute_command("EVALSHA", "0" * 40, 0)
-            before = link.client_id
-            assert before is not None
-            assert await link.execute_command("CLIENT", "ID") == before
-
-    run(main())
+async def test_an_error_reply_leaves_the_connection_as_it_is(redis_url: str) -> None:
+    async with linked(redis_url) as link:
+        with pytest.raises(redis.exceptions.NoScriptError):
+            await link.execute_command("EVALSHA", "0" * 40, 0)
+        before = link.client_id
+        assert before is not None
+        assert await link.execute_command("CLIENT", "ID") == before
 
 
-def test_a_reply_that_tells_of_the_wrong_server_ends_the_connection(run: Run) -> None:
-    async def main() -> None:
-        script = Script(b"-READONLY You can't write against a read only replica.\r\n")
-        async with a_server(script) as address, linked(f"redis://{address}/0") as link:
-            for connections in (1, 2):
-                with pytest.raises(redis.ReadOnlyError):
-                    await link.execute_command("LPUSH", "q", "1")
-                assert script.connections == connections
-                assert link.client_id is None
-
-    run(main())
+async def test_a_reply_that_tells_of_the_wrong_server_ends_the_connection() -> None:
+    script = Script(b"-READONLY You can't write against a read only replica.\r\n")
+    async with a_server(script) as address, linked(f"redis://{address}/0") as link:
+        for connections in (1, 2):
+            with pytest.raises(redis.ReadOnlyError):
+                await link.execute_command("LPUSH", "q", "1")
+            assert script.connections == connections
+            assert link.client_id is None
 
 
-def test_silence_ends_the_connection_and_every_command_on_it(run: Run) -> None:
-    async def main() -> None:
-        script = Script(b"", b"", b"")
-        async with a_server(script) as address, linked(f"redis://{address}/0", timeout_s=0.2) as link:
-            calls = [link.execute_command("PING") for _ in range(3)]
-            found = await asyncio.gather(*calls, return_exceptions=True)
-            assert [type(error) for error in found] == [redis.TimeoutError] * 3
-            with pytest.raises(redis.TimeoutError):
-                await link.execute_command("PING")
-            assert script.connections == 2
-
-    run(main())
+async def test_silence_ends_the_connection_and_every_command_on_it() -> None:
+    script = Script(b"", b"", b"")
+    async with a_server(script) as address, linked(f"redis://{address}/0", timeout_s=0.2) as link:
+        calls = [link.execute_command("PING") for _ in range(3)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(error) for error in found] == [redis.TimeoutError] * 3
+        with pytest.raises(redis.TimeoutError):
+            await link.execute_command("PING")
+        assert script.connections == 2
 
 
 @pytest.mark.parametrize("text", [b"hello\r\n", b"+PONG\r\n+PONG\r\n"], ids=["no reply", "one too many"])
-def test_what_nobody_asked_for_ends_the_connection(run: Run, text: bytes) -> None:
-    async def main() -> None:
-        script = Script(text)
-        async with a_server(script) as address, linked(f"redis://{address}/0") as link:
-            with contextlib.suppress(redis.ConnectionError, redis.InvalidResponse):
-                assert await link.execute_command("PING") == b"PONG"
-            assert link.client_id is None
-
-    run(main())
-
-
-def test_a_cancelled_command_takes_its_connection_along(run: Run, redis_url: str, namespace: str) -> None:
-    async def main() -> None:
-        async with linked(redis_url) as link:
-            waiting = asyncio.create_task(link.execute_command("BLPOP", f"{namespace}none", 0))
-            while link.client_id is None:
-                await asyncio.sleep(0.01)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-            # On the old connection this would wait for ever.
+async def test_what_nobody_asked_for_ends_the_connection(text: bytes) -> None:
+    script = Script(text)
+    async with a_server(script) as address, linked(f"redis://{address}/0") as link:
+        with contextlib.suppress(redis.ConnectionError, redis.InvalidResponse):
             assert await link.execute_command("PING") == b"PONG"
+        assert link.client_id is None
 
-    run(main())
+
+async def test_a_cancelled_command_takes_its_connection_along(redis_url: str, namespace: str) -> None:
+    async with linked(redis_url) as link:
+        waiting = asyncio.create_task(link.execute_command("BLPOP", f"{namespace}none", 0))
+        while link.client_id is None:
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        # On the old connection this would wait for ever.
+        assert await link.execute_command("PING") == b"PONG"
 
 
-def test_what_is_cancelled_when_it_has_just_connected_leaves_no_connection(
-    run: Run, one_redis_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_what_is_cancelled_when_it_has_just_connected_leaves_no_connection(
+    one_redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect = redis.asyncio.Connection.connect
 
-    async def main() -> None:
-        async with linked(one_redis_url) as link:
-            opened: list[redis.asyncio.Connection] = []
+    async with linked(one_redis_url) as link:
+        opened: list[redis.asyncio.Connection] = []
 
-            async def connect_and_cancel(connection: redis.asyncio.Connection) -> None:
-                await connect(connection)
-                opened.append(connection)
-                opening.cancel()
+        async def connect_and_cancel(connection: redis.asyncio.Connection) -> None:
+            await connect(connection)
+            opened.append(connection)
+            opening.cancel()
 
-            monkeypatch.setattr(redis.asyncio.Connection, "connect", connect_and_cancel)
-            opening = asyncio.create_task(link.execute_command("PING"))
-            await asyncio.wait([opening])
-            assert opening.cancelled()
-            assert [connection.is_connected for connection in opened] == [False]
-
-    run(main())
+        monkeypatch.setattr(redis.asyncio.Connection, "connect", connect_and_cancel)
+        opening = asyncio.create_task(link.execute_command("PING"))
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+        assert [connection.is_connected for connection in opened] == [False]
 
 
-def test_a_reply_that_takes_longer_than_the_time_limit_while_it_is_coming_in(run: Run) -> None:
-    async def main() -> None:
-        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            commands = hiredis.Reader()
-            while data := await reader.read(65536):
-                commands.feed(data)
-                while (command := commands.gets()) is not False:
-                    if greeting := GREETINGS.get(command[-1 if len(command) < 3 else 1]):
-                        writer.write(greeting)
-                        continue
-                    for byte in b"$5\r\nhello\r\n":
-                        writer.write(bytes([byte]))
-                        await asyncio.sleep(0.1)
+async def test_a_reply_that_takes_longer_than_the_time_limit_while_it_is_coming_in() -> None:
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        commands = hiredis.Reader()
+        while data := await reader.read(65536):
+            commands.feed(data)
+            while (command := commands.gets()) is not False:
+                if greeting := GREETINGS.get(command[-1 if len(command) < 3 else 1]):
+                    writer.write(greeting)
+                    continue
+                for byte in b"$5\r\nhello\r\n":
+                    writer.write(bytes([byte]))
+                    await asyncio.sleep(0.1)
 
-        async with a_server(slow) as address, linked(f"redis://{address}/0", timeout_s=0.5) as link:
-            assert await link.execute_command("PING") == b"hello"
-
-    run(main())
+    async with a_server(slow) as address, linked(f"redis://{address}/0", timeout_s=0.5) as link:
+        assert await link.execute_command("PING") == b"hello"
 
 
-def test_a_connection_that_is_closed_right_after_the_login_is_an_outage_at_once(run: Run) -> None:
-    async def main() -> None:
-        async def curt(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            greeted = 0
-            while greeted < 2:
-                greeted += (await reader.read(65536)).count(b"SETINFO")
-            writer.write(b"+OK\r\n" * 2)
-            writer.close()
+async def test_a_connection_that_is_closed_right_after_the_login_is_an_outage_at_once() -> None:
+    async def curt(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeted = 0
+        while greeted < 2:
+            greeted += (await reader.read(65536)).count(b"SETINFO")
+        writer.write(b"+OK\r\n" * 2)
+        writer.close()
 
-        async with a_server(curt) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
-            async with asyncio.timeout(stretched(10)):
-                with pytest.raises(RedisUnavailableError), errors_translated():
-                    await link.execute_command("PING")
-
-    run(main())
-
-
-def test_an_old_primary_that_is_left_while_it_is_asked_for_the_number_of_the_connection(run: Run) -> None:
-    async def main() -> None:
-        asked = asyncio.Event()
-
-        async def no_number(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            while data := await reader.read(65536):
-                writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
-                if b"\r\nID\r\n" in data:
-                    asked.set()
-
-        async with a_server(no_number) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
-            opening = asyncio.create_task(link.execute_command("PING"))
-            await asked.wait()
-            link.leave()
-            with pytest.raises(redis.ConnectionError):
-                async with asyncio.timeout(stretched(10)):
-                    await opening
-
-    run(main())
-
-
-def test_what_a_server_says_unasked_in_the_third_protocol_is_no_reply(run: Run, one_redis_url: str) -> None:
-    async def main() -> None:
-        async with linked(f"{one_redis_url}?protocol=3") as link:
-            await link.execute_command("PING")
-            wire, heard = link._wire, list[Any]()
-            assert wire is not None
-            waiting = asyncio.create_task(link.execute_command("ECHO", "a job", heard=heard.append))
-            await asyncio.sleep(0)
-            wire.data_received(b">2\r\n$6\r\nMOVING\r\n:1\r\n")
-            assert await waiting == b"a job"
-            assert heard == [b"a job"]
-
-    run(main())
-
-
-def test_a_closed_connection_fails_what_is_under_way_and_opens_again(run: Run, redis_url: str) -> None:
-    async def main() -> None:
-        async with linked(redis_url) as link, linked(redis_url) as killer:
-            waiting = asyncio.create_task(link.execute_command("BLPOP", "none", 0))
-            while link.client_id is None:
-                await asyncio.sleep(0.01)
-            await killer.execute_command("CLIENT", "KILL", "ID", link.client_id)
-            with pytest.raises(redis.ConnectionError):
-                await waiting
-            assert await link.execute_command("PING") == b"PONG"
-
-    run(main())
-
-
-def test_an_absent_server_is_an_error_of_the_command(run: Run) -> None:
-    async def main() -> None:
-        async with linked("redis://127.0.0.1:1/0") as link:
-            with pytest.raises(redis.ConnectionError):
+    async with a_server(curt) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
+        async with asyncio.timeout(stretched(10)):
+            with pytest.raises(RedisUnavailableError), errors_translated():
                 await link.execute_command("PING")
 
-    run(main())
+
+async def test_an_old_primary_that_is_left_while_it_is_asked_for_the_number_of_the_connection() -> None:
+    asked = asyncio.Event()
+
+    async def no_number(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
+            if b"\r\nID\r\n" in data:
+                asked.set()
+
+    async with a_server(no_number) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
+        opening = asyncio.create_task(link.execute_command("PING"))
+        await asked.wait()
+        link.leave()
+        with pytest.raises(redis.ConnectionError):
+            async with asyncio.timeout(stretched(10)):
+                await opening
 
 
-def test_the_login_and_the_database_are_those_of_the_url(run: Run, one_redis_url: str) -> None:
-    async def main() -> None:
-        address = urlsplit(one_redis_url).netloc
-        async with linked(one_redis_url) as admin:
-            await admin.execute_command("ACL", "SETUSER", "linker", "on", ">secret", "+@all", "~*")
-            async with linked(f"redis://linker:secret@{address}/3") as link:
-                assert await link.execute_command("ACL", "WHOAMI") == b"linker"
-                assert b" db=3 " in await link.execute_command("CLIENT", "INFO")
-            async with linked(f"redis://linker:wrong@{address}/3") as link:
-                with pytest.raises(redis.AuthenticationError):
-                    await link.execute_command("PING")
-            await admin.execute_command("ACL", "DELUSER", "linker")
-
-    run(main())
+async def test_what_a_server_says_unasked_in_the_third_protocol_is_no_reply(one_redis_url: str) -> None:
+    async with linked(f"{one_redis_url}?protocol=3") as link:
+        await link.execute_command("PING")
+        wire, heard = link._wire, list[Any]()
+        assert wire is not None
+        waiting = asyncio.create_task(link.execute_command("ECHO", "a job", heard=heard.append))
+        await asyncio.sleep(0)
+        wire.data_received(b">2\r\n$6\r\nMOVING\r\n:1\r\n")
+        assert await waiting == b"a job"
+        assert heard == [b"a job"]
 
 
-def test_tls(run: Run, one_redis_url: str, tmp_path: Path) -> None:
+async def test_a_closed_connection_fails_what_is_under_way_and_opens_again(redis_url: str) -> None:
+    async with linked(redis_url) as link, linked(redis_url) as killer:
+        waiting = asyncio.create_task(link.execute_command("BLPOP", "none", 0))
+        while link.client_id is None:
+            await asyncio.sleep(0.01)
+        await killer.execute_command("CLIENT", "KILL", "ID", link.client_id)
+        with pytest.raises(redis.ConnectionError):
+            await waiting
+        assert await link.execute_command("PING") == b"PONG"
+
+
+async def test_an_absent_server_is_an_error_of_the_command() -> None:
+    async with linked("redis://127.0.0.1:1/0") as link:
+        with pytest.raises(redis.ConnectionError):
+            await link.execute_command("PING")
+
+
+async def test_the_login_and_the_database_are_those_of_the_url(one_redis_url: str) -> None:
+    address = urlsplit(one_redis_url).netloc
+    async with linked(one_redis_url) as admin:
+        await admin.execute_command("ACL", "SETUSER", "linker", "on", ">secret", "+@all", "~*")
+        async with linked(f"redis://linker:secret@{address}/3") as link:
+            assert await link.execute_command("ACL", "WHOAMI") == b"linker"
+            assert b" db=3 " in await link.execute_command("CLIENT", "INFO")
+        async with linked(f"redis://linker:wrong@{address}/3") as link:
+            with pytest.raises(redis.AuthenticationError):
+                await link.execute_command("PING")
+        await admin.execute_command("ACL", "DELUSER", "linker")
+
+
+async def test_tls(one_redis_url: str, tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
@@ -324,53 +270,44 @@ def test_tls(run: Run, one_redis_url: str, tmp_path: Path) -> None:
         finally:
             ours.transport.abort()
 
-    async def main() -> None:
-        async with (
-            a_server(pass_on, ssl=context) as address,
-            linked(f"rediss://{address}/0", ca_file=str(tmp_path / "ca.pem")) as link,
-        ):
-            text = b"x" * 300_000
-            assert await link.execute_command("ECHO", text) == text
-            assert await link.execute_command("PING") == b"PONG"
-
-    run(main())
+    async with (
+        a_server(pass_on, ssl=context) as address,
+        linked(f"rediss://{address}/0", ca_file=str(tmp_path / "ca.pem")) as link,
+    ):
+        text = b"x" * 300_000
+        assert await link.execute_command("ECHO", text) == text
+        assert await link.execute_command("PING") == b"PONG"
 
 
-def test_a_reply_in_the_moment_of_a_cancellation_is_a_lost_one(run: Run, one_redis_url: str) -> None:
-    async def main() -> None:
-        async with linked(one_redis_url) as link:
-            await link.execute_command("PING")
-            wire, heard = link._wire, list[Any]()
-            assert wire is not None
-            waiting = asyncio.create_task(link.execute_command("BLPOP", "nothing", 5, heard=heard.append))
-            await asyncio.sleep(0)
-            waiting.cancel()
-            wire.data_received(b"+a job\r\n")
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            assert heard == []
-            assert wire.closed
-            assert await link.execute_command("PING") == b"PONG"
-
-    run(main())
+async def test_a_reply_in_the_moment_of_a_cancellation_is_a_lost_one(one_redis_url: str) -> None:
+    async with linked(one_redis_url) as link:
+        await link.execute_command("PING")
+        wire, heard = link._wire, list[Any]()
+        assert wire is not None
+        waiting = asyncio.create_task(link.execute_command("BLPOP", "nothing", 5, heard=heard.append))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        wire.data_received(b"+a job\r\n")
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert heard == []
+        assert wire.closed
+        assert await link.execute_command("PING") == b"PONG"
 
 
-def test_a_write_to_a_connection_that_was_just_lost_is_an_outage_on_both_loops(run: Run) -> None:
+async def test_a_write_to_a_connection_that_was_just_lost_is_an_outage_on_both_loops() -> None:
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
-    async def main() -> None:
-        async with a_server(hang_up) as address:
-            host, _, port = address.rpartition(":")
-            _, writer = await asyncio.open_connection(host, int(port))
-            writer.transport.abort()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-            with pytest.raises(RedisUnavailableError), errors_translated():
-                writer.writelines([b"PING"])
-                await writer.drain()
-
-    run(main())
+    async with a_server(hang_up) as address:
+        host, _, port = address.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        with pytest.raises(RedisUnavailableError), errors_translated():
+            writer.writelines([b"PING"])
+            await writer.drain()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

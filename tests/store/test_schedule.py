@@ -9,7 +9,7 @@ import pytest
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.store.schedule import PUT_OFF_S, TURN_MS, Promotion, ScheduleStore
-from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for, free_port, stretched
 
 NOW = 1_795_225_197.25
@@ -35,158 +35,127 @@ class Bench(RedisBench):
         return jobs[::-1]
 
 
-Run = Runner[Bench]
-run = runner(Bench)
+bench = bench_fixture(Bench)
 
 
-def test_due_jobs_are_handed_out_in_order_and_moved(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        planned = await bench.plan(5)
-        await bench.redis.zadd(bench.zset, {"later": NOW + 1, "much later": NOW + 2})
-        found = await bench.store.promote(bench.zset, [], NOW, "a", 3)
-        assert (found.due, found.moved, found.upcoming) == ([p.member for p in planned[:3]], 0, NOW + 1)
-        found = await bench.store.promote(bench.zset, planned[:3], NOW, "a", 3)
-        assert (found.due, found.moved) == ([p.member for p in planned[3:]], 3)
-        found = await bench.store.promote(bench.zset, planned[3:], NOW, "a", 3)
-        assert (found.due, found.moved, found.broken, found.others_s) == ([], 2, [], 0)
-        assert await bench.waiting() == [p.payload for p in planned]
-        assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
-        assert await bench.store.first_score(bench.zset) == NOW + 1
-        await bench.redis.delete(bench.zset)
-        assert await bench.store.first_score(bench.zset) is None
-
-    run(body)
+async def test_due_jobs_are_handed_out_in_order_and_moved(bench: Bench) -> None:
+    planned = await bench.plan(5)
+    await bench.redis.zadd(bench.zset, {"later": NOW + 1, "much later": NOW + 2})
+    found = await bench.store.promote(bench.zset, [], NOW, "a", 3)
+    assert (found.due, found.moved, found.upcoming) == ([p.member for p in planned[:3]], 0, NOW + 1)
+    found = await bench.store.promote(bench.zset, planned[:3], NOW, "a", 3)
+    assert (found.due, found.moved) == ([p.member for p in planned[3:]], 3)
+    found = await bench.store.promote(bench.zset, planned[3:], NOW, "a", 3)
+    assert (found.due, found.moved, found.broken, found.others_s) == ([], 2, [], 0)
+    assert await bench.waiting() == [p.payload for p in planned]
+    assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
+    assert await bench.store.first_score(bench.zset) == NOW + 1
+    await bench.redis.delete(bench.zset)
+    assert await bench.store.first_score(bench.zset) is None
 
 
-def test_of_many_who_move_the_same_members_one_moves_each(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        planned = await bench.plan(50)
-        found = await asyncio.gather(
-            *(bench.store.promote(bench.zset, planned, NOW, f"host:{n}:x") for n in range(5))
-        )
-        assert sorted(one.moved for one in found) == [0, 0, 0, 0, 50]
-        assert await bench.waiting() == [p.payload for p in planned]
-
-    run(body)
+async def test_of_many_who_move_the_same_members_one_moves_each(bench: Bench) -> None:
+    planned = await bench.plan(50)
+    found = await asyncio.gather(
+        *(bench.store.promote(bench.zset, planned, NOW, f"host:{n}:x") for n in range(5))
+    )
+    assert sorted(one.moved for one in found) == [0, 0, 0, 0, 50]
+    assert await bench.waiting() == [p.payload for p in planned]
 
 
-def test_members_that_a_peer_of_another_kind_took_are_left_alone(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        # As Sidekiq's pollers do it: ZREM, and a push by the one whose ZREM took the member.
-        planned = [*await bench.plan(4, "q"), *await bench.plan(4, "r")]
-        for taken in planned[1:6:2]:
-            await bench.redis.zrem(bench.zset, taken.member)
-        found = await bench.store.promote(bench.zset, planned, NOW, "a")
-        assert found.moved == 5
-        assert await bench.waiting("q") == [b"q0000!", b"q0002!"]
-        assert await bench.waiting("r") == [b"r0000!", b"r0002!", b"r0003!"]
-
-    run(body)
+async def test_members_that_a_peer_of_another_kind_took_are_left_alone(bench: Bench) -> None:
+    # As Sidekiq's pollers do it: ZREM, and a push by the one whose ZREM took the member.
+    planned = [*await bench.plan(4, "q"), *await bench.plan(4, "r")]
+    for taken in planned[1:6:2]:
+        await bench.redis.zrem(bench.zset, taken.member)
+    found = await bench.store.promote(bench.zset, planned, NOW, "a")
+    assert found.moved == 5
+    assert await bench.waiting("q") == [b"q0000!", b"q0002!"]
+    assert await bench.waiting("r") == [b"r0000!", b"r0002!", b"r0003!"]
 
 
-def test_one_master_at_a_time_has_the_turn_of_a_set(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        planned = await bench.plan(4)
-        assert len((await bench.store.promote(bench.zset, [], NOW, "a", 2)).due) == 2
-        other = await bench.store.promote(bench.zset, [], NOW, "b", 2)
-        assert other.due == []
-        assert 0 < other.others_s <= TURN_MS / 1000
-        # What it asked for before is moved all the same, and the other set has a turn of its own.
-        assert (await bench.store.promote(bench.zset, planned[2:], NOW, "b", 2)).moved == 2
-        await bench.redis.zadd(bench.keys.retry, {"x": 1})
-        assert (await bench.store.promote(bench.keys.retry, [], NOW, "b", 2)).due == [b"x"]
-        # Nothing is left: the turn is over.
-        assert (await bench.store.promote(bench.zset, planned[:2], NOW, "a", 2)).due == []
-        assert not await bench.redis.exists(bench.keys.turn(bench.zset))
-        await bench.redis.zadd(bench.zset, {"y": 1})
-        assert (await bench.store.promote(bench.zset, [], NOW, "b", 2)).due == [b"y"]
-
-    run(body)
+async def test_one_master_at_a_time_has_the_turn_of_a_set(bench: Bench) -> None:
+    planned = await bench.plan(4)
+    assert len((await bench.store.promote(bench.zset, [], NOW, "a", 2)).due) == 2
+    other = await bench.store.promote(bench.zset, [], NOW, "b", 2)
+    assert other.due == []
+    assert 0 < other.others_s <= TURN_MS / 1000
+    # What it asked for before is moved all the same, and the other set has a turn of its own.
+    assert (await bench.store.promote(bench.zset, planned[2:], NOW, "b", 2)).moved == 2
+    await bench.redis.zadd(bench.keys.retry, {"x": 1})
+    assert (await bench.store.promote(bench.keys.retry, [], NOW, "b", 2)).due == [b"x"]
+    # Nothing is left: the turn is over.
+    assert (await bench.store.promote(bench.zset, planned[:2], NOW, "a", 2)).due == []
+    assert not await bench.redis.exists(bench.keys.turn(bench.zset))
+    await bench.redis.zadd(bench.zset, {"y": 1})
+    assert (await bench.store.promote(bench.zset, [], NOW, "b", 2)).due == [b"y"]
 
 
-def test_the_turn_of_a_master_that_died_ends_by_itself(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.plan(1)
-        assert (await bench.store.promote(bench.zset, [], NOW, "dead", 1)).due == [b"q0000"]
+async def test_the_turn_of_a_master_that_died_ends_by_itself(bench: Bench) -> None:
+    await bench.plan(1)
+    assert (await bench.store.promote(bench.zset, [], NOW, "dead", 1)).due == [b"q0000"]
 
-        async def due() -> list[bytes]:
-            return (await bench.store.promote(bench.zset, [], NOW, "b", 1)).due
+    async def due() -> list[bytes]:
+        return (await bench.store.promote(bench.zset, [], NOW, "b", 1)).due
 
-        assert await due() == []
-        assert await async_wait_for(due, timeout=stretched(5)) == [b"q0000"]
-        # One without an end, which is not ours, is none.
-        await bench.redis.set(bench.keys.turn(bench.zset), "somebody")
-        assert await due() == [b"q0000"]
-
-    run(body)
+    assert await due() == []
+    assert await async_wait_for(due, timeout=stretched(5)) == [b"q0000"]
+    # One without an end, which is not ours, is none.
+    await bench.redis.set(bench.keys.turn(bench.zset), "somebody")
+    assert await due() == [b"q0000"]
 
 
-def test_a_member_without_a_queue_is_buried_as_it_is(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.zadd(bench.keys.retry, {"not json": 1})
-        found = await bench.store.promote(bench.keys.retry, [Promotion(b"not json")], NOW, "a", 5)
-        assert (found.moved, found.due) == (1, [])
-        assert await bench.redis.zrange(bench.keys.dead, 0, -1, withscores=True) == [(b"not json", NOW)]
-        assert await bench.redis.zcard(bench.keys.retry) == 0
-
-    run(body)
+async def test_a_member_without_a_queue_is_buried_as_it_is(bench: Bench) -> None:
+    await bench.redis.zadd(bench.keys.retry, {"not json": 1})
+    found = await bench.store.promote(bench.keys.retry, [Promotion(b"not json")], NOW, "a", 5)
+    assert (found.moved, found.due) == (1, [])
+    assert await bench.redis.zrange(bench.keys.dead, 0, -1, withscores=True) == [(b"not json", NOW)]
+    assert await bench.redis.zcard(bench.keys.retry) == 0
 
 
-def test_a_member_without_a_queue_is_buried_with_its_payload(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.zadd(bench.keys.retry, {"a": 1, "b": 2, "c": 3})
-        buried = [
-            Promotion(b"a", b"a!"),
-            Promotion(b"gone", b"gone!"),
-            Promotion(b"c"),
-            Promotion(b"b", b"b!"),
-        ]
-        found = await bench.store.promote(bench.keys.retry, buried, NOW, "a", 5)
-        assert (found.moved, found.due) == (3, [])
-        assert await bench.redis.zrange(bench.keys.dead, 0, -1) == [b"a!", b"b!", b"c"]
-        assert await bench.redis.zcard(bench.keys.retry) == 0
-
-    run(body)
+async def test_a_member_without_a_queue_is_buried_with_its_payload(bench: Bench) -> None:
+    await bench.redis.zadd(bench.keys.retry, {"a": 1, "b": 2, "c": 3})
+    buried = [
+        Promotion(b"a", b"a!"),
+        Promotion(b"gone", b"gone!"),
+        Promotion(b"c"),
+        Promotion(b"b", b"b!"),
+    ]
+    found = await bench.store.promote(bench.keys.retry, buried, NOW, "a", 5)
+    assert (found.moved, found.due) == (3, [])
+    assert await bench.redis.zrange(bench.keys.dead, 0, -1) == [b"a!", b"b!", b"c"]
+    assert await bench.redis.zcard(bench.keys.retry) == 0
 
 
-def test_a_queue_whose_key_is_no_list_loses_nothing_and_is_in_nobodys_way(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        planned = [*await bench.plan(2, "bad"), *await bench.plan(2, "good")]
-        await bench.redis.set(bench.keys.queue("bad"), "no list")
-        found = await bench.store.promote(bench.zset, planned, NOW, "a", 10)
-        assert (found.moved, found.broken, found.due) == (2, ["bad"], [])
-        assert found.upcoming == NOW + PUT_OFF_S
-        assert await bench.waiting("good") == [b"good0000!", b"good0001!"]
-        left = await bench.redis.zrange(bench.zset, 0, -1, withscores=True)
-        assert left == [(b"bad0000", NOW + PUT_OFF_S), (b"bad0001", NOW + PUT_OFF_S)]
-
-    run(body)
+async def test_a_queue_whose_key_is_no_list_loses_nothing_and_is_in_nobodys_way(bench: Bench) -> None:
+    planned = [*await bench.plan(2, "bad"), *await bench.plan(2, "good")]
+    await bench.redis.set(bench.keys.queue("bad"), "no list")
+    found = await bench.store.promote(bench.zset, planned, NOW, "a", 10)
+    assert (found.moved, found.broken, found.due) == (2, ["bad"], [])
+    assert found.upcoming == NOW + PUT_OFF_S
+    assert await bench.waiting("good") == [b"good0000!", b"good0001!"]
+    left = await bench.redis.zrange(bench.zset, 0, -1, withscores=True)
+    assert left == [(b"bad0000", NOW + PUT_OFF_S), (b"bad0001", NOW + PUT_OFF_S)]
 
 
 @pytest.mark.parametrize("key", ["queues", "dead"])
-def test_an_error_in_the_middle_removes_nothing(run: Run, key: str) -> None:
-    async def body(bench: Bench) -> None:
-        planned = await bench.plan(2)
-        await bench.redis.zadd(bench.zset, {"not json": 1})
-        await bench.redis.set(getattr(bench.keys, key), "something else")
-        broken = planned if key == "queues" else [Promotion(b"not json")]
-        with pytest.raises(StoreError, match="WRONGTYPE"):
-            await bench.store.promote(bench.zset, broken, NOW, "a")
-        assert await bench.redis.zcard(bench.zset) == 3
-
-    run(body)
+async def test_an_error_in_the_middle_removes_nothing(bench: Bench, key: str) -> None:
+    planned = await bench.plan(2)
+    await bench.redis.zadd(bench.zset, {"not json": 1})
+    await bench.redis.set(getattr(bench.keys, key), "something else")
+    broken = planned if key == "queues" else [Promotion(b"not json")]
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await bench.store.promote(bench.zset, broken, NOW, "a")
+    assert await bench.redis.zcard(bench.zset) == 3
 
 
-def test_errors_of_redis_leave_as_ours(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.set(bench.zset, "no set")
-        with pytest.raises(StoreError, match="WRONGTYPE"):
-            await bench.store.first_score(bench.zset)
-        bench.config = RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0")
-        away = ScheduleStore(bench.connection(), bench.keys)
-        with pytest.raises(RedisUnavailableError):
-            await away.first_score(bench.zset)
-        with pytest.raises(RedisUnavailableError):
-            await away.promote(bench.zset, [], NOW, "a", 1)
-
-    run(body)
+async def test_errors_of_redis_leave_as_ours(bench: Bench) -> None:
+    await bench.redis.set(bench.zset, "no set")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await bench.store.first_score(bench.zset)
+    bench.config = RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0")
+    away = ScheduleStore(bench.connection(), bench.keys)
+    with pytest.raises(RedisUnavailableError):
+        await away.first_score(bench.zset)
+    with pytest.raises(RedisUnavailableError):
+        await away.promote(bench.zset, [], NOW, "a", 1)

@@ -15,7 +15,7 @@ from pyworkers.store.store import DEAD_MAX_JOBS, LeaseLostError, LeaseState, Sto
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.waiter import Waiter
 from tests.helpers.acl import url_of
-from tests.helpers.bench import RedisBench, Runner, runner
+from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import stretched
 
 NOW = 1_795_225_197.5
@@ -51,19 +51,15 @@ class Bench(RedisBench):
         return list(await self.redis.zrange(zset, 0, -1, withscores=True))
 
 
-Run = Runner[Bench]
-run = runner(Bench)
+bench = bench_fixture(Bench)
 
 
-def test_jobs_are_taken_first_in_first_out_and_never_more_than_wanted(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.push("q", b"1", b"2", b"3")
-        assert (await store.exchange("q", [], 2, NOW)).jobs == [b"1", b"2"]
-        assert await store.inprogress("q") == [b"2", b"1"]
-        assert await bench.waiting("q") == [b"3"]
-
-    run(body)
+async def test_jobs_are_taken_first_in_first_out_and_never_more_than_wanted(bench: Bench) -> None:
+    store = bench.store()
+    await bench.push("q", b"1", b"2", b"3")
+    assert (await store.exchange("q", [], 2, NOW)).jobs == [b"1", b"2"]
+    assert await store.inprogress("q") == [b"2", b"1"]
+    assert await bench.waiting("q") == [b"3"]
 
 
 @pytest.mark.parametrize(
@@ -77,32 +73,24 @@ def test_jobs_are_taken_first_in_first_out_and_never_more_than_wanted(run: Run) 
         (Outcome(Fate.DEAD), "dead", [(b"job", NOW)]),
     ],
 )
-def test_an_outcome_moves_the_job_to_its_place(
-    run: Run, outcome: Outcome, zset: str | None, expected: list[tuple[bytes, float]]
+async def test_an_outcome_moves_the_job_to_its_place(
+    bench: Bench, outcome: Outcome, zset: str | None, expected: list[tuple[bytes, float]]
 ) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.push("q", b"job")
-        await store.exchange("q", [], 1, NOW)
-        assert (await store.exchange("q", [(b"job", outcome)], 0, NOW)).stale == []
-        assert await store.inprogress("q") == []
-        found = {
-            name: await bench.members(getattr(bench.keys, name)) for name in ("retry", "schedule", "dead")
-        }
-        assert found == {name: expected if name == zset else [] for name in found}
-
-    run(body)
+    store = bench.store()
+    await bench.push("q", b"job")
+    await store.exchange("q", [], 1, NOW)
+    assert (await store.exchange("q", [(b"job", outcome)], 0, NOW)).stale == []
+    assert await store.inprogress("q") == []
+    found = {name: await bench.members(getattr(bench.keys, name)) for name in ("retry", "schedule", "dead")}
+    assert found == {name: expected if name == zset else [] for name in found}
 
 
-def test_a_requeued_job_is_next_in_line(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.push("q", b"1", b"2")
-        await store.exchange("q", [], 1, NOW)
-        await store.exchange("q", [(b"1", REQUEUE)], 0, NOW)
-        assert await bench.waiting("q") == [b"1", b"2"]
-
-    run(body)
+async def test_a_requeued_job_is_next_in_line(bench: Bench) -> None:
+    store = bench.store()
+    await bench.push("q", b"1", b"2")
+    await store.exchange("q", [], 1, NOW)
+    await store.exchange("q", [(b"1", REQUEUE)], 0, NOW)
+    assert await bench.waiting("q") == [b"1", b"2"]
 
 
 @pytest.mark.parametrize(
@@ -114,351 +102,283 @@ def test_a_requeued_job_is_next_in_line(run: Run) -> None:
         ("queue", REQUEUE),
     ],
 )
-def test_an_outcome_that_has_nowhere_to_go_leaves_the_job_where_it_is(
-    run: Run, name: str, outcome: Outcome
+async def test_an_outcome_that_has_nowhere_to_go_leaves_the_job_where_it_is(
+    bench: Bench, name: str, outcome: Outcome
 ) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.push("q", b"1", b"2")
-        await store.exchange("q", [], 2, NOW)
-        key = bench.keys.queue("q") if name == "queue" else getattr(bench.keys, name)
-        await bench.redis.set(key, "neither list nor set")
-        with pytest.raises(StoreError, match=f"{key} is no"):
-            await store.exchange("q", [(b"1", DONE), (b"2", outcome)], 1, NOW)
-        assert await store.inprogress("q") == [b"2", b"1"]
-        await bench.redis.delete(key)
-        assert (await store.exchange("q", [(b"1", DONE), (b"2", outcome)], 0, NOW)).stale == []
-        assert await store.inprogress("q") == []
-
-    run(body)
+    store = bench.store()
+    await bench.push("q", b"1", b"2")
+    await store.exchange("q", [], 2, NOW)
+    key = bench.keys.queue("q") if name == "queue" else getattr(bench.keys, name)
+    await bench.redis.set(key, "neither list nor set")
+    with pytest.raises(StoreError, match=f"{key} is no"):
+        await store.exchange("q", [(b"1", DONE), (b"2", outcome)], 1, NOW)
+    assert await store.inprogress("q") == [b"2", b"1"]
+    await bench.redis.delete(key)
+    assert (await store.exchange("q", [(b"1", DONE), (b"2", outcome)], 0, NOW)).stale == []
+    assert await store.inprogress("q") == []
 
 
-def test_a_batch_that_is_sent_twice_is_applied_once(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.push("q", b"a", b"b")
-        await store.exchange("q", [], 2, NOW)
-        batch = [(b"a", Outcome(Fate.RETRY, NOW + 1, b"a2")), (b"b", Outcome(Fate.DEAD, payload=b"b2"))]
-        assert (await store.exchange("q", batch, 0, NOW)).stale == []
-        await bench.redis.delete(bench.keys.retry, bench.keys.dead)
-        assert (await store.exchange("q", batch, 0, NOW)).stale == [0, 1]
-        assert await bench.members(bench.keys.retry) == []
-        assert await bench.members(bench.keys.dead) == []
-
-    run(body)
+async def test_a_batch_that_is_sent_twice_is_applied_once(bench: Bench) -> None:
+    store = bench.store()
+    await bench.push("q", b"a", b"b")
+    await store.exchange("q", [], 2, NOW)
+    batch = [(b"a", Outcome(Fate.RETRY, NOW + 1, b"a2")), (b"b", Outcome(Fate.DEAD, payload=b"b2"))]
+    assert (await store.exchange("q", batch, 0, NOW)).stale == []
+    await bench.redis.delete(bench.keys.retry, bench.keys.dead)
+    assert (await store.exchange("q", batch, 0, NOW)).stale == [0, 1]
+    assert await bench.members(bench.keys.retry) == []
+    assert await bench.members(bench.keys.dead) == []
 
 
-def test_equal_jobs_are_settled_one_by_one_and_never_merge(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.push("q", b"{}", b"{}")
-        await store.exchange("q", [], 2, NOW)
-        retried = Outcome(Fate.RETRY, NOW + 1, b'{"x":1}')
-        await store.exchange("q", [(b"{}", retried)], 0, NOW)
-        assert await store.inprogress("q") == [b"{}"]
-        await store.exchange("q", [(b"{}", retried)], 0, NOW)
-        assert await bench.members(bench.keys.retry) == [(b'{"x":1}', NOW + 1), (b'{"x":1} ', NOW + 1)]
-
-    run(body)
+async def test_equal_jobs_are_settled_one_by_one_and_never_merge(bench: Bench) -> None:
+    store = bench.store()
+    await bench.push("q", b"{}", b"{}")
+    await store.exchange("q", [], 2, NOW)
+    retried = Outcome(Fate.RETRY, NOW + 1, b'{"x":1}')
+    await store.exchange("q", [(b"{}", retried)], 0, NOW)
+    assert await store.inprogress("q") == [b"{}"]
+    await store.exchange("q", [(b"{}", retried)], 0, NOW)
+    assert await bench.members(bench.keys.retry) == [(b'{"x":1}', NOW + 1), (b'{"x":1} ', NOW + 1)]
 
 
-def test_dead_is_trimmed_by_age_and_size(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        day = 86_400
-        await bench.redis.zadd(bench.keys.dead, {"old": NOW - 181 * day, "young": NOW - 179 * day})
-        await bench.redis.zadd(
-            bench.keys.dead, {f"d{n}": NOW - 10 + n / 1e6 for n in range(DEAD_MAX_JOBS - 1)}
-        )
-        await bench.push("q", b"job")
+async def test_dead_is_trimmed_by_age_and_size(bench: Bench) -> None:
+    store = bench.store()
+    day = 86_400
+    await bench.redis.zadd(bench.keys.dead, {"old": NOW - 181 * day, "young": NOW - 179 * day})
+    await bench.redis.zadd(bench.keys.dead, {f"d{n}": NOW - 10 + n / 1e6 for n in range(DEAD_MAX_JOBS - 1)})
+    await bench.push("q", b"job")
+    await store.exchange("q", [], 1, NOW)
+    await store.exchange("q", [(b"job", Outcome(Fate.DEAD))], 0, NOW)
+    assert await bench.redis.zcard(bench.keys.dead) == DEAD_MAX_JOBS
+    assert await bench.redis.zscore(bench.keys.dead, "old") is None
+    assert await bench.redis.zscore(bench.keys.dead, "young") is None
+    assert await bench.redis.zscore(bench.keys.dead, "job") == NOW
+
+
+async def test_an_owner_whose_lists_were_recovered_takes_nothing(bench: Bench) -> None:
+    store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
+    await bench.push("q", b"1", b"2", b"3")
+    await store.beat(0.05, ["q"])
+    await store.exchange("q", [], 2, NOW)
+    await asyncio.sleep(0.06)
+    assert await peer.recover("host:1:aaa", ["q"], 100) == 2
+    with pytest.raises(LeaseLostError):
         await store.exchange("q", [], 1, NOW)
-        await store.exchange("q", [(b"job", Outcome(Fate.DEAD))], 0, NOW)
-        assert await bench.redis.zcard(bench.keys.dead) == DEAD_MAX_JOBS
-        assert await bench.redis.zscore(bench.keys.dead, "old") is None
-        assert await bench.redis.zscore(bench.keys.dead, "young") is None
-        assert await bench.redis.zscore(bench.keys.dead, "job") == NOW
-
-    run(body)
+    assert (await store.exchange("q", [(b"1", DONE)], 0, NOW)).stale == [0]
+    assert await store.beat(30, ["q"]) is LeaseState.LOST
+    assert await bench.waiting("q") == [b"1", b"2", b"3"]
 
 
-def test_an_owner_whose_lists_were_recovered_takes_nothing(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
-        await bench.push("q", b"1", b"2", b"3")
-        await store.beat(0.05, ["q"])
-        await store.exchange("q", [], 2, NOW)
-        await asyncio.sleep(0.06)
-        assert await peer.recover("host:1:aaa", ["q"], 100) == 2
-        with pytest.raises(LeaseLostError):
-            await store.exchange("q", [], 1, NOW)
-        assert (await store.exchange("q", [(b"1", DONE)], 0, NOW)).stale == [0]
-        assert await store.beat(30, ["q"]) is LeaseState.LOST
-        assert await bench.waiting("q") == [b"1", b"2", b"3"]
-
-    run(body)
+async def test_a_lease_is_held_and_made_again_when_it_was_deleted(bench: Bench) -> None:
+    store = bench.store()
+    assert await store.beat(30, ["q"]) is LeaseState.RESTORED
+    assert await store.beat(30, ["q"]) is LeaseState.HELD
+    await bench.redis.delete(bench.keys.lease(store.identity))
+    assert await store.beat(30, ["q"]) is LeaseState.RESTORED
+    assert 29_000 < await bench.redis.pttl(bench.keys.lease(store.identity)) <= 30_000
 
 
-def test_a_lease_is_held_and_made_again_when_it_was_deleted(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        assert await store.beat(30, ["q"]) is LeaseState.RESTORED
-        assert await store.beat(30, ["q"]) is LeaseState.HELD
-        await bench.redis.delete(bench.keys.lease(store.identity))
-        assert await store.beat(30, ["q"]) is LeaseState.RESTORED
-        assert 29_000 < await bench.redis.pttl(bench.keys.lease(store.identity)) <= 30_000
-
-    run(body)
-
-
-def test_nobody_recovers_from_a_live_owner(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
-        await bench.push("q", b"1")
-        await store.beat(30, ["q"])
-        await store.exchange("q", [], 1, NOW)
-        assert await peer.silent_owners() == {}
-        assert await peer.recover("host:1:aaa", ["q"], 100) == -1
-        assert await store.inprogress("q") == [b"1"]
-
-    run(body)
+async def test_nobody_recovers_from_a_live_owner(bench: Bench) -> None:
+    store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
+    await bench.push("q", b"1")
+    await store.beat(30, ["q"])
+    await store.exchange("q", [], 1, NOW)
+    assert await peer.silent_owners() == {}
+    assert await peer.recover("host:1:aaa", ["q"], 100) == -1
+    assert await store.inprogress("q") == [b"1"]
 
 
 @pytest.mark.fault("R11")
-def test_twenty_peers_recover_each_job_once_and_in_order(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        jobs = [b"%d" % number for number in range(100)]
-        await bench.push("q", *jobs)
-        await store.beat(0.02, ["q", "empty"])
-        await store.exchange("q", [], 70, NOW)
-        await asyncio.sleep(0.03)
-        peers = [bench.store(f"host:{number}:peer") for number in range(20)]
-        assert await peers[0].silent_owners() == {"host:1:aaa": ["q", "empty"]}
+async def test_twenty_peers_recover_each_job_once_and_in_order(bench: Bench) -> None:
+    store = bench.store()
+    jobs = [b"%d" % number for number in range(100)]
+    await bench.push("q", *jobs)
+    await store.beat(0.02, ["q", "empty"])
+    await store.exchange("q", [], 70, NOW)
+    await asyncio.sleep(0.03)
+    peers = [bench.store(f"host:{number}:peer") for number in range(20)]
+    assert await peers[0].silent_owners() == {"host:1:aaa": ["q", "empty"]}
 
-        async def sweep(peer: Store) -> int:
-            return await peer.recover("host:1:aaa", ["q", "empty"], 16)
+    async def sweep(peer: Store) -> int:
+        return await peer.recover("host:1:aaa", ["q", "empty"], 16)
 
-        moved = 0
-        while recovered := sum(await asyncio.gather(*map(sweep, peers))):
-            moved += recovered
-        assert moved == 70
-        assert await bench.waiting("q") == jobs
-        assert await peers[0].silent_owners() == {}
-
-    run(body)
+    moved = 0
+    while recovered := sum(await asyncio.gather(*map(sweep, peers))):
+        moved += recovered
+    assert moved == 70
+    assert await bench.waiting("q") == jobs
+    assert await peers[0].silent_owners() == {}
 
 
-def test_jobs_are_taken_while_memory_is_full(run: Run) -> None:
+async def test_jobs_are_taken_while_memory_is_full(bench: Bench) -> None:
     """Only they make room."""
 
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await bench.push("q", b"1", b"2")
-        await store.beat(30, ["q"])
-        await bench.redis.config_set("maxmemory", 1)
-        try:
-            assert (await store.exchange("q", [], 1, NOW)).jobs == [b"1"]
-            assert (await store.exchange("q", [(b"1", DONE)], 1, NOW)).jobs == [b"2"]
-        finally:
-            await bench.redis.config_set("maxmemory", 0)
-
-    run(body)
+    store = bench.store()
+    await bench.push("q", b"1", b"2")
+    await store.beat(30, ["q"])
+    await bench.redis.config_set("maxmemory", 1)
+    try:
+        assert (await store.exchange("q", [], 1, NOW)).jobs == [b"1"]
+        assert (await store.exchange("q", [(b"1", DONE)], 1, NOW)).jobs == [b"2"]
+    finally:
+        await bench.redis.config_set("maxmemory", 0)
 
 
 @pytest.mark.parametrize("jobs", [0, 5])
-def test_the_dead_are_listed_no_more_from_the_first_step_on(run: Run, jobs: int) -> None:
-    async def body(bench: Bench) -> None:
-        store, peer, keys = bench.store(), bench.store("host:2:bbb"), bench.keys
-        for number in range(jobs):
-            await bench.push("q", b"%d" % number)
-        await store.beat(30, ["q"])
-        await store.exchange("q", [], jobs, NOW)
-        await bench.redis.sadd(keys.processes, store.identity, "sidekiq:1:abc")
-        await bench.redis.hset(keys.process(store.identity), "worker_heartbeats", "[]")
-        await bench.redis.hset(keys.work(store.identity), "1.1", "{}")
-        await bench.redis.lpush(keys.signals(store.identity), "TERM")
-        assert await peer.recover(store.identity, ["q"], 2) == -1
-        assert await bench.redis.scard(keys.processes) == 2
-        await bench.redis.delete(keys.lease(store.identity))
-        assert await peer.recover(store.identity, ["q"], 2) == min(jobs, 2)
-        assert await bench.redis.smembers(keys.processes) == {b"sidekiq:1:abc"}
-        assert not await bench.redis.exists(keys.work(store.identity), keys.signals(store.identity))
-        assert await bench.redis.exists(keys.process(store.identity))
-
-    run(body)
+async def test_the_dead_are_listed_no_more_from_the_first_step_on(bench: Bench, jobs: int) -> None:
+    store, peer, keys = bench.store(), bench.store("host:2:bbb"), bench.keys
+    for number in range(jobs):
+        await bench.push("q", b"%d" % number)
+    await store.beat(30, ["q"])
+    await store.exchange("q", [], jobs, NOW)
+    await bench.redis.sadd(keys.processes, store.identity, "sidekiq:1:abc")
+    await bench.redis.hset(keys.process(store.identity), "worker_heartbeats", "[]")
+    await bench.redis.hset(keys.work(store.identity), "1.1", "{}")
+    await bench.redis.lpush(keys.signals(store.identity), "TERM")
+    assert await peer.recover(store.identity, ["q"], 2) == -1
+    assert await bench.redis.scard(keys.processes) == 2
+    await bench.redis.delete(keys.lease(store.identity))
+    assert await peer.recover(store.identity, ["q"], 2) == min(jobs, 2)
+    assert await bench.redis.smembers(keys.processes) == {b"sidekiq:1:abc"}
+    assert not await bench.redis.exists(keys.work(store.identity), keys.signals(store.identity))
+    assert await bench.redis.exists(keys.process(store.identity))
 
 
-def test_a_list_of_processes_that_is_no_set_keeps_no_job(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store, peer = bench.store(), bench.store("host:2:bbb")
-        await bench.push("q", b"1")
-        await store.beat(30, ["q"])
-        await store.exchange("q", [], 1, NOW)
-        await bench.redis.set(bench.keys.processes, "no set")
-        await bench.redis.delete(bench.keys.lease(store.identity))
-        assert await peer.recover(store.identity, ["q"], 100) == 1
-        assert await bench.waiting("q") == [b"1"]
-
-    run(body)
+async def test_a_list_of_processes_that_is_no_set_keeps_no_job(bench: Bench) -> None:
+    store, peer = bench.store(), bench.store("host:2:bbb")
+    await bench.push("q", b"1")
+    await store.beat(30, ["q"])
+    await store.exchange("q", [], 1, NOW)
+    await bench.redis.set(bench.keys.processes, "no set")
+    await bench.redis.delete(bench.keys.lease(store.identity))
+    assert await peer.recover(store.identity, ["q"], 100) == 1
+    assert await bench.waiting("q") == [b"1"]
 
 
-def test_jobs_whose_queue_is_no_list_stay_until_it_is(run: Run) -> None:
+async def test_jobs_whose_queue_is_no_list_stay_until_it_is(bench: Bench) -> None:
     """An error after the removal would lose them: a script is not undone."""
 
-    async def body(bench: Bench) -> None:
-        store, peer = bench.store(), bench.store("host:2:bbb")
-        await bench.push("q", b"1", b"2")
-        await bench.push("good", b"3")
-        await store.beat(30, ["q", "good"])
-        for queue in ("q", "good"):
-            await store.exchange(queue, [], 2, NOW)
-        await bench.redis.set(bench.keys.queue("q"), "no list")
-        assert await store.give_back("q") == 0
-        await bench.redis.delete(bench.keys.lease(store.identity))
-        assert await peer.recover(store.identity, ["q", "good"], 100) == 1
-        assert await bench.waiting("good") == [b"3"]
-        assert await store.inprogress("q") == [b"2", b"1"]
-        assert list(await peer.silent_owners()) == [store.identity], "somebody will look again"
-        await bench.redis.delete(bench.keys.queue("q"))
-        assert await peer.recover(store.identity, ["q", "good"], 100) == 2
-        assert await bench.waiting("q") == [b"1", b"2"]
-        assert await peer.silent_owners() == {}
-
-    run(body)
+    store, peer = bench.store(), bench.store("host:2:bbb")
+    await bench.push("q", b"1", b"2")
+    await bench.push("good", b"3")
+    await store.beat(30, ["q", "good"])
+    for queue in ("q", "good"):
+        await store.exchange(queue, [], 2, NOW)
+    await bench.redis.set(bench.keys.queue("q"), "no list")
+    assert await store.give_back("q") == 0
+    await bench.redis.delete(bench.keys.lease(store.identity))
+    assert await peer.recover(store.identity, ["q", "good"], 100) == 1
+    assert await bench.waiting("good") == [b"3"]
+    assert await store.inprogress("q") == [b"2", b"1"]
+    assert list(await peer.silent_owners()) == [store.identity], "somebody will look again"
+    await bench.redis.delete(bench.keys.queue("q"))
+    assert await peer.recover(store.identity, ["q", "good"], 100) == 2
+    assert await bench.waiting("q") == [b"1", b"2"]
+    assert await peer.silent_owners() == {}
 
 
-def test_giving_back_restores_the_order(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        jobs = [b"%d" % number for number in range(7)]
-        await bench.push("q", *jobs)
-        await store.exchange("q", [], 5, NOW)
-        assert await store.give_back("q", batch=2) == 5
-        assert await bench.waiting("q") == jobs
-        assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
-
-    run(body)
+async def test_giving_back_restores_the_order(bench: Bench) -> None:
+    store = bench.store()
+    jobs = [b"%d" % number for number in range(7)]
+    await bench.push("q", *jobs)
+    await store.exchange("q", [], 5, NOW)
+    assert await store.give_back("q", batch=2) == 5
+    assert await bench.waiting("q") == jobs
+    assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
 
 
-def test_a_forgotten_script_is_sent_again(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await store.exchange("q", [], 1, NOW)
-        await bench.redis.script_flush()
-        await bench.push("q", b"1")
-        assert (await store.exchange("q", [], 1, NOW)).jobs == [b"1"]
-
-    run(body)
+async def test_a_forgotten_script_is_sent_again(bench: Bench) -> None:
+    store = bench.store()
+    await store.exchange("q", [], 1, NOW)
+    await bench.redis.script_flush()
+    await bench.push("q", b"1")
+    assert (await store.exchange("q", [], 1, NOW)).jobs == [b"1"]
 
 
-def test_a_wrong_type_is_a_named_error_and_what_was_settled_stays_settled(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.redis.set(bench.keys.queue("q"), "a string")
-        store = bench.store()
-        held = bench.keys.inprogress("q", store.identity)
-        await bench.redis.lpush(held, "job")
-        exchange = await store.exchange("q", [(b"job", DONE), (b"no", DONE)], 1, NOW)
-        assert exchange.error is not None and exchange.error.code == "WRONGTYPE"
-        assert exchange.stale == [1]
-        assert await store.inprogress("q") == []
-        with pytest.raises(StoreError, match="WRONGTYPE"):
-            await bench.waiter("q").wait(never)
-
-    run(body)
+async def test_a_wrong_type_is_a_named_error_and_what_was_settled_stays_settled(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.queue("q"), "a string")
+    store = bench.store()
+    held = bench.keys.inprogress("q", store.identity)
+    await bench.redis.lpush(held, "job")
+    exchange = await store.exchange("q", [(b"job", DONE), (b"no", DONE)], 1, NOW)
+    assert exchange.error is not None and exchange.error.code == "WRONGTYPE"
+    assert exchange.stale == [1]
+    assert await store.inprogress("q") == []
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await bench.waiter("q").wait(never)
 
 
-def test_counters_are_sidekiqs(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
-        await store.count({"processed": 3, "failed": 1}, "2026-11-21")
-        await store.count({"processed": 2}, "2026-11-21")
-        assert await bench.redis.get(bench.keys.stat("processed")) == b"5"
-        assert await bench.redis.get(bench.keys.stat("failed", "2026-11-21")) == b"1"
-        assert await bench.redis.ttl(bench.keys.stat("processed", "2026-11-21")) > 4 * 365 * 86_400
-
-    run(body)
+async def test_counters_are_sidekiqs(bench: Bench) -> None:
+    store = bench.store()
+    await store.count({"processed": 3, "failed": 1}, "2026-11-21")
+    await store.count({"processed": 2}, "2026-11-21")
+    assert await bench.redis.get(bench.keys.stat("processed")) == b"5"
+    assert await bench.redis.get(bench.keys.stat("failed", "2026-11-21")) == b"1"
+    assert await bench.redis.ttl(bench.keys.stat("processed", "2026-11-21")) > 4 * 365 * 86_400
 
 
 def never(raw: bytes) -> None:
     pytest.fail(f"{raw!r} was taken")
 
 
-def test_the_waiter_gets_a_job_as_soon_as_it_is_pushed(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        waiter = bench.waiter("q")
-        taken = list[bytes]()
-        waiting = asyncio.create_task(waiter.wait(taken.append))
-        await bench.push("q", b"1")
-        await asyncio.wait_for(waiting, stretched(2))
-        assert taken == [b"1"]
-        assert await bench.store().inprogress("q") == [b"1"]
-
-    run(body)
+async def test_the_waiter_gets_a_job_as_soon_as_it_is_pushed(bench: Bench) -> None:
+    waiter = bench.waiter("q")
+    taken = list[bytes]()
+    waiting = asyncio.create_task(waiter.wait(taken.append))
+    await bench.push("q", b"1")
+    await asyncio.wait_for(waiting, stretched(2))
+    assert taken == [b"1"]
+    assert await bench.store().inprogress("q") == [b"1"]
 
 
-def test_unblocking_the_waiter_takes_no_job(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        waiter = bench.waiter("q")
-        waiting = asyncio.create_task(waiter.wait(never))
-        while not waiting.done():
-            await waiter.unblock(bench.redis)
-            await asyncio.sleep(0.01)
+async def test_unblocking_the_waiter_takes_no_job(bench: Bench) -> None:
+    waiter = bench.waiter("q")
+    waiting = asyncio.create_task(waiter.wait(never))
+    while not waiting.done():
+        await waiter.unblock(bench.redis)
+        await asyncio.sleep(0.01)
+    await waiting
+    await bench.push("q", b"1")
+    assert await bench.waiting("q") == [b"1"]
+
+
+async def test_a_killed_connection_is_an_outage_and_the_next_wait_works(bench: Bench) -> None:
+    waiter = bench.waiter("q")
+    waiting = asyncio.create_task(waiter.wait(never))
+    while not (waiter.blocked and waiter._link.client_id):
+        await asyncio.sleep(0.01)
+    await bench.redis.client_kill_filter(_id=str(waiter._link.client_id), skipme=True)
+    with pytest.raises(RedisUnavailableError):
         await waiting
-        await bench.push("q", b"1")
-        assert await bench.waiting("q") == [b"1"]
-
-    run(body)
-
-
-def test_a_killed_connection_is_an_outage_and_the_next_wait_works(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        waiter = bench.waiter("q")
-        waiting = asyncio.create_task(waiter.wait(never))
-        while not (waiter.blocked and waiter._link.client_id):
-            await asyncio.sleep(0.01)
-        await bench.redis.client_kill_filter(_id=str(waiter._link.client_id), skipme=True)
-        with pytest.raises(RedisUnavailableError):
-            await waiting
-        await bench.push("q", b"1")
-        taken = list[bytes]()
-        await waiter.wait(taken.append)
-        assert taken == [b"1"]
-
-    run(body)
+    await bench.push("q", b"1")
+    taken = list[bytes]()
+    await waiter.wait(taken.append)
+    assert taken == [b"1"]
 
 
-def test_an_absent_server_is_an_outage() -> None:
-    async def main() -> None:
-        config = RedisConfig(url="redis://127.0.0.1:1/0")
-        store = Store(connect_async(config), Keys(), "host:1:aaa")
-        with pytest.raises(RedisUnavailableError):
-            await store.beat(30, ["q"])
-        await store.close()
-
-    asyncio.run(main())
-
-
-def test_a_server_that_peers_do_not_know_of_takes_nothing(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        await bench.push("q", b"1")
-        exchange = await bench.store("host:2:bbb").exchange("q", [], 1, NOW)
-        assert exchange.jobs == []
-        assert exchange.error is not None and exchange.error.code == "UNREGISTERED"
-        assert await bench.waiting("q") == [b"1"]
-
-    run(body)
-
-
-def test_an_owner_is_forgotten_only_when_its_lists_are_empty(run: Run) -> None:
-    async def body(bench: Bench) -> None:
-        store = bench.store()
+async def test_an_absent_server_is_an_outage() -> None:
+    config = RedisConfig(url="redis://127.0.0.1:1/0")
+    store = Store(connect_async(config), Keys(), "host:1:aaa")
+    with pytest.raises(RedisUnavailableError):
         await store.beat(30, ["q"])
-        await bench.push("q", b"1")
-        await store.exchange("q", [], 1, NOW)
-        assert await store.leave(["other", "q"]) is False
-        assert await bench.store("host:2:bbb").silent_owners() == {"host:1:aaa": ["q"]}
-        await store.exchange("q", [(b"1", DONE)], 0, NOW)
-        assert await store.leave(["other", "q"]) is True
-        assert await bench.redis.exists(bench.keys.owners) == 0
+    await store.close()
 
-    run(body)
+
+async def test_a_server_that_peers_do_not_know_of_takes_nothing(bench: Bench) -> None:
+    await bench.push("q", b"1")
+    exchange = await bench.store("host:2:bbb").exchange("q", [], 1, NOW)
+    assert exchange.jobs == []
+    assert exchange.error is not None and exchange.error.code == "UNREGISTERED"
+    assert await bench.waiting("q") == [b"1"]
+
+
+async def test_an_owner_is_forgotten_only_when_its_lists_are_empty(bench: Bench) -> None:
+    store = bench.store()
+    await store.beat(30, ["q"])
+    await bench.push("q", b"1")
+    await store.exchange("q", [], 1, NOW)
+    assert await store.leave(["other", "q"]) is False
+    assert await bench.store("host:2:bbb").silent_owners() == {"host:1:aaa": ["q"]}
+    await store.exchange("q", [(b"1", DONE)], 0, NOW)
+    assert await store.leave(["other", "q"]) is True
+    assert await bench.redis.exists(bench.keys.owners) == 0
