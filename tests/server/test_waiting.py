@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
-import uvloop
 
 from pyworkers.server.waiting import on_callback_failure, pause
+from tests.helpers.support import async_wait_for
 
 
 @pytest.mark.parametrize(("came", "seconds"), [(True, 60.0), (True, -1.0), (False, 0.01), (False, -1.0)])
@@ -29,39 +28,28 @@ async def test_a_pause_whose_event_has_just_come_is_cancelled_all_the_same() -> 
         await pausing
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_callback_that_raises_is_reported_whatever_called_it(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
+@pytest.mark.usefixtures("new_loop")
+async def test_a_callback_that_raises_is_reported_whatever_called_it() -> None:
     failures: list[str] = []
 
     def bad(why: str) -> None:
         raise ValueError(why)
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        on_callback_failure(loop, lambda _, error: failures.append(str(error)))
-        loop.call_soon(bad, "soon")
-        loop.call_later(0.001, bad, "later")
-        done = loop.create_future()
-        done.add_done_callback(lambda _: bad("done"))
-        done.set_result(None)
-        while len(failures) < 3:
-            await asyncio.sleep(0.001)
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(asyncio.wait_for(main(), 10))
+    loop = asyncio.get_running_loop()
+    on_callback_failure(loop, lambda _, error: failures.append(str(error)))
+    loop.call_soon(bad, "soon")
+    loop.call_later(0.001, bad, "later")
+    done = loop.create_future()
+    done.add_done_callback(lambda _: bad("done"))
+    done.set_result(None)
+    await async_wait_for(lambda: len(failures) == 3)
     assert sorted(failures) == ["done", "later", "soon"]
 
 
-def test_a_call_that_nobody_waited_for_is_no_failed_callback(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_call_that_nobody_waited_for_is_no_failed_callback() -> None:
     failures: list[BaseException] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        on_callback_failure(loop, lambda _, error: failures.append(error))
-        loop.create_future().set_exception(ValueError("nobody asks"))
-        await asyncio.sleep(0)
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    on_callback_failure(loop, lambda _, error: failures.append(error))
+    loop.create_future().set_exception(ValueError("nobody asks"))
+    await asyncio.sleep(0)
     assert failures == []

@@ -102,20 +102,16 @@ def test_a_bulk_stops_at_the_first_bad_job(client: Client, server: redis.Redis, 
     assert len(waiting(server, namespace)) == 1000
 
 
-def test_a_push_is_one_transaction_and_a_job_for_later_one_command(
+async def test_a_push_is_one_transaction_and_a_job_for_later_one_command(
     redis_url: str, client: Client, server: redis.Redis, namespace: str
 ) -> None:
     """The commands on the wire, in their order."""
-
-    async def enqueue() -> None:
-        async with AsyncClient(redis_url, namespace=namespace) as other:
-            await other.enqueue("q", "Add", [1])
-            await other.enqueue_in(60, "q", "Add", [1])
-
     with server.monitor() as monitor:
         client.enqueue("q", "Add", [1])
         client.enqueue_in(60, "q", "Add", [1])
-        asyncio.run(enqueue())
+        async with AsyncClient(redis_url, namespace=namespace) as other:
+            await other.enqueue("q", "Add", [1])
+            await other.enqueue_in(60, "q", "Add", [1])
         server.publish(f"{namespace}end", "")
         seen = takewhile(lambda entry: "PUBLISH" not in entry["command"], monitor.listen())
         commands = [entry["command"].split(" ")[:3] for entry in seen]
@@ -161,15 +157,12 @@ def test_a_job_of_a_worker_arrives(redis_url: str, server: redis.Redis, namespac
 # --- asyncio ----------------------------------------------------------------------------------------------
 
 
-def test_the_async_client_does_the_same(redis_url: str, server: redis.Redis, namespace: str) -> None:
-    async def enqueue() -> list[str]:
-        async with AsyncClient(redis_url, namespace=namespace) as client:
-            jids = [await client.enqueue("q", "Add", [1], tags=["x"])]
-            await client.enqueue_in(60, "q", "Add", [2])
-            await client.enqueue_at(4e9, "q", "Add", [3])
-            return [*jids, *await client.enqueue_bulk("q", "Add", ([n] for n in range(1500)))]
-
-    jids = asyncio.run(enqueue())
+async def test_the_async_client_does_the_same(redis_url: str, server: redis.Redis, namespace: str) -> None:
+    async with AsyncClient(redis_url, namespace=namespace) as client:
+        jids = [await client.enqueue("q", "Add", [1], tags=["x"])]
+        await client.enqueue_in(60, "q", "Add", [2])
+        await client.enqueue_at(4e9, "q", "Add", [3])
+        jids += await client.enqueue_bulk("q", "Add", ([n] for n in range(1500)))
     assert [job["jid"] for job in waiting(server, namespace)] == jids
     assert [job["args"] for job, _ in scheduled(server, namespace)] == [[2], [3]]
 
@@ -367,20 +360,17 @@ def test_an_idle_connection_that_redis_closed_is_replaced(
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_an_idle_async_connection_that_redis_closed_is_replaced(
+async def test_an_idle_async_connection_that_redis_closed_is_replaced(
     redis_url: str, server: redis.Redis, namespace: str, busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with AsyncClient(redis_url, namespace=namespace) as client:
-            await client.enqueue("q", "Add", [1])
-            server.client_kill_filter(_type="normal", skipme=True)
-            if not busy:
-                await asyncio.sleep(0.05)
-            await client.enqueue("q", "Add", [2])
-
     # The loop that was busy has not seen the end of the connection when the second push begins.
     monkeypatch.setattr("pyworkers.client._IDLE_S", 0.0)
-    asyncio.run(scenario())
+    async with AsyncClient(redis_url, namespace=namespace) as client:
+        await client.enqueue("q", "Add", [1])
+        server.client_kill_filter(_type="normal", skipme=True)
+        if not busy:
+            await asyncio.sleep(0.05)
+        await client.enqueue("q", "Add", [2])
     assert [job["args"] for job in waiting(server, namespace)] == [[1], [2]]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,10 @@ from tests.helpers.support import free_port, running_server
 
 
 @pytest.mark.parametrize("single", [True, False])
-def test_the_connection_to_a_replica_is_left(tmp_path: Path, one_binary: str, single: bool) -> None:
-    async def body(url: str) -> None:
-        redis = connect_async(RedisConfig(url=url), single_connection_client=single)
-        store = Store(redis, Keys(), "me")
-        try:
+async def test_the_connection_to_a_replica_is_left(tmp_path: Path, one_binary: str, single: bool) -> None:
+    with running_server(one_binary, tmp_path, free_port()) as url:
+        async with connect_async(RedisConfig(url=url), single_connection_client=single) as redis:
+            store = Store(redis, Keys(), "me")
             before = await redis.client_id()
             await redis.execute_command("REPLICAOF", "127.0.0.1", 1)
             assert await redis.client_id() == before
@@ -31,8 +29,3 @@ def test_the_connection_to_a_replica_is_left(tmp_path: Path, one_binary: str, si
                 assert await redis.client_id() > before
             await redis.execute_command("REPLICAOF", "NO", "ONE")
             assert await store.beat(30, ["q"]) == 2
-        finally:
-            await redis.aclose()
-
-    with running_server(one_binary, tmp_path, free_port()) as url:
-        asyncio.run(body(url))

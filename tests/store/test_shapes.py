@@ -144,7 +144,7 @@ CALLS = list(Parts("redis://h", "").calls)
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_reply_of_another_shape_is_an_outage(one_redis_url: str, namespace: str, call: str) -> None:
+async def test_a_reply_of_another_shape_is_an_outage(one_redis_url: str, namespace: str, call: str) -> None:
     async def refuses(proxy: Rewriter, command: str, other: bytes) -> bool:
         async with contextlib.aclosing(Parts(proxy.url, namespace)) as parts:
             await parts.prepare(forget_scripts=command == "EVAL")
@@ -169,12 +169,6 @@ def test_a_reply_of_another_shape_is_an_outage(one_redis_url: str, namespace: st
                 assert proxy.reused == [], (command, other)
             return outage
 
-    async def scenario(proxy: Rewriter) -> None:
-        for command in await commands_of(proxy):
-            refused = [kind for kind, other in SHAPES.items() if await refuses(proxy, command, other)]
-            # A command may give two of the seven: a list and an empty one, bytes and nothing.
-            assert len(refused) >= 4, (command, refused)
-
     async def commands_of(proxy: Rewriter) -> list[str]:
         seen: list[str] = []
         async with contextlib.aclosing(Parts(proxy.url, namespace)) as parts:
@@ -185,12 +179,15 @@ def test_a_reply_of_another_shape_is_an_outage(one_redis_url: str, namespace: st
             return list(dict.fromkeys(seen))
 
     with rewriting(one_redis_url) as proxy:
-        asyncio.run(scenario(proxy))
+        for command in await commands_of(proxy):
+            refused = [kind for kind, other in SHAPES.items() if await refuses(proxy, command, other)]
+            # A command may give two of the seven: a list and an empty one, bytes and nothing.
+            assert len(refused) >= 4, (command, refused)
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
 @pytest.mark.parametrize("call", CALLS)
-def test_one_reply_too_many_is_the_last_of_its_connection(
+async def test_one_reply_too_many_is_the_last_of_its_connection(
     one_redis_url: str, namespace: str, call: str, place: str
 ) -> None:
     """It may pass for a reply, as one integer for another: the next command must not read what is left."""
@@ -200,7 +197,7 @@ def test_one_reply_too_many_is_the_last_of_its_connection(
             return reply
         return b":1\r\n" + reply if place == "before" else reply + b":1\r\n"
 
-    async def scenario() -> None:
+    with rewriting(one_redis_url) as proxy:
         async with contextlib.aclosing(Parts(proxy.url, namespace)) as parts:
             await parts.prepare()
             proxy.done.clear()
@@ -212,6 +209,3 @@ def test_one_reply_too_many_is_the_last_of_its_connection(
                 await parts.prepare()
                 await parts.calls[other]()
             assert proxy.reused == []
-
-    with rewriting(one_redis_url) as proxy:
-        asyncio.run(scenario())

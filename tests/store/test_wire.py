@@ -8,8 +8,8 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,13 +19,12 @@ import hiredis
 import pytest
 import redis
 import trustme
-import uvloop
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import JobTimeout
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import connect, connect_async, translate
-from tests.helpers.support import PATIENCE_S, free_port, running_server, wait_for
+from tests.helpers.support import PATIENCE_S, async_wait_for, free_port, running_server, wait_for
 
 
 def opened(url: str, **options: Any) -> closing[Wires]:
@@ -469,48 +468,47 @@ def test_a_connection_to_a_former_primary_is_left(
 
 # --- event loops ------------------------------------------------------------------------------------------
 
-Ask = Callable[..., Awaitable[list[Any]]]
-Run = Callable[[RedisConfig, Callable[[Ask], Coroutine[Any, Any, None]]], None]
+Ask = Callable[..., Coroutine[Any, Any, list[Any]]]
+
+in_each_loop = pytest.mark.usefixtures("new_loop")
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def start(config: RedisConfig, body: Callable[[Ask], Coroutine[Any, Any, None]]) -> None:
-        async def main() -> None:
-            async with aclosing(AsyncWires(connect_async(config))) as wires:
+@asynccontextmanager
+async def asking(config: RedisConfig) -> AsyncIterator[Ask]:
+    """The exchange of wires in an event loop, which are closed after the block."""
+    async with aclosing(AsyncWires(connect_async(config))) as wires:
 
-                async def ask(*commands: tuple[Any, ...]) -> list[Any]:
-                    packed = b"".join(map(hiredis.pack_command, commands))
-                    return await wires.exchange(packed, len(commands))
+        async def ask(*commands: tuple[Any, ...]) -> list[Any]:
+            packed = b"".join(map(hiredis.pack_command, commands))
+            return await wires.exchange(packed, len(commands))
 
-                await body(ask)
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(main())
-
-    return start
+        yield ask
 
 
-async def _exchanges(ask: Ask) -> None:
-    text = b"\xff" * 1_000_000
-    one, two, three = await ask(("ECHO", "1"), ("NOSUCH",), ("ECHO", text))
-    assert (one, three) == (b"1", text)
-    assert isinstance(two, redis.ResponseError)
-    [before] = await ask(("CLIENT", "ID"))
-    assert await ask(("CLIENT", "ID")) == [before]
-    texts = [b"%d" % number for number in range(50)]
-    assert await asyncio.gather(*(ask(("ECHO", text)) for text in texts)) == [[text] for text in texts]
+async def _exchanges(config: RedisConfig) -> None:
+    async with asking(config) as ask:
+        text = b"\xff" * 1_000_000
+        one, two, three = await ask(("ECHO", "1"), ("NOSUCH",), ("ECHO", text))
+        assert (one, three) == (b"1", text)
+        assert isinstance(two, redis.ResponseError)
+        [before] = await ask(("CLIENT", "ID"))
+        assert await ask(("CLIENT", "ID")) == [before]
+        texts = [b"%d" % number for number in range(50)]
+        assert await asyncio.gather(*(ask(("ECHO", text)) for text in texts)) == [[text] for text in texts]
 
 
-def test_exchanges_in_a_loop(run: Run, one_redis_url: str) -> None:
-    run(RedisConfig(url=one_redis_url), _exchanges)
+@in_each_loop
+async def test_exchanges_in_a_loop(one_redis_url: str) -> None:
+    await _exchanges(RedisConfig(url=one_redis_url))
 
 
-def test_exchanges_in_a_loop_by_tls(run: Run, one_redis_url: str, tmp_path: Path) -> None:
+@in_each_loop
+async def test_exchanges_in_a_loop_by_tls(one_redis_url: str, tmp_path: Path) -> None:
     with a_tls_server(one_redis_url, tmp_path) as (config, _):
-        run(config, _exchanges)
+        await _exchanges(config)
 
 
+@in_each_loop
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -521,29 +519,26 @@ def test_exchanges_in_a_loop_by_tls(run: Run, one_redis_url: str, tmp_path: Path
     ],
     ids=["no reply", "one too many", "a part too many", "silence"],
 )
-def test_what_ends_a_connection_in_a_loop(run: Run, text: bytes, code: str) -> None:
+async def test_what_ends_a_connection_in_a_loop(text: bytes, code: str) -> None:
     script = Script(text)
-
-    async def body(ask: Ask) -> None:
-        for connections in (1, 2):
-            with pytest.raises((redis.RedisError, OSError)) as caught:
-                await ask(("PING",))
-            assert translate(caught.value).code == code
-            assert (script.commands, script.connections) == ([b"PING"] * connections, connections)
-
+    timeout = 10 if text else 0.2
     with a_server(script) as address:
-        timeout = 10 if text else 0.2
-        run(RedisConfig(url=f"redis://{address}/0?socket_timeout={timeout}"), body)
+        async with asking(RedisConfig(url=f"redis://{address}/0?socket_timeout={timeout}")) as ask:
+            for connections in (1, 2):
+                with pytest.raises((redis.RedisError, OSError)) as caught:
+                    await ask(("PING",))
+                assert translate(caught.value).code == code
+                assert (script.commands, script.connections) == ([b"PING"] * connections, connections)
 
 
-def test_a_cancelled_exchange_costs_no_other_its_reply(run: Run, one_redis_url: str, namespace: str) -> None:
-    async def body(ask: Ask) -> None:
+@in_each_loop
+async def test_a_cancelled_exchange_costs_no_other_its_reply(one_redis_url: str, namespace: str) -> None:
+    async with asking(RedisConfig(url=one_redis_url)) as ask:
         [before] = await ask(("CLIENT", "ID"))
         with redis.Redis.from_url(one_redis_url) as server:
-            cancelled = asyncio.create_task(ask(("BLPOP", f"{namespace}list", 10)))  # type: ignore[arg-type]
-            while not any(client["cmd"] == "blpop" for client in server.client_list()):
-                await asyncio.sleep(0.01)
-            behind = [asyncio.create_task(ask(("ECHO", b"%d" % n))) for n in range(9)]  # type: ignore[arg-type]
+            cancelled = asyncio.create_task(ask(("BLPOP", f"{namespace}list", 10)))
+            await async_wait_for(lambda: any(client["cmd"] == "blpop" for client in server.client_list()))
+            behind = [asyncio.create_task(ask(("ECHO", b"%d" % n))) for n in range(9)]
             await asyncio.sleep(0)
             for task in (cancelled, *behind[::3]):
                 task.cancel()
@@ -554,5 +549,3 @@ def test_a_cancelled_exchange_costs_no_other_its_reply(run: Run, one_redis_url: 
             [b"%d" % n] for n in range(9) if n % 3
         ]
         assert await ask(("CLIENT", "ID")) == [before]
-
-    run(RedisConfig(url=one_redis_url), body)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from pyworkers.config.fields import RedisConfig
@@ -11,12 +9,9 @@ from pyworkers.store.transport.address import redis_cli
 from pyworkers.store.transport.connections import connect_async
 
 
-def command_line(config: RedisConfig) -> str:
-    async def main() -> str:
-        async with connect_async(config) as redis:
-            return await redis_cli(redis)
-
-    return asyncio.run(main())
+async def command_line(config: RedisConfig) -> str:
+    async with connect_async(config) as redis:
+        return await redis_cli(redis)
 
 
 @pytest.mark.parametrize(
@@ -35,13 +30,13 @@ def command_line(config: RedisConfig) -> str:
         ("embedded:/data", "-s /data/valkey.sock"),
     ],
 )
-def test_a_url_as_a_command_line(url: str, words: str) -> None:
-    assert command_line(RedisConfig(url=url)) == f"redis-cli {words}"
+async def test_a_url_as_a_command_line(url: str, words: str) -> None:
+    assert await command_line(RedisConfig(url=url)) == f"redis-cli {words}"
 
 
-def test_login_and_certificates_of_the_configuration() -> None:
+async def test_login_and_certificates_of_the_configuration() -> None:
     config = RedisConfig(
         "rediss://h", username="me", password="secret", ca_file="/ca", cert_file="/cert", key_file="/key"
     )
     words = "-h h -p 6379 --user me --askpass --tls --cacert /ca --cert /cert --key /key"
-    assert command_line(config) == f"redis-cli {words}"
+    assert await command_line(config) == f"redis-cli {words}"
