@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NotRequired, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import simplejson
 
@@ -54,14 +54,21 @@ class JobFacts(HandlerFacts):
     """The fields that every job carries besides its arguments."""
 
 
-class QueueFacts(TypedDict):
-    """A queue. With ``kind`` process, one handler owns it: then the facts of that handler are here."""
+class SharedQueue(TypedDict):
+    """A queue of ``job`` handlers, whose facts are found by the class of the job."""
 
-    kind: Literal["process", "job"]
+    kind: Literal["job"]
     concurrency: int | None
-    name: NotRequired[str]
-    retry: NotRequired[bool | int]
-    dead: NotRequired[bool]
+
+
+class OwnedQueue(HandlerFacts):
+    """A queue that one ``process`` handler owns, with the facts of that handler."""
+
+    kind: Literal["process"]
+    concurrency: int | None
+
+
+QueueFacts = SharedQueue | OwnedQueue
 
 
 class Manifest(TypedDict):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from pyworkers.config.cron_entries import dump, load
 from pyworkers.config.fields import Config, CronConfig
 from pyworkers.errors import ConfigError, PyworkersError, StoreError
 from pyworkers.failpoints import hit
+from pyworkers.ipc.control import Manifest
 from pyworkers.protocol.cron import CronEntry, check, due, envelope_of, next_slot
 from pyworkers.protocol.envelope import encode, new_jid
 from pyworkers.protocol.keys import Keys
@@ -206,12 +207,12 @@ class Cron(Part):
             log.info("cron.fired", name=entry.name, slot=slot, queue=entry.queue, jid=jid)
 
 
-def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:
+def entries_of(manifest: Manifest, config: Config) -> list[CronEntry]:
     """The entries of the application, then those of the configuration, whose queues others may serve.
 
     Raises ConfigError for an entry that cannot be fired, and where two have the same name.
     """
-    declared = [CronEntry(**row | {"args": tuple(row["args"])}) for row in manifest.get("cron", ())]
+    declared = [CronEntry(**row | {"args": tuple(row["args"])}) for row in manifest["cron"]]
     entries: dict[str, CronEntry] = {}
     for entry in [*declared, *(_configured(section, manifest) for section in config.cron)]:
         location = f"cron {entry.name!r}"
@@ -226,11 +227,11 @@ def entries_of(manifest: Mapping[str, Any], config: Config) -> list[CronEntry]:
     return list(entries.values())
 
 
-def _configured(section: CronConfig, manifest: Mapping[str, Any]) -> CronEntry:
+def _configured(section: CronConfig, manifest: Manifest) -> CronEntry:
     """The entry of the file; what its job declares goes with it, as if the job had been enqueued in code."""
-    owned = manifest.get("queues", {}).get(section.queue, {}).get("kind") == "process"
-    job = {} if owned else manifest.get("jobs", {}).get(section.job_class, {})
-    options = dict(job.get("envelope", {}))
+    queue, job = manifest["queues"].get(section.queue), manifest["jobs"].get(section.job_class)
+    owned = queue is not None and queue["kind"] == "process"
+    options = {} if job is None or owned else dict(job["envelope"])
     return CronEntry(
         name=section.name,
         schedule=section.schedule or f"every {section.every}",

@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from pyworkers import logs
 from pyworkers.config.fields import Config
@@ -29,7 +28,7 @@ from pyworkers.server.http.pages import Sources
 from pyworkers.server.incarnation import SIGNALS, Incarnation, Incarnations
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Tasks
-from pyworkers.server.plan import Plan, plan
+from pyworkers.server.plan import NOTHING, Plan, plan
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Services
@@ -63,8 +62,7 @@ class Master:
         self._fail_fast = fail_fast
         self._rng = random.Random()
         self._health = ServerHealth(time.monotonic, self._rng)
-        self._manifest: Mapping[str, Any] = {}
-        self._queues: Mapping[str, int] = {}
+        self._plan = NOTHING
         self._tasks = Tasks(self._fail)
         self._stop = asyncio.Event()
         self._quiet = False
@@ -170,8 +168,7 @@ class Master:
 
     def _apply(self, spawner: Spawner, loaded: Loaded, work: Plan) -> None:
         """Have managers for exactly these queues, all on the code that was loaded last."""
-        self._manifest = work.manifest
-        self._queues = work.queues
+        self._plan = work
         self._services.cron.use(work.cron)
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
@@ -179,7 +176,7 @@ class Master:
         self._managers.apply(work.queues, spawner, self._losses, self._services.orders.paused)
 
     def _losses(self, queue: str) -> Losses:
-        return Losses(queue, self._manifest, self._config.retry.max, time.time, self._rng)
+        return Losses(queue, self._plan.manifest, self._config.retry.max, time.time, self._rng)
 
     def _make_manager(self, queue: str, spawner: Spawner) -> Manager:
         return Manager(
@@ -202,7 +199,7 @@ class Master:
         """What Sidekiq's Web UI shows of this server."""
         return Facts(
             self._incarnations.identity(),
-            self._queues,
+            self._plan.queues,
             self._managers.running(),
             self._quiet or self._stop.is_set(),
             [os.getpid(), self._generations.current.process.pid, *self._managers.pids()],
@@ -285,7 +282,7 @@ class Master:
         log.info("server.stopped")
 
     async def _run_drain_hooks(self, deadline: float) -> None:
-        if self._manifest["hooks"]["during_drain"]:
+        if self._plan.manifest["hooks"]["during_drain"]:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
                     await self._generations.current.run_hooks("during_drain")

@@ -1,43 +1,49 @@
-"""Plan: which queues this server works on, with how many workers each, and what it enqueues by the clock.
+"""Plan: the queues that this server serves, the number of workers of each, and the cron entries.
 
-Pure: what the application declares and what the configuration says come in. Used by the master.
+Pure: computed from the manifest of the application and from the configuration. Used by the master.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyworkers.config.fields import Config
 from pyworkers.errors import ConfigError
+from pyworkers.ipc.control import Manifest, QueueFacts
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.server.cron import entries_of
 
 DEFAULT_CONCURRENCY = 5
-"""Workers of a queue for which neither decorator nor configuration says a number (Sidekiq 7's default)."""
+"""Workers of a queue whose concurrency neither decorator nor configuration sets (Sidekiq 7's default)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What there is to do, with the code that was loaded last."""
+    """The work of a server, by the code that was loaded last."""
 
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     queues: Mapping[str, int]
     """Number of workers by queue."""
     cron: list[CronEntry]
 
 
-def plan(manifest: Mapping[str, Any], config: Config, only: Mapping[str, int | None]) -> Plan:
-    """What to do. ``only`` are the queues of the command line; empty is all.
+NOTHING = Plan({"queues": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}, {}, [])
+"""The plan until an application is loaded."""
 
-    Raises ConfigError when a queue is named that the application has no handler for, or for a bad cron entry.
+
+def plan(manifest: Manifest, config: Config, only: Mapping[str, int | None]) -> Plan:
+    """The plan for an application. ``only`` are the queues of the command line; empty means all.
+
+    Raises ConfigError for a queue without a handler, and for an invalid cron entry.
     """
     return Plan(manifest, _queues(manifest["queues"], config, only), entries_of(manifest, config))
 
 
-def _queues(declared: Mapping[str, Any], config: Config, only: Mapping[str, int | None]) -> dict[str, int]:
+def _queues(
+    declared: Mapping[str, QueueFacts], config: Config, only: Mapping[str, int | None]
+) -> dict[str, int]:
     if not declared:
         raise ConfigError(
             "the application declares no handler", hint="use @worker.job() or @worker.process()"
@@ -47,14 +53,12 @@ def _queues(declared: Mapping[str, Any], config: Config, only: Mapping[str, int 
     return {name: _concurrency(name, declared[name], config, only) for name in only or declared}
 
 
-def _concurrency(
-    name: str, declared: Mapping[str, Any], config: Config, only: Mapping[str, int | None]
-) -> int:
+def _concurrency(name: str, declared: QueueFacts, config: Config, only: Mapping[str, int | None]) -> int:
     configured = config.queues[name].concurrency if name in config.queues else None
-    return only.get(name) or configured or declared.get("concurrency") or DEFAULT_CONCURRENCY
+    return only.get(name) or configured or declared["concurrency"] or DEFAULT_CONCURRENCY
 
 
-def _check_known(names: Iterable[str], declared: Mapping[str, Any], where: str) -> None:
+def _check_known(names: Iterable[str], declared: Collection[str], where: str) -> None:
     for name in names:
         if name not in declared:
             close = difflib.get_close_matches(name, declared, n=1)

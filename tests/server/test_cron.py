@@ -558,12 +558,14 @@ def test_what_a_job_declares_goes_with_an_entry_of_the_configuration() -> None:
 
 
 def test_a_configured_period_is_a_schedule() -> None:
-    (one,) = entries_of({}, Config(cron=(configured(schedule=None, every="2h"),)))
+    (one,) = entries_of(Worker().manifest(), Config(cron=(configured(schedule=None, every="2h"),)))
     assert (one.schedule, one.origin) == ("every 2h", "configuration")
 
 
 def test_an_application_without_cron_entries_has_those_of_the_configuration() -> None:
-    assert [one.name for one in entries_of({}, Config(cron=(configured("a"), configured("b"))))] == ["a", "b"]
+    assert [
+        one.name for one in entries_of(Worker().manifest(), Config(cron=(configured("a"), configured("b"))))
+    ] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

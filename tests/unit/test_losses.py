@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pyworkers.ipc.control import Manifest
 from pyworkers.protocol.outcome import Fate
 from pyworkers.protocol.retry import Failure
 from pyworkers.server import proc
@@ -17,17 +18,20 @@ from pyworkers.server.pool import losses
 from pyworkers.server.pool.losses import Losses
 
 NOW = 1_000_000.0
-MANIFEST: dict[str, Any] = {
+MANIFEST: Manifest = {
     "queues": {
-        "go": {"kind": "process", "retry": 0, "dead": True},
-        "go-retrying": {"kind": "process", "retry": 4, "dead": True},
-        "mail": {"kind": "job"},
+        "go": {"kind": "process", "concurrency": None, "name": "go", "retry": 0, "dead": True},
+        "go-retrying": {"kind": "process", "concurrency": None, "name": "again", "retry": 4, "dead": True},
+        "mail": {"kind": "job", "concurrency": None},
     },
     "jobs": {
-        "send": {"queue": "mail", "retry": 2, "dead": True},
-        "drop": {"queue": "mail", "retry": False, "dead": True},
-        "forget": {"queue": "mail", "retry": 0, "dead": False},
+        "send": {"name": "send", "retry": 2, "dead": True, "envelope": {"queue": "mail"}},
+        "drop": {"name": "drop", "retry": False, "dead": True, "envelope": {"queue": "mail"}},
+        "forget": {"name": "forget", "retry": 0, "dead": False, "envelope": {"queue": "mail"}},
     },
+    "handlers": ["go", "again", "send", "drop", "forget"],
+    "cron": [],
+    "hooks": {},
 }
 CRASH = losses.died("was killed by SIGSEGV", 0)
 OVERRUN = losses.timed_out(30)
@@ -73,6 +77,15 @@ def test_the_fate_of_a_job_that_ended_with_its_worker(
     queue: str, envelope: object, failure: Failure, fate: Fate
 ) -> None:
     assert decide(queue, envelope, failure)[0].fate is fate
+
+
+@pytest.mark.parametrize(
+    ("queue", "job_class", "name"),
+    [("go", "Any", "go"), ("go", "send", "go"), ("mail", "send", "send"), ("mail", "Unknown", "")],
+)
+def test_the_handler_of_a_lost_job(queue: str, job_class: str, name: str) -> None:
+    found = Losses(queue, MANIFEST, 25, lambda: NOW, random.Random(1)).handler_name(job_class)
+    assert found == name
 
 
 def test_a_crash_is_counted_apart_from_the_retries_and_runs_again_soon() -> None:

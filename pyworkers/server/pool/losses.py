@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost
+from pyworkers.ipc.control import HandlerFacts, Manifest
 from pyworkers.protocol import retry
 from pyworkers.protocol.envelope import Rng, new_jid
 from pyworkers.protocol.message import Message
@@ -25,7 +25,7 @@ class Losses:
     """Decides for the jobs of one queue. ``manifest`` is what the application declares."""
 
     queue: str
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     max_retries: int
     clock: Callable[[], float]
     rng: Rng
@@ -46,17 +46,20 @@ class Losses:
 
     def handler_name(self, job_class: str) -> str:
         """The name of the handler of such a job; empty if there is none."""
-        return str(self._declared(job_class).get("name", ""))
+        declared = self._declared(job_class)
+        return declared["name"] if declared else ""
 
-    def _declared(self, job_class: str) -> Mapping[str, Any]:
-        declared: Mapping[str, Any] = self.manifest["queues"].get(self.queue, {})
-        if declared.get("kind") != "process":
-            declared = self.manifest["jobs"].get(job_class, {})
-        return declared
+    def _declared(self, job_class: str) -> HandlerFacts | None:
+        queue = self.manifest["queues"].get(self.queue)
+        if queue is not None and queue["kind"] == "process":
+            return queue
+        return self.manifest["jobs"].get(job_class)
 
     def _policy(self, job_class: str) -> Policy:
         declared = self._declared(job_class)
-        return Policy(declared.get("retry", True), declared.get("dead", True), max_retries=self.max_retries)
+        if declared is None:
+            return Policy(max_retries=self.max_retries)
+        return Policy(declared["retry"], declared["dead"], max_retries=self.max_retries)
 
 
 def timed_out(limit_s: float) -> Failure:
