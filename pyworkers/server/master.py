@@ -32,13 +32,12 @@ from pyworkers.server.plan import NOTHING, Plan, plan
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Services
-from pyworkers.server.waiting import now, on_callback_failure, until
+from pyworkers.server.waiting import now, on_callback_failure
 from pyworkers.store.inspection import inspect
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_sentinels
 from pyworkers.store.transport.sentinel import watch_primary
 
-_PARTING_S = 0.1
 _GOODBYE_S = 3.0
 _STACKS_APART_S = 0.02
 
@@ -216,15 +215,14 @@ class Master:
         self._generations.identify(identity)
         self._managers.move_to(identity)
         self._services.begin_anew()
-        self._tasks.start(self._managers.clear_out(earlier.identity), "clearance")
+        self._managers.clear_out(earlier.identity)
 
     # What generations of workers need
 
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
         work = plan(loaded.manifest, self._config, self._only)
         # A queue that went with one reload and comes back with the next has one manager at a time.
-        while self._managers.parting.keys() & work.queues.keys():
-            await asyncio.sleep(_PARTING_S)
+        await self._managers.parted(work.queues)
         self._apply(spawner, loaded, work)
         if self._quiet:
             await self._quiet_all()
@@ -267,10 +265,10 @@ class Master:
         deadline = now() + self._config.server.shutdown_timeout
         # A reload must not start what nobody would stop.
         await self._generations.freeze()
-        await until(lambda: not self._managers.clearing, now() + _GOODBYE_S)
+        await self._managers.cleared_out(_GOODBYE_S)
         stops = [manager.stop(deadline) for manager in self._managers.serving.values()]
         results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
-        await until(lambda: not self._managers.parting, deadline)
+        await self._managers.parted(self._managers.parting, deadline - now())
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease has run out")

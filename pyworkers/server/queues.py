@@ -19,7 +19,7 @@ from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.running import Running
-from pyworkers.server.waiting import now
+from pyworkers.server.waiting import ended, now
 
 log = logs.get_logger()
 
@@ -44,8 +44,8 @@ class Queues:
         self.cancellations = Cancellations()
         self.serving: dict[str, Manager] = {}
         self.parting: dict[str, Manager] = {}
-        self.clearing = 0
-        """How many earlier incarnations may still have jobs in their lists."""
+        self._partings: dict[str, asyncio.Task[None]] = {}
+        self._clearances: set[asyncio.Task[None]] = set()
 
     def apply(
         self,
@@ -57,7 +57,7 @@ class Queues:
         """Have managers for exactly these queues, with so many workers each, all of this generation."""
         for name in self.serving.keys() - wanted.keys():
             self.parting[name] = self.serving.pop(name)
-            self._tasks.start(self._part_with(name), f"stop {name}")
+            self._partings[name] = self._tasks.start(self._part_with(name), f"stop {name}")
         for name, concurrency in wanted.items():
             if name in self.serving:
                 self.serving[name].use(spawner, losses(name), concurrency)
@@ -71,7 +71,12 @@ class Queues:
         except PyworkersError as error:
             log.error("stop.failed", queue=queue, error=error.message)
         finally:
+            del self._partings[queue]
             self._on_parted(self.parting.pop(queue))
+
+    async def parted(self, queues: Container[str], timeout_s: float | None = None) -> None:
+        """Wait until none of these queues is parting, at most for so long."""
+        await ended([task for name, task in self._partings.items() if name in queues], timeout_s)
 
     def everyone(self) -> list[Manager]:
         """All that may have workers."""
@@ -113,11 +118,18 @@ class Queues:
         for manager in self.everyone():
             manager.move_to(identity)
 
-    async def clear_out(self, identity: str) -> None:
-        """Give back what still came for an earlier incarnation."""
-        self.clearing += 1
+    def clear_out(self, identity: str) -> None:
+        """Give back what still comes for an earlier incarnation."""
+        task = self._tasks.start(self._clear_out(identity), "clearance")
+        self._clearances.add(task)
+        task.add_done_callback(self._clearances.discard)
+
+    async def _clear_out(self, identity: str) -> None:
         await asyncio.gather(*(manager.clear_out(identity) for manager in self.everyone()))
-        self.clearing -= 1
+
+    async def cleared_out(self, timeout_s: float) -> None:
+        """Wait until the lists of earlier incarnations are empty, at most for so long."""
+        await ended(self._clearances, timeout_s)
 
     def redis_returned(self) -> None:
         """The first answer after an outage: fetch over connections that work."""

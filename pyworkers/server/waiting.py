@@ -36,6 +36,12 @@ async def pause(event: asyncio.Event, seconds: float) -> bool:
         return False
 
 
+async def ended(tasks: Iterable[asyncio.Task[Any]], timeout_s: float | None = None) -> None:
+    """Wait for the end of tasks, at most for so long. It cancels none, and raises none of their errors."""
+    if pending := [task for task in tasks if not task.done()]:
+        await asyncio.wait(pending, timeout=timeout_s)
+
+
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait for their end. One that swallows the request is asked again."""
     pending = {task for task in tasks if not task.done()}

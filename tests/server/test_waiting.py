@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pyworkers.server.waiting import on_callback_failure, pause
+from pyworkers.server.waiting import cancel, ended, on_callback_failure, pause
 from tests.helpers.support import async_wait_for
 
 
@@ -26,6 +26,19 @@ async def test_a_pause_whose_event_has_just_come_is_cancelled_all_the_same() -> 
     pausing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pausing
+
+
+async def test_the_end_of_tasks_is_awaited_with_a_limit_and_without_their_errors() -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    failing, endless = asyncio.create_task(fail()), asyncio.create_task(asyncio.sleep(60))
+    await ended([])
+    await ended([failing])
+    assert isinstance(failing.exception(), ValueError)
+    await ended([failing, endless], 0.01)
+    assert not endless.done()
+    await cancel([endless])
 
 
 @pytest.mark.usefixtures("new_loop")

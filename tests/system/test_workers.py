@@ -644,6 +644,43 @@ def test_two_reloads_in_a_row_end_with_the_newest_code(serve: Serve) -> None:
         wait_for(lambda: _descriptors(server) <= before, message="the master keeps nothing of the old ones")
 
 
+def test_a_queue_that_returns_while_its_last_job_runs_has_one_manager_at_a_time(serve: Serve) -> None:
+    kept = (
+        MEET
+        + """
+@worker.process("kept")
+def keep(message):
+    pass
+"""
+    )
+    both = """
+@worker.process("returning", concurrency=1)
+def handle(message):
+    meet(message.jid)
+"""
+    with serve(kept + both) as server:
+        server.push("returning", job("old"))
+        server.wait_for_notes(1, "old")
+        server.write_app(kept)
+        server.signal(signal.SIGHUP)
+        server.wait_for_event("reload.done")
+        server.write_app(kept + both + "note('imported')")
+        server.signal(signal.SIGHUP)
+        server.wait_for_notes(1, "imported")
+        importer = Path(f"/proc/{server.events('reload.started')[1]['pid']}/stat")
+        wait_for(lambda: " S " in importer.read_text(), message="the fork server has answered")
+        server.signal(signal.SIGTTIN)
+        server.wait_for_event("server.state", queue="kept")
+        server.push("returning", job("new"))
+        let_go(server, "old")
+        let_go(server, "new")
+        server.wait_for_event("reload.done", count=2)
+        server.wait_for_notes(1, "new")
+        states = [event["state"] for event in server.events("manager.state", queue="returning")]
+        assert states == ["running", "quiet", "stopped", "running"]
+        assert server.events("worker.lost") == []
+
+
 def _descriptors(server: ServerProcess) -> Counter[str]:
     """What the master holds open of each kind; of sockets only the local ones: to Redis there are as many as
     are busy.
