@@ -21,8 +21,7 @@ from pyworkers.config.fields import Config
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
-from pyworkers.server.generations.launch import Launch, execute, fork
-from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.generations.launch import Launch, Launched, execute, fork
 from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
 
 
@@ -40,41 +39,42 @@ def serve(config: Config, queues: Mapping[str, int | None] | None = None, fail_f
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         # A program that calls this as a function may have threads, which no fork may copy.
         launch = fork if threading.active_count() == 1 else execute
-        spawner = _make_spawner(config, identity, launch)
-        spawner.start()
-        stack.callback(spawner.kill)
+        first = _launch(config, identity, launch)
+        stack.callback(first.kill)
         # The parts of the master, while the fork server imports the application.
         from pyworkers.server.master import Master
 
-        master = Master(config, identity, spawner, partial(_make_spawner, config), queues or {}, fail_fast)
-        _run_loop(master.run)
+        async def main() -> None:
+            await Master(config, identity, first, partial(_launch, config), queues or {}, fail_fast).run()
+
+        _run_loop(main)
 
 
 def rehearse(config: Config) -> Loaded:
-    """What the application declares, loaded as by a server, in a process that ends at once.
+    """Load the application as a server does, in a process that ends at once; return what it declares.
 
     No worker is forked, no hook runs, and Redis is not asked. Raises AppImportError and ConfigError.
     """
-    return asyncio.run(_rehearse(Spawner(replace(_load(config, "check"), rehearse=True), os.environ)))
+    return asyncio.run(_rehearse(Launched(replace(_load(config, "check"), rehearse=True), os.environ)))
 
 
-async def _rehearse(spawner: Spawner) -> Loaded:
+async def _rehearse(launched: Launched) -> Loaded:
     # A server imports them only after the fork.
     from pyworkers.server.generations.generations import checked
     from pyworkers.server.generations.reaper import Reaper
+    from pyworkers.server.generations.spawner import Spawner
 
-    spawner.start()
+    spawner = Spawner(launched, Reaper(), lambda _: None)
     try:
-        spawner.attach(Reaper(), lambda _: None)
         return checked(await spawner.loaded())
     finally:
         spawner.kill()
         spawner.process.wait()
 
 
-def _make_spawner(config: Config, identity: str, launch: Launch = execute) -> Spawner:
-    """A fork server for the application. Raises ConfigError if the configuration names none."""
-    return Spawner(_load(config, identity), os.environ | _config_environment(config), launch)
+def _launch(config: Config, identity: str, launch: Launch = execute) -> Launched:
+    """Launch a fork server for the application. Raises ConfigError if the configuration names none."""
+    return Launched(_load(config, identity), os.environ | _config_environment(config), launch)
 
 
 def _load(config: Config, identity: str) -> Load:

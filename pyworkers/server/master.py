@@ -20,6 +20,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.generations.generations import Callbacks, Generations
+from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat import Facts
@@ -51,8 +52,8 @@ class Master:
         self,
         config: Config,
         identity: str,
-        spawner: Spawner,
-        make_spawner: Callable[[str], Spawner],
+        first: Launched,
+        launch: Callable[[str], Launched],
         only: Mapping[str, int | None],
         fail_fast: bool = False,
     ) -> None:
@@ -73,8 +74,8 @@ class Master:
         )
         self._managers = Queues(self._make_manager, self._tasks, config.server.shutdown_timeout, self._parted)
         self._generations = Generations(
-            spawner,
-            lambda: make_spawner(self._incarnations.identity()),
+            first,
+            lambda: launch(self._incarnations.identity()),
             Callbacks(self._install, self._tasks.start),
         )
         self._services = Services(

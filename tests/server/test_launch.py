@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers.ipc.control import Load, Loaded
+from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 
@@ -33,10 +34,9 @@ async def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(
 ) -> None:
     (tmp_path / "tasks.py").write_text("from pyworkers import Worker\nworker = Worker()\n")
 
-    spawner = Spawner(Load("tasks:worker", [str(tmp_path)]), dict(os.environ))
-    spawner.start()
+    launched = Launched(Load("tasks:worker", [str(tmp_path)]), os.environ)
+    spawner = Spawner(launched, Reaper(), lambda _: None)
     try:
-        spawner.attach(Reaper(), lambda _: None)
         async with asyncio.timeout(20):
             assert isinstance(await spawner.loaded(), Loaded)
     finally:

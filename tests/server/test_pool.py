@@ -12,7 +12,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from pyworkers.ipc.control import AboutWorker, Exited, Load, Loaded, Spawned
 from pyworkers.ipc.frames import HEADER_SIZE, Kind, Reader, pack
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import worker as worker_module
@@ -54,8 +55,8 @@ def handle(message):
 class HeldBack(Spawner):
     """A fork server's handle that keeps back some messages about workers."""
 
-    def __init__(self, load: Load, env: Mapping[str, str]) -> None:
-        super().__init__(load, env)
+    def __init__(self, launched: Launched, reaper: Reaper, on_down: Callable[[Spawner], None]) -> None:
+        super().__init__(launched, reaper, on_down)
         self.kinds: tuple[type[AboutWorker], ...] = ()
         self.held: list[AboutWorker] = []
 
@@ -93,10 +94,9 @@ class Crew:
         name = f"app{len(self.spawners)}"
         (self.folder / f"{name}.py").write_text(HEADER + "".join(map(textwrap.dedent, codes)))
         load = Load(f"{name}:worker", [str(self.folder)], "info", "json", "me", settings)
-        spawner = HeldBack(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""})
-        spawner.start()
+        launched = Launched(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""})
+        spawner = HeldBack(launched, self.reaper, self.down.append)
         self.spawners.append(spawner)
-        spawner.attach(self.reaper, self.down.append)
         loaded = await spawner.loaded()
         assert isinstance(loaded, Loaded), loaded
         losses = Losses("q", loaded.manifest, 25, time.time, random.Random())

@@ -1,7 +1,7 @@
 """Generations: the fork servers of one server, each with the application as it was when it was loaded.
 
-Runs in the master's event loop. One is current; while a reload is under way its successor imports beside it;
-older ones live as long as their last worker, because they tell how it ended.
+Runs in the master's event loop. One is current; during a reload its successor imports beside it. An older one
+lives until its last worker has ended, because it reports how that worker ended.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from typing import Any
 from pyworkers import logs
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError
 from pyworkers.ipc.control import Loaded, LoadFailed
+from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until
 
-# Only orphans wait for this; a fork server tells at once. uvloop keeps SIGCHLD to itself, hence no handler.
+# Only orphans wait for this; a fork server reports at once. uvloop does not pass on SIGCHLD, hence the poll.
 _REAP_S = 0.5
 # Between two attempts to replace a fork server that is gone.
 _RELOAD_S = 1.0
+# From the close of a fork server's channel to its kill.
 _GOODBYE_S = 2.0
 
 log = logs.get_logger()
 
 
 class Phase(Enum):
-    """``STARTING → CURRENT ⇄ LOADING``, at last ``CLOSED``; OUTDATED: a reload was asked during a load."""
+    """``STARTING → CURRENT ⇄ LOADING``, at last ``CLOSED``. OUTDATED: a load, and a reload is requested."""
 
     STARTING = auto()
     CURRENT = auto()
@@ -40,39 +42,38 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What the generations need of the master."""
+    """The functions of the master that the generations call."""
 
     install: Callable[[Spawner, Loaded], Awaitable[None]]
     """Move all workers to this generation. Raises PyworkersError if its application cannot be served."""
     start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
-    """Run a coroutine as a part of the server."""
+    """Run a coroutine as a task of the server."""
 
 
 class Generations:
-    """``first`` was started already; ``make`` makes its successors."""
+    """``first`` is the first fork server; ``launch`` launches its successors, and raises OSError."""
 
-    def __init__(self, first: Spawner, make: Callable[[], Spawner], callbacks: Callbacks) -> None:
-        self.current = first
-        self._next: Spawner | None = None
-        self._make = make
-        self._tell = callbacks
+    def __init__(self, first: Launched, launch: Callable[[], Launched], callbacks: Callbacks) -> None:
         self._reaper = Reaper()
         self._reaper.inherit_orphans()
+        self.current = self._spawner(first)
+        self._next: Spawner | None = None
+        self._launch = launch
+        self._callbacks = callbacks
         self._phase = Phase.STARTING
         self._loading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Look for processes that have ended, until cancelled."""
+        """Collect processes that have ended, until cancelled."""
         while True:
             self._reaper.reap()
             await asyncio.sleep(_REAP_S)
 
     async def first_load(self, stopped: asyncio.Event) -> Loaded | None:
-        """What the first one has loaded; None when the server was told to stop meanwhile.
+        """Wait for the first import; None if the server is stopped before its end.
 
         Raises AppImportError or ConfigError.
         """
-        self._adopt(self.current)
         stop = asyncio.create_task(stopped.wait())
         load = asyncio.create_task(self.current.loaded())
         await asyncio.wait([load, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +84,7 @@ class Generations:
         return None
 
     def ready(self) -> None:
-        """What was loaded last is at work; now for what came meanwhile."""
+        """The code that was loaded last is in use: start a reload that was requested in the meantime."""
         again = self._phase is Phase.OUTDATED or not self.current.alive
         self._phase = Phase.CURRENT
         if again:
@@ -93,13 +94,13 @@ class Generations:
         """Load the application anew; workers are replaced one by one, and running jobs finish."""
         if self._phase is Phase.CURRENT:
             self._phase = Phase.LOADING
-            self._loading = self._tell.start(self._reload(), "reload")
+            self._loading = self._callbacks.start(self._reload(), "reload")
         elif self._phase is not Phase.CLOSED:
-            # What is being loaded right now may be old already.
+            # The code that is being loaded may be older than this request.
             self._phase = Phase.OUTDATED
 
     def identify(self, identity: str) -> None:
-        """Have all workers that are yet to start log another identity."""
+        """Have workers that are forked from now on log another identity."""
         for spawner in (self.current, self._next):
             if spawner is not None:
                 spawner.identify(identity)
@@ -111,12 +112,11 @@ class Generations:
             await cancel([self._loading])
 
     async def close(self) -> None:
-        """Let the current fork server go."""
+        """End the current fork server."""
         await self._end(self.current)
 
-    def _adopt(self, spawner: Spawner) -> None:
-        spawner.attach(self._reaper, self._down)
-        self._reaper.adopt(spawner.process)
+    def _spawner(self, launched: Launched) -> Spawner:
+        return Spawner(launched, self._reaper, self._down)
 
     def _down(self, spawner: Spawner) -> None:
         if spawner is not self.current or self._phase in (Phase.STARTING, Phase.CLOSED):
@@ -131,17 +131,14 @@ class Generations:
         self.ready()
 
     async def _try_to_reload(self) -> bool:
-        spawner = self._make()
         try:
-            spawner.start()
+            spawner = self._next = self._spawner(self._launch())
         except OSError as error:
             log.error("reload.failed", error=str(error), hint="the old code keeps running")
             return False
-        self._adopt(spawner)
-        self._next = spawner
         log.info("reload.started", pid=spawner.process.pid)
         try:
-            await self._tell.install(spawner, checked(await spawner.loaded()))
+            await self._callbacks.install(spawner, checked(await spawner.loaded()))
         except asyncio.CancelledError:
             spawner.kill()
             raise
@@ -155,7 +152,7 @@ class Generations:
             self._next = None
         old, self.current = self.current, spawner
         if old.alive:
-            self._tell.start(self._retire(old), "retire")
+            self._callbacks.start(self._retire(old), "retire")
         return True
 
     async def _retire(self, spawner: Spawner) -> None:
@@ -163,14 +160,14 @@ class Generations:
         await self._end(spawner)
 
     async def _end(self, spawner: Spawner) -> None:
-        """Let a fork server go by itself, or else by force."""
+        """Let a fork server end by itself, or kill it."""
         spawner.close()
         await until(lambda: self._reaper.reaped(spawner.process), now() + _GOODBYE_S)
         spawner.kill()
 
 
 def checked(word: Loaded | LoadFailed) -> Loaded:
-    """What was loaded. Raises AppImportError or ConfigError for what could not be."""
+    """The application that was loaded. Raises AppImportError or ConfigError if the import failed."""
     if isinstance(word, Loaded):
         return word
     if word.kind == "config":

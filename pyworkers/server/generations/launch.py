@@ -1,8 +1,9 @@
-"""Launch: the two ways in which a fork server comes into being.
+"""Launch: starts fork servers, by a fork of the server itself or in a new interpreter.
 
-Used by the master. The first one is forked from the server as it starts: it shares the memory of all that
-both have imported, and need not wait for a second interpreter. Later ones are executed: a process with an
-event loop and perhaps threads is not to be forked, and a reload shall find all modules as they are on disk.
+Used by the master; needs no event loop. The first fork server is forked from the server as it starts: it
+shares the memory of everything that both have imported, and waits for no second interpreter. Later ones are
+executed: a process with an event loop, and perhaps with threads, must not fork, and a reload must import all
+modules as they are on disk.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import signal
+import socket
 import subprocess
 import sys
 import traceback
@@ -19,13 +22,15 @@ from importlib import import_module
 from typing import NoReturn, Protocol
 
 from pyworkers import logs
+from pyworkers.ipc import control
+from pyworkers.server.generations.lifeline import Lifeline
 
-# By its name, because nothing of a worker's side is imported on the master's.
+# By its name, because the master imports no module of the worker's side.
 _FORK_SERVER = "pyworkers.worker.forkserver"
 
 
 class Process(Protocol):
-    """A child, as ``subprocess.Popen`` has it; ``returncode`` is None until somebody has waited for it."""
+    """A child process; ``returncode`` is None until its exit status has been collected."""
 
     pid: int
     returncode: int | None
@@ -33,28 +38,43 @@ class Process(Protocol):
     def wait(self) -> int:
         """Wait for its end."""
 
+    def collected(self, status: int) -> None:
+        """Note the exit status, as from waitpid, which the reaper has collected."""
+
 
 Launch = Callable[[int, int, Mapping[str, str]], Process]
 """``(channel, lifeline, environment)`` → the process, which inherits the two descriptors. Raises OSError."""
 
 
+class Executed(subprocess.Popen[bytes]):
+    """A child that runs a new interpreter."""
+
+    def collected(self, status: int) -> None:
+        """Note the exit status, as from waitpid, which the reaper has collected."""
+        self.returncode = os.waitstatus_to_exitcode(status)
+
+
 class Forked:
-    """A child of ``fork``."""
+    """A child that is a copy of this process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def wait(self) -> int:
-        """Wait for its end, unless somebody has."""
+        """Wait for its end, unless its exit status has been collected."""
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
 
+    def collected(self, status: int) -> None:
+        """Note the exit status, as from waitpid, which the reaper has collected."""
+        self.returncode = os.waitstatus_to_exitcode(status)
+
 
 def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
-    """A fork server in a new interpreter."""
-    return subprocess.Popen(
+    """Start a fork server in a new interpreter."""
+    return Executed(
         [sys.executable, "-m", _FORK_SERVER, str(channel), str(lifeline)],
         pass_fds=(channel, lifeline),
         env=env,
@@ -64,14 +84,14 @@ def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
 
 
 def fork(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
-    """A fork server that is a copy of this process, which must have one thread and no event loop."""
-    # Before the fork: whatever is imported now is shared.
+    """Start a fork server as a copy of this process, which must have one thread and no event loop."""
+    # Before the fork, so that the memory of these modules is shared.
     main = import_module(_FORK_SERVER).main
     for stream in (sys.stdout, sys.stderr):
-        # What was printed so far must not be printed by both.
+        # Otherwise both processes would print the buffered output.
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    # A collection writes into every object, and so would copy them all: let it pass over what lives for ever.
+    # A collection writes into every object, and so would copy their pages: exclude all that exist now.
     gc.collect()
     gc.freeze()
     pid = os.fork()
@@ -83,13 +103,13 @@ def fork(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
 def _become(
     main: Callable[[int, int], None], channel: int, lifeline: int, env: Mapping[str, str]
 ) -> NoReturn:
-    """Be what ``execute`` starts. Nothing may return from here: there would be two servers."""
+    """Run the fork server in the forked child. It must not return: there would be two servers."""
     status = 1
     try:
         os.setsid()
         os.environ.update(env)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        # It keeps a descriptor of its own, and would close whatever has that number by then.
+        # The log keeps a descriptor of its own, and would later close another file with that number.
         logs.reset()
         _close_others({0, 1, 2, channel, lifeline})
         main(channel, lifeline)
@@ -104,3 +124,42 @@ def _close_others(kept: Iterable[int]) -> None:
     highest = os.sysconf("SC_OPEN_MAX")
     for before, after in itertools.pairwise([*sorted(kept), highest]):
         os.closerange(before + 1, after)
+
+
+class Launched:
+    """A fork server from its launch on: its process, the channel to it and its lifeline.
+
+    It imports the application without waiting for the event loop of the master.
+    """
+
+    def __init__(self, load: control.Load, env: Mapping[str, str], launch: Launch = execute) -> None:
+        """Start the process and have it import the application. Raises OSError."""
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        lifeline_end, lifeline = os.pipe()
+        self._lifeline = Lifeline(lifeline)
+        try:
+            self.process = launch(theirs.fileno(), lifeline_end, env)
+        except OSError:
+            self.channel.close()
+            self._lifeline.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline_end)
+        self._send(load)
+        self.channel.setblocking(False)
+
+    def _send(self, load: control.Load) -> None:
+        try:
+            self.channel.sendall(control.dump(load))
+        except OSError:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End the process now, by its lifeline; a second call does nothing."""
+        self.channel.close()
+        self._lifeline.close()
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)

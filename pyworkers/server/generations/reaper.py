@@ -1,7 +1,7 @@
-"""Reaper: collects ended children of the master, and orphaned workers.
+"""Reaper: collects the exit statuses of the master's children and of orphaned workers.
 
-Runs in the master. Workers are children of a fork server; when that is gone, they become the master's, which
-is a *subreaper*, or PID 1 of a container, which inherits every orphan.
+Runs in the master. Workers are children of a fork server. When that is gone, they become children of the
+master, which is a *subreaper*, or PID 1 of a container, which inherits every orphan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Handle(Protocol):
-    """The master's object for one worker process: every message about the process goes to it."""
+    """The master's object for one worker process; it gets every message about that process."""
 
     def forked(self, pid: int) -> None:
         """The process runs."""
@@ -30,7 +30,7 @@ class Handle(Protocol):
 
 
 class Reaper:
-    """Waits for every child; tells the fork server's object or the worker's."""
+    """Waits for every child; reports its end to the object of the fork server or of the worker."""
 
     def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
@@ -42,20 +42,20 @@ class Reaper:
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def expect(self, pid: int, worker: Handle) -> None:
-        """Tell this worker's object if the process ends as an orphan."""
+        """Report the end of the process to this object, if it ends as an orphan."""
         self._workers[pid] = worker
 
     def forget(self, pid: int, worker: Handle) -> None:
-        """The worker's end is known. The pid may belong to another worker by now."""
+        """Report nothing more: the worker's end is known. The pid may belong to another worker by now."""
         if self._workers.get(pid) is worker:
             del self._workers[pid]
 
     def adopt(self, process: Process) -> None:
-        """Wait for a process on behalf of its object."""
+        """Collect the exit status of a process, too."""
         self._processes[process.pid] = process
 
     def reaped(self, process: Process) -> bool:
-        """Collect all that have ended; whether this process is among those."""
+        """Collect all that have ended; True if this process has ended."""
         self.reap()
         return process.returncode is not None
 
@@ -70,6 +70,6 @@ class Reaper:
                 return
             process = self._processes.pop(pid, None)
             if process is not None:
-                process.returncode = os.waitstatus_to_exitcode(status)
+                process.collected(status)
             elif worker := self._workers.pop(pid, None):
                 worker.exited(status)

@@ -264,7 +264,7 @@ class Worker:
         """
         if self.state is State.BOOTING and not self.pid:
             log.error("forkserver.silent", queue=self._queue, after_s=_PATIENCE_S)
-            self.spawner.hang_up()
+            self.spawner.give_up()
             return
         hook = "on_startup" if self.state is State.BOOTING else "on_shutdown"
         log.warning("worker.overdue", queue=self._queue, pid=self.pid, hook=hook, after_s=_PATIENCE_S)
