@@ -70,7 +70,7 @@ class Memory:
             self._measured[pid] = (self._clock(), self._measure(pid))
 
 
-def kill_family(pid: int, job_age_s: float | None = None) -> None:
+def kill_tree(pid: int, job_age_s: float | None = None) -> None:
     """End a process, its group, all below it, and what its job has started, now.
 
     ``job_age_s`` is for how long the job has run, if there is one. Where there is no /proc, the group alone.

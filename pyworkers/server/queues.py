@@ -179,7 +179,7 @@ class Strays(Part):
         """The managers whose in-progress lists must be looked at."""
         idle, suspects = {}, []
         for name, manager in self._queues.serving.items():
-            manager.pool.replace_deaf()
+            manager.pool.replace_stalled()
             if manager.knows_jobs:
                 suspects.append(manager)
             else:

@@ -554,7 +554,7 @@ async def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_rep
     def hang():
         meet("hanging")
     """
-    monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(worker_module, "_OVERDUE_S", 0.3)
 
     async with a_crew(tmp_path, hanging, NO_OP) as crew:
         [pid] = await crew.met("hanging")
@@ -571,7 +571,7 @@ async def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path, monkeypatch:
     def hang():
         meet("hanging")
     """
-    monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(worker_module, "_OVERDUE_S", 0.5)
 
     async with a_crew(tmp_path, hanging, NO_OP, max_jobs_per_worker=1) as crew:
         await crew.free(1)
@@ -826,7 +826,7 @@ def _unread(pool: Pool, pid: int) -> int:
     import termios
 
     [worker] = [worker for worker in pool._workers if worker.pid == pid]
-    answer: int = struct.unpack("i", fcntl.ioctl(worker._outcomes, termios.FIONREAD, bytes(4)))[0]
+    answer: int = struct.unpack("i", fcntl.ioctl(worker._outcomes._fd, termios.FIONREAD, bytes(4)))[0]
     return answer
 
 
@@ -856,7 +856,7 @@ async def test_what_the_application_printed_at_import_is_printed_once(
 async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "_DEAF_S", 0.3)
+    monkeypatch.setattr(worker_module, "_STALLED_S", 0.3)
 
     async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)
@@ -866,7 +866,7 @@ async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
         raw = crew.deliver("j")
 
         def settled() -> bool:
-            crew.pool.replace_deaf()
+            crew.pool.replace_stalled()
             return bool(crew.settled)
 
         await async_wait_for(settled, message="another one has run it")
@@ -877,10 +877,10 @@ async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
 
 
 @linux_only
-async def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
+async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "_DEAF_S", 0.0)
+    monkeypatch.setattr(worker_module, "_STALLED_S", 0.0)
     code = """
     @worker.process("q")
     def handle(message):
@@ -893,7 +893,7 @@ async def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
         crew.deliver("j")
         [pid] = await crew.met("long")
         for _ in range(3):
-            crew.pool.replace_deaf()
+            crew.pool.replace_stalled()
             await asyncio.sleep(0.01)
         assert process_alive(pid)
         assert crew.deliveries.busy == 1
@@ -903,7 +903,7 @@ async def test_a_worker_that_runs_a_long_job_is_not_taken_for_deaf(
 async def test_a_fork_server_that_stands_still_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(worker_module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(worker_module, "_OVERDUE_S", 0.5)
 
     async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)

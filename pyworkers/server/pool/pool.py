@@ -16,7 +16,8 @@ from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.respawn import Respawn
-from pyworkers.server.pool.worker import End, State, Worker
+from pyworkers.server.pool.state import State
+from pyworkers.server.pool.worker import End, Worker
 
 log = logs.get_logger()
 
@@ -87,10 +88,10 @@ class Pool:
         for worker in self._workers:
             worker.kill()
 
-    def replace_deaf(self) -> None:
-        """Kill workers that do not take their job; another one gets it. To be called every few seconds."""
+    def replace_stalled(self) -> None:
+        """Kill workers that do not read their job; another one gets it. To be called every few seconds."""
         for worker in self._workers:
-            worker.end_if_deaf()
+            worker.end_if_stalled()
 
     @property
     def empty(self) -> bool:
