@@ -1,10 +1,11 @@
-"""Processes as Linux shows them: their memory, kills by the kernel, the end of a worker with its programs.
+"""Processes by /proc: memory in use, kills for want of memory, the kill of a worker with its programs.
 
-Used by the master. Reads /proc; where there is none, as on macOS, it answers less and raises nothing.
+Used by the master. Without /proc, as on macOS, it knows less and raises nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -13,14 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyworkers import programs
-from pyworkers.server.waiting import now, until
+from pyworkers.server.waiting import pause
 
-# Linux counts the processes that it killed for want of memory, of the machine and of every memory cgroup, in
-# ``oom_kill`` (since 4.13; the kernel's mm/oom_kill.c). While that number stands still, a SIGKILL came from
-# elsewhere.
+# ``oom_kill`` counts the processes that Linux killed for want of memory, of the machine and of every memory
+# cgroup (since 4.13; the kernel's mm/oom_kill.c). While it does not change, a SIGKILL came from elsewhere.
 _VMSTAT = Path("/proc/vmstat")
 _FRESH_S = 60.0
-# A beat waits no longer for the numbers. A process that holds its memory map locked keeps the thread waiting.
+# A beat waits no longer for the numbers: a process that holds its memory map locked blocks the thread.
 _PATIENCE_S = 0.5
 _PROC = Path("/proc")
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -29,8 +29,8 @@ _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 def used_kb(pid: int, proc: Path = _PROC) -> int:
     """The proportional set size in KB: a page that n processes share counts for an n-th in each.
 
-    The resident memory where the kernel does not tell that one (before 4.14, or of a process with other
-    rights); 0 without /proc.
+    The resident memory where the kernel does not show the former (before 4.14, or of a process of another
+    user); 0 without /proc.
     """
     with suppress(OSError, ValueError):
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
@@ -41,39 +41,46 @@ def used_kb(pid: int, proc: Path = _PROC) -> int:
 
 
 class Memory:
-    """What was measured last, by process. ``clock`` is monotonic seconds."""
+    """Measures processes in a thread, each once a minute. ``clock`` is monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float], measure: Callable[[int], int] = used_kb) -> None:
         self._clock = clock
         self._measure = measure
         self._measured: dict[int, tuple[float, int]] = {}
-        self._reader = threading.Thread()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def total_kb(self, pids: Sequence[int]) -> int:
-        """The memory of these processes. One that is not measured in time counts from a later call on."""
+        """Their memory in KB. A process that is not measured in time counts from a later call on."""
         for pid in self._measured.keys() - set(pids):
             del self._measured[pid]
         self._refresh(pids)
-        await until(lambda: not self._reader.is_alive(), now() + _PATIENCE_S)
+        await pause(self._idle, _PATIENCE_S)
         return sum(self._measured[pid][1] for pid in pids if pid in self._measured)
 
     def _refresh(self, pids: Sequence[int]) -> None:
         oldest = self._clock() - _FRESH_S
         due = [pid for pid in pids if pid not in self._measured or self._measured[pid][0] <= oldest]
-        if due and not self._reader.is_alive():
+        if due and self._idle.is_set():
+            self._idle.clear()
+            arguments = (due, asyncio.get_running_loop())
             # A daemon: a process that hangs must not keep the server from its end.
-            self._reader = threading.Thread(target=self._read, args=(due,), name="memory", daemon=True)
-            self._reader.start()
+            threading.Thread(target=self._read, args=arguments, name="memory", daemon=True).start()
 
-    def _read(self, pids: Sequence[int]) -> None:
-        for pid in pids:
-            self._measured[pid] = (self._clock(), self._measure(pid))
+    def _read(self, pids: Sequence[int], loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            for pid in pids:
+                self._measured[pid] = (self._clock(), self._measure(pid))
+        finally:
+            # The loop may be closed by now.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._idle.set)
 
 
 def kill_tree(pid: int, job_age_s: float | None = None) -> None:
-    """End a process, its group, all below it, and what its job has started, now.
+    """Kill a process, its group, its descendants, and the programs that its job has started.
 
-    ``job_age_s`` is for how long the job has run, if there is one. Where there is no /proc, the group alone.
+    ``job_age_s`` is for how long the job has run, if there is one. Without /proc, only the group is killed.
     """
     found = programs.below(pid)
     if job_age_s is not None:
@@ -86,7 +93,7 @@ def kill_tree(pid: int, job_age_s: float | None = None) -> None:
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel has killed since the machine started; None if it does not tell."""
+    """How many processes the kernel has killed for want of memory since it started; None if unknown."""
     try:
         lines = _VMSTAT.read_text().splitlines()
     except OSError:
@@ -98,6 +105,6 @@ _OOM_KILLS_AT_START = oom_kills()
 
 
 def oom_may_have_killed() -> bool:
-    """True if the kernel has killed a process since this one started, or if nobody knows."""
+    """True if the kernel has killed a process for want of memory since this one started, or if unknown."""
     found = oom_kills()
     return found is None or found != _OOM_KILLS_AT_START
