@@ -15,7 +15,7 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.store.transport.errors import Action, rule_for
 
 _FIRST_DELAY_S = 0.05
-# Back at work within two seconds of Redis; but what only a person can mend is asked for more rarely.
+# The server works within two seconds of Redis; errors that only a person can fix are retried more rarely.
 _LONGEST_DELAY_S, _LONGEST_STOP_S = 1.0, 5.0
 _REMIND_S = 60.0
 
@@ -23,7 +23,7 @@ log = logs.get_logger()
 
 
 class Jitter(Protocol):
-    """What is needed of ``random.Random``."""
+    """The method of ``random.Random`` that the back-off calls."""
 
     def uniform(self, a: float, b: float, /) -> float:
         """A float between a and b."""
@@ -39,7 +39,7 @@ def backoff_s(failures: int, rng: Jitter, action: Action = Action.RETRY) -> floa
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The log events of a trouble's beginning and end."""
+    """The log events at the beginning and the end of a trouble."""
 
     began: str
     ended: str
@@ -52,7 +52,7 @@ BROKEN = Names("queue.broken", "queue.mended")
 
 @dataclass(slots=True)
 class _Trouble:
-    """``named``: what only a person can mend, which is said once each; the rest of an outage is one event."""
+    """``named`` are the codes that only a person can fix, each logged once; all others are one event."""
 
     code: str
     since: float
@@ -61,9 +61,9 @@ class _Trouble:
 
 
 class Health:
-    """What one part has met. ``clock`` is monotonic seconds, ``fields`` name the part in every event.
+    """The health of one part. ``clock`` is monotonic seconds, ``fields`` name the part in every event.
 
-    ``refused`` are the events for a Redis that works and refuses; that is never called "down".
+    ``refused`` are the events for a Redis that works and refuses; it is never called "down".
     """
 
     def __init__(
@@ -78,22 +78,22 @@ class Health:
 
     @property
     def is_down(self) -> bool:
-        """True from the first call that Redis did not serve at all to the next success."""
+        """True from the first call for which Redis was unreachable to the next success."""
         return AWAY in self._troubles
 
     @property
     def troubles(self) -> list[str]:
-        """The codes of what is wrong at present."""
+        """The codes of the present troubles."""
         return [trouble.code for trouble in self._troubles.values()]
 
     def failed(self, error: PyworkersError) -> float:
-        """Something failed because of Redis. How many seconds to wait before the next attempt."""
+        """Note a failure because of Redis. Returns the seconds until the next attempt."""
         self._failures += 1
         self._note(AWAY if isinstance(error, RedisUnavailableError) else self._refused, error)
         return backoff_s(self._failures, self._rng, rule_for(error.code).action)
 
     def ok(self) -> None:
-        """Something succeeded."""
+        """Note a success: it ends all troubles."""
         self._failures = 0
         while self._troubles:
             names, trouble = self._troubles.popitem()
@@ -132,7 +132,7 @@ class ServerHealth:
         return self._parts[part]
 
     def of_queue(self, queue: str) -> Health:
-        """A new health for the fetcher of a queue; that of an earlier one is forgotten."""
+        """A new health for the fetcher of a queue, instead of an earlier one."""
         part = f"fetcher {queue}"
         self._parts[part] = Health(self._clock, self._rng, BROKEN, part=part, queue=queue)
         return self._parts[part]
@@ -143,10 +143,10 @@ class ServerHealth:
 
     @property
     def is_down(self) -> bool:
-        """True while any part finds Redis away."""
+        """True while Redis is unreachable for any part."""
         return any(health.is_down for health in self._parts.values())
 
     @property
     def troubles(self) -> dict[str, list[str]]:
-        """The codes of what is wrong, by part; empty when all is well."""
+        """The codes of the present troubles, by part; empty if there are none."""
         return {part: health.troubles for part, health in self._parts.items() if health.troubles}

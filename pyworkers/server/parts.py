@@ -1,4 +1,4 @@
-"""Parts: what the master looks at again and again, all by one loop; and the tasks that they run in.
+"""Parts: the periodic work of the master, all run by one loop; and the tasks that it runs in.
 
 Runs in the master's event loop.
 """
@@ -16,7 +16,7 @@ from pyworkers.server.waiting import cancel, pause
 
 
 class Part(ABC):
-    """Looks at one thing again and again; ``name`` is that of its task and of its health."""
+    """Looks at one thing periodically; ``name`` is the name of its task and of its health."""
 
     name: str
     eager = False
@@ -42,7 +42,7 @@ class Part(ABC):
         return backoff_s
 
     def nudge(self) -> None:
-        """Look without delay; a nudge during a look leads to another one."""
+        """Look without delay; a nudge during a look causes another look."""
         self._nudge.set()
 
     async def run(self) -> None:
@@ -67,7 +67,7 @@ class Part(ABC):
         await pause(wake, pause_s)
 
     async def end(self) -> None:
-        """Have ``run`` return after the look that is under way, and wait for that."""
+        """Have ``run`` return after the current look, and wait for that."""
         self._end.set()
         self._nudge.set()
         await self._ended.wait()
@@ -85,7 +85,7 @@ class Tasks:
         return self.watch(asyncio.create_task(work, name=name))
 
     def watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        """Count a task among ours."""
+        """Cancel a task with the others, and report its failure."""
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -100,5 +100,5 @@ class Tasks:
         await cancel(self._tasks)
 
     def describe(self) -> dict[str, str]:
-        """Where each task is, by its name: SIGTTIN logs it."""
+        """The coroutine of each task, by the name of the task, for the log."""
         return {task.get_name(): str(task.get_coro()) for task in self._tasks}

@@ -1,4 +1,4 @@
-"""Waiting in the master's event loop: for a condition, for tasks to end, and for what must not happen."""
+"""Waiting in the master's event loop: for a condition, an event, the end of tasks, a callback that fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def now() -> float:
 
 
 async def until(condition: Callable[[], bool], deadline: float) -> bool:
-    """Wait for a condition, at most until a moment of the loop's clock. Whether it came true."""
+    """Wait for a condition, at most until a time of the loop's clock. True if the condition holds."""
     while not condition():
         if now() >= deadline:
             return False
@@ -25,7 +25,7 @@ async def until(condition: Callable[[], bool], deadline: float) -> bool:
 
 
 async def pause(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, at most for so long. Whether it came.
+    """Wait for an event, at most for so long. True if it came.
 
     Not ``wait_for``: that of Python 3.11 swallows a cancellation when the event has just come.
     """
@@ -43,7 +43,7 @@ async def ended(tasks: Iterable[asyncio.Task[Any]], timeout_s: float | None = No
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their end. One that swallows the request is asked again."""
+    """Cancel tasks and wait for their end. A task that suppresses the cancellation is cancelled again."""
     pending = {task for task in tasks if not task.done()}
     while pending:
         for task in pending:
@@ -54,8 +54,8 @@ async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
 def on_callback_failure(loop: asyncio.AbstractEventLoop, fail: Callable[[str, BaseException], None]) -> None:
     """Call ``fail`` with a message and the error when a callback of the loop raises.
 
-    asyncio would only log it, and what the callback had begun would stay undone for ever: a job, say, whose
-    outcome was read and not passed on.
+    asyncio would only log it, and the callback's work would never be completed: for example, a job whose
+    outcome was read would not be settled.
     """
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Deliveries: the jobs of one queue that run or wait for a worker, by number.
 
-Runs in the master's event loop. The only table of their raw bytes. It hands each out, and settles it when it
-ended, was cancelled, or was lost with its worker. It never decodes a job that ended normally.
+Runs in the master's event loop. The only table of their raw bytes. A job is in it until it has ended, is
+cancelled, or is lost with its worker. It never decodes a job that ended normally.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.running import Running
 
-# A job that died with its worker before it began did nothing wrong; but it may be what kills them.
+# A job whose worker died before the job began is handed out again; but the job may be the cause (its size).
 _MAX_TRIES = 3
 
 
@@ -39,16 +39,16 @@ class Deliveries:
 
     @property
     def free(self) -> int:
-        """How many jobs could start right now."""
+        """The number of jobs that can start at once; negative if jobs wait for a worker."""
         return self._hand_out.free
 
     @property
     def busy(self) -> int:
-        """How many jobs and errands run, or wait for a worker."""
+        """The number of jobs and errands that run or wait for a worker."""
         return len(self._open)
 
     def known(self) -> Counter[bytes]:
-        """The bytes of every job in the table, and how often."""
+        """The raw bytes of every job in the table, with their counts."""
         return Counter(job.raw for job in self._jobs())
 
     def deliver(self, raw: bytes) -> None:
@@ -61,7 +61,7 @@ class Deliveries:
             self._open[delivery.number] = delivery
             self._hand_out.offer(delivery)
 
-    # For people
+    # For the API and the Web UI
 
     def running(self) -> Iterator[Running]:
         """The jobs that a worker has."""
@@ -70,7 +70,7 @@ class Deliveries:
                 yield Running(self._queue, worker.pid, job.number, job.raw, job.started_at)
 
     def cancel_noted(self) -> None:
-        """End the jobs that are cancelled. A running one is asked first, and killed a little later."""
+        """End the jobs that are cancelled. A running one gets a request, and is killed a little later."""
         loop = asyncio.get_running_loop()
         for job in self._jobs():
             if job.cancelled or not (jid := self._cancellations.jid_of(job.raw)):
@@ -86,7 +86,7 @@ class Deliveries:
     # For a stop
 
     def interrupt(self) -> None:
-        """Ask all jobs to end, because they are given back soon; those that have not begun do not begin."""
+        """Request all jobs to end, because they are given back soon; those that wait do not begin."""
         self._endings.give_back()
         for job in self._jobs():
             if self._take_back(job):

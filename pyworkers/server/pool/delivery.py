@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """A worker, as far as its job is concerned."""
+    """A worker, as far as its delivery needs it."""
 
     pid: int
 
@@ -24,22 +24,22 @@ class Holder(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """A job that runs or waits for a worker. ``raw`` is what LREM will remove."""
+    """A job that runs or waits for a worker. ``raw`` are the bytes that LREM removes."""
 
     number: int
     raw: bytes
     errand: bool = False
-    """Hooks to run for a job that is settled already, rather than a job."""
+    """True if it is not a job, but exhaustion hooks to run for a job that is settled already."""
     worker: Holder | None = None
     """The worker that runs it; None while it waits for one."""
     tries: int = 0
-    """How many workers it was handed to."""
+    """The number of workers that it was handed to."""
     started_at: float = 0.0
-    """When it was handed to the last of them, in epoch seconds."""
+    """The time of the last hand-out, in epoch seconds."""
     timed_out_s: float = 0.0
     """The limit that it has exceeded, in seconds; 0 if none."""
     cancelled: str = ""
-    """The job's id, once it is to be cancelled."""
+    """The job's id once its cancellation is requested, else empty."""
 
     def start(self, worker: Holder) -> None:
         """Note the hand-out to a worker."""
@@ -52,9 +52,9 @@ class Delivery:
         self.worker = None
 
     def cancel(self, jid: str) -> None:
-        """Note that the job, which has this id, is not to run or to end."""
+        """Note that the cancellation of the job, which has this id, is requested."""
         self.cancelled = jid
 
     def overrun(self, limit_s: float) -> None:
-        """Note that the job is killed for exceeding its limit."""
+        """Note that the job is killed because it exceeded its limit."""
         self.timed_out_s = limit_s

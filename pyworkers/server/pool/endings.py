@@ -1,6 +1,7 @@
-"""Endings: settles jobs that ended, were cancelled, or were lost with their worker.
+"""Endings: settles each job of a queue, whether it ended, was cancelled, or was lost with its worker.
 
-Runs in the master's event loop. It logs the jobs that their worker could not log.
+Runs in the master's event loop. It acts: it passes the outcome on, and logs the jobs that their worker could
+not log. The decision on a lost job is in ``losses``, which is pure and has a table of tests.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.losses import Losses
 
 KILL_GRACE_S = 2.0
-"""Between the request to end that a job sees and the kill: time to clean up."""
+"""From the request to end that a job gets to the kill: its time to clean up."""
 
 log = logs.get_logger()
 
 
 class Endings:
-    """``settle`` takes the raw bytes of a job and what shall become of it."""
+    """``settle`` takes the raw bytes of a job and its report."""
 
     def __init__(self, queue: str, settle: Callable[[bytes, Report], None], losses: Losses) -> None:
         self._queue = queue
@@ -29,11 +30,11 @@ class Endings:
         self._losses = losses
 
     def decide_by(self, losses: Losses) -> None:
-        """Decide for lost jobs by what the current generation declares, whichever ran them."""
+        """Decide on lost jobs by the declarations of the current generation, whichever ran them."""
         self._losses = losses
 
     def give_back(self) -> None:
-        """From now on leave in their list the jobs that shall run again: a stop gives back all, in order."""
+        """From now on leave requeued jobs in the in-progress list: a stop gives back all of it, in order."""
         settle = self._settle
 
         def leave(raw: bytes, report: Report) -> None:
@@ -43,13 +44,13 @@ class Endings:
         self._settle = leave
 
     def interrupted(self, job: Delivery, **about: object) -> None:
-        """Name a job that is given back, and that its worker says nothing of."""
+        """Log a job that is given back and that its worker does not log."""
         log.warning("job.interrupted", queue=self._queue, **running.names(job.raw, self._queue), **about)
 
     def abandoned(self, job: Delivery) -> None:
-        """Account for a job whose worker was killed because the server stops, or has lost its lease.
+        """Log a job whose worker was killed because the server stops, or has lost its lease.
 
-        One that was to be cancelled has ended with it.
+        A job for which a cancellation was requested counts as cancelled.
         """
         if job.errand:
             return
@@ -59,14 +60,14 @@ class Endings:
             self.interrupted(job, killed=True)
 
     def cancelled(self, job: Delivery, **about: object) -> None:
-        """Settle a job that shall not run, and that its worker says nothing of."""
+        """Settle a cancelled job that its worker does not report."""
         log.info("job.cancelled", queue=self._queue, jid=job.cancelled, **about)
         self._settle(job.raw, Report(CANCELLED, cancelled=job.cancelled))
 
     def ended(self, job: Delivery, report: Report) -> None:
         """Settle a job that ran to its end.
 
-        One that was to be cancelled is done, if it says so; and otherwise it is not tried again.
+        A job for which a cancellation was requested may be done; otherwise it is cancelled, and not retried.
         """
         if job.cancelled:
             outcome = report.outcome
@@ -78,7 +79,7 @@ class Endings:
         self._settle(job.raw, report)
 
     def lost(self, job: Delivery, failure: Failure) -> Loss | None:
-        """Settle a job that went with its worker. If it is given up: what its exhaustion hooks are told."""
+        """Settle a job that was lost with its worker. Returns its loss if its exhaustion hooks must run."""
         if job.cancelled:
             self.cancelled(job, killed=True)
             return None
@@ -89,7 +90,7 @@ class Endings:
         log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
         name = self._losses.handler_name(str(about.get("job_class", "")))
         self._settle(job.raw, Report(outcome, job_class=name))
-        # What is no job is dead without having failed, and has no hooks.
+        # An invalid job is dead, but did not fail, and has no hooks.
         if not outcome.final:
             return None
         return Loss(outcome.payload or job.raw, failure.error_class, failure.error_message)

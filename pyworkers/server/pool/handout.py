@@ -22,19 +22,19 @@ class HandOut:
 
     @property
     def free(self) -> int:
-        """How many jobs could start right now."""
+        """The number of jobs that can start at once; negative if jobs wait for a worker."""
         return len(self._idle) - len(self._backlog)
 
     def offer(self, delivery: Delivery) -> None:
-        """Start a job; if its idle worker has just died, the next one gets it."""
+        """Hand a job to an idle worker, or keep it until one is idle."""
         if not self._idle:
             self._backlog.append(delivery)
             return
-        # The one that was busy last: its memory is warm, and those at the bottom stay small.
+        # The one that was busy last: its memory is in the caches, and rarely used workers stay small.
         self._idle.pop().hand(delivery)
 
     def take_back(self, delivery: Delivery) -> bool:
-        """Withdraw a job that no worker has; False if a worker has it."""
+        """Drop a job that no worker has; False if a worker has it."""
         try:
             self._backlog.remove(delivery)
         except ValueError:
@@ -42,7 +42,7 @@ class HandOut:
         return True
 
     def admit(self, worker: Worker) -> None:
-        """A worker is idle: give it a job that waits, or report it as free."""
+        """Hand a waiting job to a worker that has become idle, or report that it is free."""
         self._idle.append(worker)
         if self._backlog:
             self.offer(self._backlog.popleft())

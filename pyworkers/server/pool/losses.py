@@ -1,7 +1,7 @@
-"""What becomes of a job whose worker is gone, and how its end is described.
+"""Losses: decides the outcome of a job whose worker has ended, and describes how the worker ended.
 
-Pure; used by the master. The same retry policy as in the worker, with what the manifest says of the handler:
-the master has no user code, so ``retry_in`` is not asked.
+Pure; used by the master: ``endings`` acts on the decision. The retry policy is that of the worker, with the
+handler's options from the manifest. The master has no user code, so it cannot call ``retry_in``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyworkers.protocol.retry import Failure, Policy
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Decides for the jobs of one queue. ``manifest`` is what the application declares."""
+    """Decides on the jobs of one queue by the application's manifest."""
 
     queue: str
     manifest: Manifest
@@ -31,7 +31,7 @@ class Losses:
     rng: Rng
 
     def outcome(self, raw: bytes, failure: Failure) -> tuple[Outcome, dict[str, object]]:
-        """The outcome, and what the log says about the job."""
+        """The outcome, and the fields of its log event."""
         try:
             message = Message.parse(raw, self.queue, lambda: new_jid(self.rng))
         except BadMessageError as error:
@@ -68,14 +68,14 @@ def timed_out(limit_s: float) -> Failure:
 
 
 def died(reason: str, rss_kb: int) -> Failure:
-    """The failure of a job whose worker ended by itself; ``reason`` as from ``describe``."""
+    """The failure of a job whose worker ended before it; ``reason`` as from ``describe``."""
     return Failure(WorkerLost.__name__, f"the worker {reason}{_peak(rss_kb)}", crashed=True)
 
 
 def describe(status: int | None, fault: str = "", oom: Callable[[], bool] = lambda: False) -> str:
-    """A status of waitpid in words; ``fault`` is why the master killed the worker, if it did.
+    """A status of waitpid in words; ``fault`` is the reason if the master has killed the worker.
 
-    ``oom`` is asked whether the system may have killed it for want of memory, where nothing else explains it.
+    ``oom`` is called for a SIGKILL without a fault: True if the system may have killed it for want of memory.
     """
     if status is None:
         return fault or "ended"

@@ -1,6 +1,6 @@
-"""Pool: keeps as many workers of one queue as wanted, of the current generation (*reconcile*).
+"""Pool: keeps the wanted number of workers of one queue, all of the current generation (*reconcile*).
 
-Runs in the master's event loop. It passes what a worker reports to the hand-out and the deliveries.
+Runs in the master's event loop. It passes the reports of its workers to the hand-out and to the deliveries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ log = logs.get_logger()
 
 
 class Pool:
-    """Workers of one queue; ``resize`` and ``use`` say how many, of which generation."""
+    """Workers of one queue; ``resize`` and ``use`` set their number and generation.
+
+    ``failing`` is called when starts begin to fail, and when they succeed again.
+    """
 
     def __init__(
         self,
@@ -44,12 +47,12 @@ class Pool:
     # For the manager
 
     def resize(self, concurrency: int) -> None:
-        """Have this many workers."""
+        """Set the number of workers."""
         self._concurrency = concurrency
         self._reconcile()
 
     def use(self, spawner: Spawner, concurrency: int) -> None:
-        """Replace all workers by so many of this generation, one by one, each when its successor is ready."""
+        """Replace all workers by this number of a generation, one by one, as the new ones become ready."""
         self._spawner, self._concurrency = spawner, concurrency
         self._respawn.cancel()
         for worker in self._workers:
@@ -58,14 +61,14 @@ class Pool:
         self._reconcile()
 
     def signal(self, number: int, apart_s: float) -> None:
-        """Send a signal to every worker, one after the other: what they write must not mix."""
+        """Send a signal to every worker, one after the other, so that their output does not mix."""
         loop = asyncio.get_running_loop()
         for place, worker in enumerate(self._workers):
             loop.call_later(place * apart_s, worker.signal, number)
 
     def abandon(self) -> None:
         """Kill every busy worker and forget its job, unless its outcome is in the pipe already."""
-        # First of all: no worker that reports its outcome now may take one of them.
+        # First: a worker whose outcome is read below must not get one of them.
         self._deliveries.forget_waiting()
         for worker in list(self._workers):
             if (delivery := worker.abandon()) is not None:
@@ -73,18 +76,18 @@ class Pool:
 
     @property
     def abandoned(self) -> int:
-        """How many processes were killed by ``abandon`` and may still run."""
+        """The number of processes that ``abandon`` has killed and that may still run."""
         return sum(worker.abandoned for worker in self._workers)
 
     def close(self) -> None:
-        """Let every worker go after the job that it runs."""
+        """Have every worker leave after its job."""
         self._concurrency = 0
         self._respawn.cancel()
         for worker in self._workers:
             self._dismiss(worker)
 
     def kill(self) -> None:
-        """End every process now."""
+        """Kill every process."""
         for worker in self._workers:
             worker.kill()
 
@@ -99,13 +102,13 @@ class Pool:
         return not self._workers
 
     def pids(self) -> dict[int, str]:
-        """The processes, each with its state, for people."""
+        """The state of each process, by pid, for the log."""
         return {w.pid: w.state.name.lower() for w in self._workers if w.pid}
 
-    # For its workers
+    # Reports of its workers
 
     def ready(self, worker: Worker, booted: bool) -> None:
-        """Starts succeed; a worker that has just booted takes jobs."""
+        """Note a successful start; a worker that has booted takes jobs."""
         self._respawn.succeeded()
         if booted and not worker.ended:
             self._hand_out.admit(worker)
@@ -125,7 +128,7 @@ class Pool:
         self._hand_out.withdraw(worker)
 
     def gone(self, worker: Worker, end: End) -> None:
-        """Replace a worker that has ended, and account for its job."""
+        """Replace a worker that has ended, and settle its job or hand it out again."""
         self._workers.remove(worker)
         self._hand_out.withdraw(worker)
         if end.failed_start:
@@ -134,10 +137,10 @@ class Pool:
             self._deliveries.lost(end.delivery, losses.died(end.reason, end.rss_kb), end.untouched)
         self._reconcile()
 
-    # How many workers there are
+    # The number of workers
 
     def _reconcile(self) -> None:
-        """Start what is missing, and let go what is too much: first what runs old code."""
+        """Start missing workers and dismiss surplus ones, those with old code first."""
         if self._respawn.pending:
             return
         staying = [w for w in self._workers if w.state is not State.LEAVING]
@@ -146,7 +149,7 @@ class Pool:
             for _ in range(self._concurrency - len(current)):
                 self._spawn()
         serving = [w for w in staying if w.state is not State.BOOTING]
-        # Old code first, and of that the idle.
+        # Old code first, and among those the idle ones.
         serving.sort(key=lambda w: (w.spawner is self._spawner, w.state is State.BUSY))
         for worker in serving[: max(0, len(serving) - self._concurrency)]:
             self._dismiss(worker)
@@ -159,6 +162,6 @@ class Pool:
             self._respawn.failed()
 
     def _dismiss(self, worker: Worker) -> None:
-        """Let a worker go: at once if it is idle, else after its job."""
+        """Have a worker leave: at once if it is idle, else after its job."""
         self._hand_out.withdraw(worker)
         worker.leave()

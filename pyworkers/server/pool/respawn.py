@@ -1,7 +1,7 @@
-"""Respawn: when to start workers again after some have died before their first job, or could not be started.
+"""Respawn: delays the start of workers after failed starts.
 
-Runs in the master's event loop; used by the pool. A broken start-up hook must not make the machine busy with
-forking.
+Runs in the master's event loop; used by the pool. A start fails if the worker cannot be forked, or ends
+before its first job. Without the delay, a broken start-up hook would keep the machine busy with forks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 # Waits of 0.1 s, 0.2 s, … 30 s.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
-# One failed start may be anybody's fault.
+# A single failed start may have a passing cause, such as a kill from outside.
 _FAILING = 2
 
 
@@ -26,11 +26,11 @@ class Respawn:
 
     @property
     def pending(self) -> bool:
-        """True while nothing shall be started."""
+        """True while no worker must be started."""
         return self._timer is not None
 
     def failed(self) -> None:
-        """A start has failed; of several during one delay only the first counts."""
+        """Note a failed start; of several during one delay only the first counts."""
         if self._timer is not None:
             return
         self._failures += 1
@@ -40,14 +40,14 @@ class Respawn:
             self._failing(True)
 
     def succeeded(self) -> None:
-        """A worker is ready: the next failure is a first one again."""
+        """Note a successful start: the next failure has the shortest delay again."""
         if self._failures >= _FAILING:
             self._failing(False)
         self._failures = 0
         self.cancel()
 
     def cancel(self) -> None:
-        """Do not wait any longer."""
+        """End the delay."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
-"""Running jobs, in a form that people may look at.
+"""Running: the jobs that run, as JSON text for the Web UI and as fields for the log.
 
-Pure; used by the master once per beat, never for each job. What is large is cut: it would be written to Redis
-again with every beat.
+Pure; used by the master once per beat, never for each job. The arguments of a large job are left out, because
+every beat writes them to Redis again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.message import Message
 
 MAX_SHOWN = 16 * 1024
-"""Bytes of a job that are shown with their arguments."""
+"""The size in bytes up to which a job is shown with its arguments."""
 # Decoding takes about 10 ns a byte: 200 workers with jobs of this size cost the master 0.1 s, once.
 _MAX_DECODED = 64 * 1024
 # Where producers put their short fields: before the arguments, or behind them.
@@ -24,7 +24,7 @@ _EDGE = 2048
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A job in the hands of a worker. ``number`` is unique in its queue; ``started_at`` in epoch seconds."""
+    """A job that a worker runs. ``number`` is unique in its queue; ``started_at`` is in epoch seconds."""
 
     queue: str
     pid: int
@@ -34,18 +34,18 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The text by which Sidekiq tells running jobs apart, its ``tid``: process and thread."""
+        """Sidekiq's ``tid``, by which it distinguishes running jobs: process and thread."""
         return f"{self.pid}.1"
 
 
 class Payloads:
-    """Remembers how the running jobs are shown, so that each is looked at once."""
+    """Caches the texts of the running jobs, so that each job is decoded once."""
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, int], str] = {}
 
     def of(self, jobs: Iterable[Running]) -> Iterator[tuple[Running, str]]:
-        """Each job with its JSON text; one that is no JSON object is left out."""
+        """Each job with its JSON text; an invalid one is left out."""
         shown = {}
         for job in jobs:
             key = (job.queue, job.number)
@@ -56,7 +56,7 @@ class Payloads:
 
 
 def show(raw: bytes) -> str:
-    """A job as JSON text, without its arguments if it is large; empty if it is no job."""
+    """A job as JSON text, without its arguments if it is large; empty if it is invalid."""
     if len(raw) > _MAX_DECODED:
         return envelope.encode({**_edges(raw), "args": [_cut(raw)]})
     try:
@@ -69,7 +69,7 @@ def show(raw: bytes) -> str:
 
 
 def names(raw: bytes, queue: str) -> dict[str, str]:
-    """What the log says of a job that ends without its worker's word; nothing if it is no job."""
+    """The log fields of a job that its worker does not log; none if the job is invalid."""
     if len(raw) > _MAX_DECODED:
         found = _edges(raw)
         return {"jid": found["jid"], "job_class": found["class"]}
@@ -85,7 +85,7 @@ def _cut(raw: bytes) -> str:
 
 
 def _edges(raw: bytes) -> dict[str, str]:
-    """Class and jid, if they are where producers put them, without decoding what is between."""
+    """Class and jid, if they are where producers put them, found without decoding the arguments between."""
     found = {}
     for name in ("class", "jid"):
         pattern = rb'"%s"\s*:\s*"([^"\\]*)"' % name.encode()
