@@ -1,7 +1,7 @@
-"""The master's side of a server. ``serve`` starts one; nothing here imports the application.
+"""The master's side of a server. ``serve`` runs one; nothing here imports the application.
 
-Kept light: it starts the fork server first, so that the application is imported while the master imports its
-parts.
+This module imports little: it launches the fork server first, which imports the application while the master
+imports its parts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
 
 
 def serve(config: Config, queues: Mapping[str, int | None] | None = None, fail_fast: bool = False) -> None:
-    """Run the server that the configuration describes; returns when it has stopped as asked.
+    """Run the server that the configuration describes; returns when a signal has stopped it.
 
-    ``queues`` limits it to these queues, each with a number of workers or None; ``fail_fast`` has it give up
-    when Redis is unreachable at the start. Raises PyworkersError.
+    ``queues`` limits it to these queues, each with a number of workers or None. With ``fail_fast`` it ends if
+    Redis is unreachable at the start. Raises PyworkersError.
     """
     _app_of(config)
     identity = make_identity()
@@ -37,11 +37,11 @@ def serve(config: Config, queues: Mapping[str, int | None] | None = None, fail_f
     with ExitStack() as stack:
         config = _with_embedded(config, stack)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        # A program that calls this as a function may have threads, which no fork may copy.
+        # A program that calls this function may have threads, and a process with threads must not fork.
         launch = fork if threading.active_count() == 1 else execute
         first = _launch(config, identity, launch)
         stack.callback(first.kill)
-        # The parts of the master, while the fork server imports the application.
+        # Imported while the fork server imports the application.
         from pyworkers.server.master import Master
 
         async def main() -> None:
@@ -104,7 +104,7 @@ def _app_of(config: Config) -> str:
 
 
 def _import_path(config: Config) -> list[str]:
-    """What goes in front of ``sys.path``."""
+    """The entries in front of ``sys.path``."""
     folders = [Path.cwd()]
     if config.path is not None:
         folders.append(config.path.resolve().parent)
@@ -112,12 +112,12 @@ def _import_path(config: Config) -> list[str]:
 
 
 def _config_environment(config: Config) -> dict[str, str]:
-    """What lets programs that jobs start find the file: its path, for what it holds may be secret."""
+    """The path of the configuration file, for programs that jobs start; its content may be secret."""
     return {} if config.path is None else {"PYWORKERS_CONFIG": str(config.path.resolve())}
 
 
 def _with_embedded(config: Config, stack: ExitStack) -> Config:
-    """Start the embedded server if the configuration names one; its place is fixed from here on."""
+    """Start the embedded server if the configuration names one; the URL is then that of its socket."""
     directory = directory_of(config.redis.url)
     if directory is None:
         return config
@@ -126,7 +126,7 @@ def _with_embedded(config: Config, stack: ExitStack) -> Config:
 
 
 def _run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run the master's loop: uvloop's where the extra ``fast`` is installed."""
+    """Run the master in an event loop: that of uvloop if the extra ``fast`` is installed."""
     try:
         import uvloop
     except ImportError:

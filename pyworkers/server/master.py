@@ -1,7 +1,6 @@
-"""Master: owns everything of one server, from the first beat to the last.
+"""Master: owns all parts of one server; starts, reloads and stops them together.
 
-One thread, one event loop, no user code: it never imports the application. Its parts are named for their
-work; here is only how they start, reload, and stop together.
+One thread, one event loop, no user code: it never imports the application.
 """
 
 from __future__ import annotations
@@ -46,7 +45,10 @@ log = logs.get_logger()
 
 
 class Master:
-    """One server. ``run`` returns when it has been told to stop."""
+    """One server, made in its event loop. ``first`` is its first fork server; ``launch`` launches others.
+
+    ``only`` are the queues of the command line, each with a number of workers or None; empty means all.
+    """
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class Master:
         )
 
     async def run(self) -> None:
-        """Work until stopped. Raises PyworkersError for what ends the server with an exit code of its own."""
+        """Work until stopped. Raises PyworkersError for an error that has an exit code of its own."""
         on_callback_failure(asyncio.get_running_loop(), self._fail)
         self._listen_to_signals()
         try:
@@ -129,7 +131,7 @@ class Master:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def _open_endpoint(self) -> None:
-        """Listen where the configuration says. Raises ConfigError."""
+        """Start the HTTP endpoint if the configuration has one. Raises ConfigError."""
         if bind := self._config.http.bind:
             managers = self._managers.serving
             sources = Sources(
@@ -143,7 +145,7 @@ class Master:
             self._tasks.start(endpoint(bind, sources), "http")
 
     async def _warn_of_dangers(self) -> None:
-        """Log unsafe Redis settings, each with its fix; without the right to look, start all the same."""
+        """Log unsafe Redis settings, each with its fix; a refusal to show them is no error."""
         try:
             findings = await inspect(self._incarnations.current.store.redis, time.time)
         except PyworkersError as error:
@@ -159,7 +161,7 @@ class Master:
             self._tasks.start(watch_primary(self._config.redis, self._leave_primary), "primary")
 
     def _fail(self, part: str, error: BaseException) -> None:
-        """A part that fails takes the server down: what supervises it starts a fresh one."""
+        """Stop the server because a part has failed: its supervisor starts another one."""
         log.error("server.failed", part=part, exc_info=error)
         self._failure = self._failure or error
         self._stop.set()
@@ -167,7 +169,7 @@ class Master:
     # Work
 
     def _apply(self, spawner: Spawner, loaded: Loaded, work: Plan) -> None:
-        """Have managers for exactly these queues, all on the code that was loaded last."""
+        """Have managers for exactly the queues of this plan, all on the code that was loaded last."""
         self._plan = work
         self._services.cron.use(work.cron)
         if loaded.threads:
@@ -196,7 +198,7 @@ class Master:
         self._health.forget_queue(manager.queue)
 
     def _facts(self) -> Facts:
-        """What Sidekiq's Web UI shows of this server."""
+        """The facts about this server that Sidekiq's Web UI shows."""
         return Facts(
             self._incarnations.identity(),
             self._plan.queues,
@@ -210,19 +212,20 @@ class Master:
         self._managers.leave_primary()
 
     def _lease_lost(self, earlier: Incarnation) -> None:
-        """A peer has our jobs: kill our workers before anything else."""
+        """A peer runs our jobs: kill our workers first, then continue under the new identity."""
         identity = self._incarnations.identity()
-        # Before their managers start workers anew.
+        # Before the managers start new workers.
         self._generations.identify(identity)
         self._managers.move_to(identity)
         self._services.begin_anew()
         self._managers.clear_out(earlier.identity)
 
-    # What generations of workers need
+    # Reload
 
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
+        """Move all queues to a generation. Raises ConfigError."""
         work = plan(loaded.manifest, self._config, self._only)
-        # A queue that went with one reload and comes back with the next has one manager at a time.
+        # A queue that one reload drops and the next one adds again has one manager at a time.
         await self._managers.parted(work.queues)
         self._apply(spawner, loaded, work)
         if self._quiet:
@@ -232,13 +235,13 @@ class Master:
     # Signals
 
     def stop(self) -> None:
-        """SIGTERM, SIGINT: stop once, however often it is asked for."""
+        """SIGTERM, SIGINT: stop; a second one changes nothing."""
         if not self._stop.is_set():
             log.info("server.stopping", timeout_s=self._config.server.shutdown_timeout)
         self._stop.set()
 
     def quiet(self) -> None:
-        """SIGTSTP: fetch nothing more, for good; running jobs go on."""
+        """SIGTSTP: fetch no more jobs until the end of the server; running jobs continue."""
         self._quiet = True
         log.info("server.quiet")
         self._tasks.start(self._quiet_all(), "quiet")
@@ -264,7 +267,7 @@ class Master:
     async def _shut_down(self) -> None:
         self._services.heartbeat.nudge()
         deadline = now() + self._config.server.shutdown_timeout
-        # A reload must not start what nobody would stop.
+        # First: a reload would start managers that this stop does not reach.
         await self._generations.freeze()
         await self._managers.cleared_out(_GOODBYE_S)
         stops = [manager.stop(deadline) for manager in self._managers.serving.values()]
@@ -272,7 +275,7 @@ class Master:
         await self._managers.parted(self._managers.parting, deadline - now())
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
-            log.error("stop.failed", error=str(error), hint="a peer takes over when the lease has run out")
+            log.error("stop.failed", error=str(error), hint="a peer takes over when the lease expires")
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
         interrupted = sum(manager.given_back for manager in self._managers.serving.values())

@@ -134,7 +134,7 @@ class Generations:
         try:
             spawner = self._next = self._spawner(self._launch())
         except OSError as error:
-            log.error("reload.failed", error=str(error), hint="the old code keeps running")
+            log.error("reload.failed", error=str(error), hint="the old code continues")
             return False
         log.info("reload.started", pid=spawner.process.pid)
         try:
@@ -145,7 +145,7 @@ class Generations:
         except PyworkersError as error:
             spawner.kill()
             traceback = getattr(error, "traceback", "")
-            hint = "the old code keeps running"
+            hint = "the old code continues"
             log.error("reload.failed", error=str(error), traceback=traceback, hint=hint)
             return False
         finally:
