@@ -59,6 +59,15 @@ class _Trouble:
     reminded: float
     named: set[str]
 
+    def repeated(self, code: str, now: float, named: set[str]) -> bool:
+        """Note another failure. True if it must be logged: a minute has passed, or a code is new."""
+        self.code = code
+        due = now - self.reminded >= _REMIND_S or not named <= self.named
+        if due:
+            self.reminded = now
+            self.named |= named
+        return due
+
 
 class Health:
     """The health of one part. ``clock`` is monotonic seconds, ``fields`` name the part in every event.
@@ -101,16 +110,12 @@ class Health:
 
     def _note(self, names: Names, error: PyworkersError) -> None:
         now = self._clock()
-        news = {error.code} if rule_for(error.code).action is Action.STOP else set()
+        named = {error.code} if rule_for(error.code).action is Action.STOP else set()
         trouble = self._troubles.get(names)
         if trouble is None:
-            self._troubles[names] = _Trouble(error.code, now, now, news)
+            self._troubles[names] = _Trouble(error.code, now, now, named)
             self._warn(names, error)
-            return
-        trouble.code = error.code
-        if now - trouble.reminded >= _REMIND_S or not news <= trouble.named:
-            trouble.reminded = now
-            trouble.named |= news
+        elif trouble.repeated(error.code, now, named):
             self._warn(names, error, since_s=round(now - trouble.since))
 
     def _warn(self, names: Names, error: PyworkersError, **more: float) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from pyworkers.ipc.control import Load, Loaded
-from pyworkers.server.generations.launch import Launched
+from pyworkers.server.generations.launch import Executed, Launch, Launched, Process
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 
@@ -27,6 +27,24 @@ def a_thousand_descriptors() -> Iterator[None]:
         for _ in range(1100):
             held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
         yield
+
+
+def refuse(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
+    raise OSError("no process")
+
+
+def end_at_once(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
+    process = Executed(["true"])
+    process.wait()
+    return process
+
+
+@pytest.mark.parametrize("launch", [refuse, end_at_once])
+def test_a_fork_server_that_cannot_be_launched_leaves_no_descriptor(launch: Launch) -> None:
+    before = sorted(Path("/dev/fd").iterdir())
+    with pytest.raises(OSError, match=r"no process|Broken pipe"):
+        Launched(Load("tasks:worker"), os.environ, launch)
+    assert sorted(Path("/dev/fd").iterdir()) == before
 
 
 async def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(

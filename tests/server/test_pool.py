@@ -403,15 +403,16 @@ async def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_
         await async_wait_for(lambda: crew.deliveries.free == 2, message="two workers with the new code")
         await async_wait_for(lambda: len(crew.pool.pids()) == 3, message="the old idle one left")
         assert crew.pool.pids()[pid] == "leaving"
-        assert old.in_use
+        unused = asyncio.create_task(old.unused())
         crew.let_go("next")
         crew.deliver("next")
         await crew.outcomes(1)
+        assert not unused.done()
         crew.let_go("long")
         await crew.outcomes(2)
         errors = [json.loads(raw)["jid"] for raw, _ in crew.settled]
         assert errors == ["next", "long"]
-        await async_wait_for(lambda: not old.in_use, message="nobody runs old code")
+        await asyncio.wait_for(unused, PATIENCE_S)
         assert len(crew.pool.pids()) == crew.deliveries.free == 2
 
 
@@ -790,7 +791,7 @@ async def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(tmp_path:
         await async_wait_for(lambda: not dead.alive, message="its end is seen")
         await crew.use(NO_OP, concurrency=2)
         await crew.free(2)
-        assert not dead.in_use
+        await asyncio.wait_for(dead.unused(), PATIENCE_S)
         crew.deliver("j")
         await crew.outcomes(1)
 

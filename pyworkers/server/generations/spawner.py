@@ -83,11 +83,6 @@ class Spawner:
         self._reaper.forget(pid, self._workers.pop(number))
         self._released.set()
 
-    @property
-    def in_use(self) -> bool:
-        """True while a worker lives."""
-        return bool(self._workers)
-
     async def unused(self) -> None:
         """Wait until no worker lives."""
         while self._workers:
