@@ -166,10 +166,10 @@ class Generations:
         spawner.kill()
 
 
-def checked(word: Loaded | LoadFailed) -> Loaded:
+def checked(message: Loaded | LoadFailed) -> Loaded:
     """The application that was loaded. Raises AppImportError or ConfigError if the import failed."""
-    if isinstance(word, Loaded):
-        return word
-    if word.kind == "config":
-        raise ConfigError(word.message)
-    raise AppImportError(word.message, traceback=word.traceback)
+    if isinstance(message, Loaded):
+        return message
+    if message.kind == "config":
+        raise ConfigError(message.message)
+    raise AppImportError(message.message, traceback=message.traceback)

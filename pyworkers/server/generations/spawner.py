@@ -127,11 +127,11 @@ class Spawner:
 
     # Messages to the fork server
 
-    def _post(self, word: Word, descriptors: Fds | None) -> None:
+    def _post(self, message: Word, descriptors: Fds | None) -> None:
         if not self.alive:
             _close_all(descriptors)
             return
-        self._outbox.append((control.dump(word), descriptors))
+        self._outbox.append((control.dump(message), descriptors))
         self._flush()
 
     def _flush(self) -> None:
@@ -168,35 +168,35 @@ class Spawner:
         if not data:
             self.give_up()
             return
-        for word in self._reader.feed(data):
-            self._receive(word)
+        for message in self._reader.feed(data):
+            self._receive(message)
 
-    def _receive(self, word: Word) -> None:
-        if isinstance(word, Loaded | LoadFailed):
-            if isinstance(word, Loaded):
-                self.handlers += word.manifest["handlers"]
-            self._answered(word)
-        elif isinstance(word, AboutWorker):
-            self._pass_on(word)
-        elif isinstance(word, HooksRan):
+    def _receive(self, message: Word) -> None:
+        if isinstance(message, Loaded | LoadFailed):
+            if isinstance(message, Loaded):
+                self.handlers += message.manifest["handlers"]
+            self._answered(message)
+        elif isinstance(message, AboutWorker):
+            self._pass_on(message)
+        elif isinstance(message, HooksRan):
             self._hooks_ran.set()
 
-    def _answered(self, word: Loaded | LoadFailed) -> None:
+    def _answered(self, message: Loaded | LoadFailed) -> None:
         """Note the result of the import; the first one counts."""
         if not self._answer.done():
-            self._answer.set_result(word)
+            self._answer.set_result(message)
 
-    def _pass_on(self, word: AboutWorker) -> None:
+    def _pass_on(self, message: AboutWorker) -> None:
         """Pass a message to the object of its worker, unless the end of that worker is known already."""
-        worker = self._workers.get(word.worker)
+        worker = self._workers.get(message.worker)
         if worker is None:
             return
-        if isinstance(word, Spawned):
-            worker.forked(word.pid)
-        elif isinstance(word, Exited):
-            worker.exited(word.status, word.rss_kb)
+        if isinstance(message, Spawned):
+            worker.forked(message.pid)
+        elif isinstance(message, Exited):
+            worker.exited(message.status, message.rss_kb)
         else:
-            worker.refused(word.error)
+            worker.refused(message.error)
 
 
 def _close_all(descriptors: Fds | None) -> None:
