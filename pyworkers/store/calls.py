@@ -1,12 +1,14 @@
 """Calls: what is asked of Redis as a value, built without a connection and run over any kind of connection.
 
 A *call* is one round trip: commands, or one script, and the function that reads the replies. *Steps* are a
-generator that yields calls, each built from the replies to those before. Whether they run blocking or in an
-event loop is the caller's choice; nothing here decides what is asked.
+generator that yields calls, each built from the replies to those before. *Pages* are a listing, read by
+steps. Whether they run blocking or in an event loop is the caller's choice; nothing here decides what is
+asked.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -69,6 +71,24 @@ Steps = Generator[Call[Any], Any, T]
 Work = Call[T] | Steps[T]
 
 
+class Pages(ABC, Generic[T]):
+    """A listing that is read page by page, while items come and go; it keeps its place between two pages."""
+
+    ended = False
+    """True once the last page has been read."""
+
+    @abstractmethod
+    def next_page(self) -> Steps[list[T]]:
+        """Read the next items: perhaps none, although more follow."""
+
+    def rest(self) -> Steps[list[T]]:
+        """Read all pages that are left."""
+        found: list[T] = []
+        while not self.ended:
+            found += yield from self.next_page()
+        return found
+
+
 class Pipelining(Commands, Protocol):
     """A connection that sends several commands together, too: redis-py's client for asyncio."""
 
@@ -79,6 +99,11 @@ class Pipelining(Commands, Protocol):
 def command(name: str, *arguments: Any, read: Reader | None = None) -> Command:
     """A command. Texts that are not UTF-8 are sent as they were read (``surrogateescape``)."""
     return Command((name, *map(_encoded, arguments)), read)
+
+
+def decoded(name: bytes) -> str:
+    """A name as text; ``command`` sends one that is not UTF-8 as it was read."""
+    return name.decode(errors="surrogateescape")
 
 
 def one(name: str, *arguments: Any, read: Callable[[Any], T]) -> Call[T]:
