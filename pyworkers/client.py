@@ -216,7 +216,7 @@ class Client(_Base, Producer):
         In a running job JobCancelled is raised; its worker is killed two seconds later. Reads all waiting
         jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
-        return cancel(Admin(self.config), jid)
+        return Admin(self.config).run(cancel(self._keys, jid))
 
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""
@@ -321,7 +321,7 @@ class AsyncClient(_Base):
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
-        return await asyncio.to_thread(cancel, Admin(self.config), jid)
+        return await asyncio.to_thread(Admin(self.config).run, cancel(self._keys, jid))
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""

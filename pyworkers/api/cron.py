@@ -16,8 +16,10 @@ from pyworkers.config.cron_entries import check_entry, dump, load
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import cron
 from pyworkers.protocol.cron import CronEntry, Origin
+from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode, new_jid
-from pyworkers.store.cron_admin import CronAdmin, Stored
+from pyworkers.store import cron_admin
+from pyworkers.store.cron_admin import Stored
 
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"
 
@@ -64,11 +66,12 @@ class CronSet:
 
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._store = CronAdmin(admin_of(where, namespace))
+        self._admin = admin_of(where, namespace)
+        self._keys = self._admin.keys
 
     def __iter__(self) -> Iterator[CronJob]:
         """Iterate by name. Entries of code and configuration are listed while a server with them runs."""
-        return iter(_jobs(self._store.read()))
+        return iter(_jobs(self._read()))
 
     def find(self, name: str) -> CronJob | None:
         """The active or paused entry of that name; None if there is none."""
@@ -113,7 +116,7 @@ class CronSet:
 
     def change(self, name: str, **fields: Any) -> CronEntry:
         """Change fields of a run-time entry, by the names of ``add``. Raises BadArgumentError."""
-        definition = self._store.read().added.get(name.encode())
+        definition = self._read().added.get(name.encode())
         if definition is None:
             raise _no_such_entry(name, "no run-time entry")
         renamed = {{"grace": "grace_s"}.get(key, key): value for key, value in fields.items()}
@@ -128,7 +131,7 @@ class CronSet:
 
     def remove(self, name: str) -> None:
         """Remove a run-time entry. Raises BadArgumentError if there is none."""
-        if not self._store.remove(name):
+        if not self._admin.run(cron_admin.remove(self._keys, name)):
             job = self.find(name)
             if job is None:
                 raise _no_such_entry(name, "no run-time entry")
@@ -138,11 +141,11 @@ class CronSet:
     def pause(self, name: str) -> bool:
         """Pause an entry, however it was declared; False if it was paused already."""
         self._require(name)
-        return self._store.pause(name)
+        return self._admin.run(cron_admin.pause(self._keys, name))
 
     def resume(self, name: str) -> bool:
         """Undo ``pause``; False if the entry was not paused. Slots missed during the pause do not fire."""
-        return self._store.resume(name, time.time())
+        return self._admin.run(cron_admin.resume(self._keys, name, time.time()))
 
     def trigger(self, name: str) -> str:
         """Enqueue the job of an entry now, also of a paused one. Returns its jid.
@@ -151,8 +154,12 @@ class CronSet:
         """
         entry, now = self._require(name).entry, time.time()
         jid = new_jid(SystemRandom())
-        self._store.push(entry.queue, cron.envelope_of(entry, int(now), now, jid, triggered=True), jid)
+        payload = cron.envelope_of(entry, int(now), now, jid, triggered=True)
+        self._admin.push([PushedJob(entry.queue, payload, jid, None)])
         return jid
+
+    def _read(self) -> Stored:
+        return self._admin.run(cron_admin.read(self._keys))
 
     def _require(self, name: str) -> CronJob:
         job = self.find(name)
@@ -170,7 +177,8 @@ class CronSet:
         if found is not None and found.origin != "run time":
             hint = f"it is declared in the {found.origin}: choose another name"
             raise BadArgumentError(f"a cron entry {entry.name!r} exists already", hint=hint)
-        if not self._store.put(entry.name, dump(entry), time.time(), exists=exists):
+        put = cron_admin.put(self._keys, entry.name, dump(entry), time.time(), exists=exists)
+        if not self._admin.run(put):
             if exists:
                 raise _no_such_entry(entry.name, "no run-time entry")
             hint = "replace it, or choose another name"

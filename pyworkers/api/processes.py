@@ -10,7 +10,7 @@ from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.store import processes
 from pyworkers.store.admin import Admin
-from pyworkers.store.processes import ProcessView, WorkView
+from pyworkers.store.processes import Processes, ProcessView, Works, WorkView
 
 # Pause between two checks whether the servers have answered.
 _ANSWER_S = 0.02
@@ -70,7 +70,7 @@ class Process:
     def _signal(self, word: str) -> None:
         if self.about.embedded:
             raise PyworkersError(f"{self.identity} is embedded in another program: quiet or stop it there")
-        self._admin.signal(self.identity, word)
+        self._admin.run(processes.signal(self._admin.keys, self.identity, word))
 
 
 class ProcessSet:
@@ -82,7 +82,7 @@ class ProcessSet:
         self._may_watch = True
 
     def __iter__(self) -> Iterator[Process]:
-        return (Process(about, self._admin) for about in processes.processes(self._admin))
+        return (Process(about, self._admin) for about in self._admin.each(Processes(self._admin.keys)))
 
     def refresh(self, timeout: float = 1.5) -> None:
         """Have our servers write their counters and running jobs now, and each second for the next ten.
@@ -92,18 +92,21 @@ class ProcessSet:
         """
         if self._may_watch:
             try:
-                look = processes.watch(self._admin)
+                look = self._admin.run(processes.watch(self._admin.keys))
             except StoreError:
                 self._may_watch = False
             else:
                 deadline = time.monotonic() + timeout
-                while not processes.answered(self._admin, look) and time.monotonic() < deadline:
+                while not self._have_answered(look) and time.monotonic() < deadline:
                     time.sleep(_ANSWER_S)
+
+    def _have_answered(self, look: int) -> bool:
+        return self._admin.run(processes.answered(self._admin.keys, look))
 
     @property
     def size(self) -> int:
         """The number of registered servers; a few of them may have crashed."""
-        return int(self._admin.run("SCARD", self._admin.keys.processes))
+        return self._admin.run(processes.registered(self._admin.keys))
 
     def __len__(self) -> int:
         return self.size
@@ -118,12 +121,11 @@ class ProcessSet:
     @property
     def leader(self) -> str:
         """The identity of Sidekiq Enterprise's leader; empty if there is none."""
-        stored = self._admin.run("GET", self._admin.keys.leader)
-        return "" if stored is None else stored.decode(errors="surrogateescape")
+        return self._admin.run(processes.leader(self._admin.keys))
 
     def cleanup(self) -> int:
         """Remove crashed processes, at most once a minute for all callers; returns their number."""
-        return processes.cleanup(self._admin)
+        return len(self._admin.run(processes.cleanup(self._admin.keys)))
 
 
 class Work(JobRecord):
@@ -162,13 +164,14 @@ class WorkSet:
         self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[Work]:
-        identities = [about.identity for about in processes.processes(self._admin)]
-        return (Work(about) for about in processes.works(self._admin, identities))
+        keys = self._admin.keys
+        identities = [about.identity for about in self._admin.run(Processes(keys).rest())]
+        return (Work(about) for about in self._admin.each(Works(keys, identities)))
 
     @property
     def size(self) -> int:
         """The number of running jobs that the servers report."""
-        return sum(about.busy for about in processes.processes(self._admin))
+        return sum(about.busy for about in self._admin.run(Processes(self._admin.keys).rest()))
 
     def __len__(self) -> int:
         return self.size

@@ -9,8 +9,9 @@ from pyworkers.api.record import PLAIN_JID, JobRecord
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import check_queue_name
-from pyworkers.store.admin import Admin, Waiting
-from pyworkers.store.paging import PAGE, entries
+from pyworkers.store import queues
+from pyworkers.store.queues import Entries, Waiting
+from pyworkers.store.sets import PAGE
 
 
 class QueuedJob(JobRecord):
@@ -50,14 +51,12 @@ class Queue:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
         self.name = name
         self._admin = admin_of(where, namespace)
-        self._key = self._admin.keys.queue(name)
 
     @classmethod
     def all(cls, where: Where = None, *, namespace: str | None = None) -> list[Queue]:
         """All queues that were ever pushed to, by name."""
         admin = admin_of(where, namespace)
-        names = sorted(name.decode(errors="surrogateescape") for name in _known(admin))
-        return [cls(name, admin) for name in names]
+        return [cls(name, admin) for name in admin.run(queues.known(admin.keys))]
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
@@ -65,7 +64,7 @@ class Queue:
     @property
     def size(self) -> int:
         """The number of waiting jobs."""
-        return int(self._admin.run("LLEN", self._key))
+        return self._admin.run(queues.size(self._admin.keys, self.name))
 
     def __len__(self) -> int:
         return self.size
@@ -76,13 +75,13 @@ class Queue:
     @property
     def latency(self) -> float:
         """The seconds that the next job has been waiting; 0 if none waits."""
-        raw = self._admin.run("LINDEX", self._key, -1)
+        raw = self._admin.run(queues.next_job(self._admin.keys, self.name))
         return 0.0 if raw is None else _age(JobRecord(raw), time.time())
 
     @property
     def paused(self) -> bool:
         """True if the queue is paused."""
-        return bool(self._admin.run("SISMEMBER", self._admin.keys.paused, self.name))
+        return self._admin.run(queues.is_paused(self._admin.keys, self.name))
 
     def pause(self) -> bool:
         """Pause the queue: pyworkers servers take no more jobs within 2 s, Sidekiq Pro's within 10 s.
@@ -90,14 +89,14 @@ class Queue:
         Returns False if it was paused already.
         """
         check_queue_name(self.name)
-        return self._admin.pause(self.name)
+        return self._admin.run(queues.pause(self._admin.keys, self.name))
 
     def resume(self) -> bool:
         """Undo ``pause``; False if the queue was not paused."""
-        return self._admin.resume(self.name)
+        return self._admin.run(queues.resume(self._admin.keys, self.name))
 
     def __iter__(self) -> Iterator[QueuedJob]:
-        for raw, place in entries(self._admin.redis, self._key):
+        for raw, place in self._entries():
             yield QueuedJob(raw, self, place)
 
     def find_job(self, jid: str) -> QueuedJob | None:
@@ -108,13 +107,13 @@ class Queue:
         """All waiting jobs with that id: a job may have been enqueued twice."""
         # Most jobs need not be decoded; other texts may be stored with JSON escapes.
         part = jid.encode() if PLAIN_JID.fullmatch(jid) else b""
-        for raw, place in entries(self._admin.redis, self._key):
+        for raw, place in self._entries():
             if part in raw and (job := QueuedJob(raw, self, place)).jid == jid:
                 yield job
 
     def clear(self) -> int:
         """Remove all waiting jobs; returns their number."""
-        return self._admin.clear_queue(self.name)
+        return self._admin.run(queues.clear(self._admin.keys, self.name))
 
     def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Remove these jobs; returns how many were still waiting."""
@@ -127,14 +126,12 @@ class Queue:
     def _withdraw(self, jobs: Iterable[JobRecord], *, to_dead: bool) -> int:
         waiting = (Waiting(job.raw, getattr(job, "place", 0)) for job in jobs)
         return sum(
-            self._admin.withdraw(self.name, batch, time.time(), to_dead=to_dead)
+            self._admin.run(queues.withdraw(self._admin.keys, self.name, batch, time.time(), to_dead=to_dead))
             for batch in batches(waiting, PAGE)
         )
 
-
-def _known(admin: Admin) -> Iterator[bytes]:
-    names: set[bytes] = admin.run("SMEMBERS", admin.keys.queues)
-    return iter(names)
+    def _entries(self) -> Iterator[Waiting]:
+        return self._admin.each(Entries(self._admin.keys, self.name))
 
 
 def _age(job: JobRecord, now: float) -> float:

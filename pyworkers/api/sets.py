@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -15,9 +14,8 @@ from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import Keys, check_queue_name
-from pyworkers.store.admin import Move
-from pyworkers.store.paging import PAGE, members
-from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store import sets
+from pyworkers.store.sets import PAGE, Matches, Members, Move
 
 
 class SortedEntry(JobRecord):
@@ -85,7 +83,7 @@ class JobSet(ABC):
     @property
     def size(self) -> int:
         """The number of jobs."""
-        return int(self._admin.run("ZCARD", self._key))
+        return self._admin.run(sets.size(self._key))
 
     def __len__(self) -> int:
         return self.size
@@ -100,7 +98,7 @@ class JobSet(ABC):
         return self._entries(descending=False)
 
     def _entries(self, *, descending: bool) -> Iterator[SortedEntry]:
-        for raw, score in members(self._admin.redis, self._key, descending=descending):
+        for raw, score in self._admin.each(Members(self._key, descending=descending)):
             yield SortedEntry(raw, score, self)
 
     def scan(self, text: str) -> Iterator[SortedEntry]:
@@ -108,9 +106,8 @@ class JobSet(ABC):
 
         A job that is there all the time is seen at least once, perhaps twice.
         """
-        with errors_translated():
-            for raw, score in self._admin.redis.zscan_iter(self._key, f"*{_literal(text)}*", count=1000):
-                yield SortedEntry(raw, float(score), self)
+        for raw, score in self._admin.each(Matches(self._key, text)):
+            yield SortedEntry(raw, score, self)
 
     def find_job(self, jid: str) -> SortedEntry | None:
         """A job with that id. Redis looks at all jobs."""
@@ -128,13 +125,13 @@ class JobSet(ABC):
 
     def fetch(self, score: float, jid: str | None = None) -> list[SortedEntry]:
         """The jobs with exactly that score, and with that id if one is given."""
-        found = self._admin.run("ZRANGEBYSCORE", self._key, repr(score), repr(score))
+        found = self._admin.run(sets.with_score(self._key, score))
         entries = (SortedEntry(raw, score, self) for raw in found)
         return [job for job in entries if jid in (None, job.jid)]
 
     def clear(self) -> int:
         """Remove all jobs; returns their number."""
-        return self._admin.clear(self._key)
+        return self._admin.run(sets.clear(self._key))
 
     def retry_all(self) -> int:
         """Put all valid jobs into their queues now; returns their number."""
@@ -146,7 +143,8 @@ class JobSet(ABC):
 
     def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Remove these jobs; returns how many were still there."""
-        return sum(self._admin.remove(self._key, batch) for batch in batches((job.raw for job in jobs), PAGE))
+        raws = (job.raw for job in jobs)
+        return sum(self._admin.run(sets.remove(self._key, batch)) for batch in batches(raws, PAGE))
 
     def retry_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Put these jobs into their queues, and do not count their last failure; returns their number.
@@ -165,11 +163,12 @@ class JobSet(ABC):
 
     def reschedule_job(self, job: JobRecord, at: float) -> bool:
         """Give a job another score; False if it is gone."""
-        return self._admin.reschedule(self._key, job.raw, at)
+        return self._admin.run(sets.reschedule(self._key, job.raw, at))
 
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:
         return sum(
-            self._admin.move(self._key, batch, time.time()) for batch in batches(map(decide, jobs), PAGE)
+            self._admin.run(sets.move(self._admin.keys, self._key, batch, time.time()))
+            for batch in batches(map(decide, jobs), PAGE)
         )
 
     def _to_queue(self, job: JobRecord, *, uncounted: bool) -> Move:
@@ -240,8 +239,3 @@ def requeued(job: JobRecord, queue: str, now: float, *, uncounted: bool) -> byte
     if job.data.get("queue") == queue:
         del changes["queue"]
     return envelope.splice(job.raw, changes, remove=("at", "crash_count"))
-
-
-def _literal(text: str) -> str:
-    """A pattern of Redis that matches only this text."""
-    return re.sub(r"([*?\[\]\\^-])", r"\\\1", text)

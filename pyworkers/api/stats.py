@@ -11,8 +11,7 @@ from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.store.processes import ProcessView
-from pyworkers.store.reader import QueueView, overview
-from pyworkers.store.search import Search
+from pyworkers.store.stats import QueueView, Search, counters, overview, set_counters
 
 # Sidekiq keeps the counters of a day for five years (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
@@ -77,7 +76,8 @@ class Stats:
         ``search``: find the jobs of Go processes that report nothing, too, among the names of all keys.
         """
         admin = admin_of(where, namespace)
-        seen = overview(admin, time.time(), Search(admin) if search is True else search or None)
+        found = Search(admin.keys) if search is True else search or None
+        seen = admin.run(overview(admin.keys, time.time(), found))
         return cls(
             processed=seen.processed,
             failed=seen.failed,
@@ -108,7 +108,8 @@ class Stats:
             raise ValueError(f"days must be from 1 to {_MOST_DAYS}, not {days}")
         last = until or datetime.now(UTC).date()
         dates = [last - timedelta(days=back) for back in range(days)]
-        counts = admin_of(where, namespace).counters([day.isoformat() for day in dates])
+        admin = admin_of(where, namespace)
+        counts = admin.run(counters(admin.keys, [day.isoformat() for day in dates]))
         return [Day(day, processed, failed) for day, (processed, failed) in zip(dates, counts, strict=True)]
 
     @staticmethod
@@ -117,7 +118,8 @@ class Stats:
         unknown = set(names) - {"processed", "failed"}
         if unknown:
             raise ValueError(f"only processed and failed can be reset, not {', '.join(sorted(unknown))}")
-        admin_of(where, namespace).set_counters(dict.fromkeys(names or ("processed", "failed"), 0))
+        admin = admin_of(where, namespace)
+        admin.run(set_counters(admin.keys, dict.fromkeys(names or ("processed", "failed"), 0)))
 
 
 def _queue(view: QueueView) -> QueueStats:

@@ -36,7 +36,7 @@ def queues(source: Source, as_json: bool) -> None:
     Example: pyworkers queues --json
     """
     admin = admin_of(source.redis())
-    search = Search(admin)
+    search = Search(admin.keys)
     found = Stats.fetch(admin, search=search).queues
     now = time.time()
     click.echo(json.dumps([_entry(queue, now) for queue in found]) if as_json else _shown(found, now))

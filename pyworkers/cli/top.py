@@ -59,7 +59,7 @@ def top(source: Source, once: bool, interval_s: float) -> None:
     if once:
         columns = shutil.get_terminal_size().columns
         for line in frame(
-            _sample(admin, ProcessSet(admin), Search(admin)), None, _title(admin), columns, None
+            _sample(admin, ProcessSet(admin), Search(admin.keys)), None, _title(admin), columns, None
         ):
             click.echo(line.rstrip())
     elif sys.stdin.isatty() and sys.stdout.isatty():
@@ -85,7 +85,7 @@ def _watch(admin: Admin, interval_s: float) -> None:
     sample: Sample | None = None
     trouble = ""
     due = 0.0
-    search = Search(admin, _SEARCH_S)
+    search = Search(admin.keys, _SEARCH_S)
     with screen.held():
         while True:
             if time.monotonic() >= due:

@@ -1,25 +1,27 @@
-"""Cancelling: removes a waiting job, or asks the server of a running one to end it.
+"""Cancel: removes a waiting job, or asks the server of a running one to end it.
 
 Used by ``client`` and the command line; never by the server. First comes a note, which every server sees
-within a second, then a search of all places where the job may wait. So a job that moves meanwhile is caught
-by the note, and one that waits for longer than notes live is found by the search.
+within a second, then a search of all places where the job may wait. The note stops a job that moves
+meanwhile; the search finds one that waits for longer than a note lives.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from enum import StrEnum
 
 from pyworkers.errors import BadArgumentError, BadMessageError
 from pyworkers.protocol import envelope
-from pyworkers.store import processes, scripts
-from pyworkers.store.admin import Admin
-from pyworkers.store.paging import entries
-from pyworkers.store.reader import owners
+from pyworkers.protocol.keys import Keys
+from pyworkers.store import queues
+from pyworkers.store.calls import Call, Mode, Steps, command, every, one, script
+from pyworkers.store.processes import Processes, Works
+from pyworkers.store.queues import Entries
+from pyworkers.store.sets import Matches
+from pyworkers.store.stats import read_owners
 from pyworkers.store.store import NOTE_TTL_S, STATS_TTL_S
-from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.replies import integer
 
 # Sidekiq's job/iterable.rb: since 7.3 a job may be iterable, and its state lives for 30 days.
 _ITERATES_SINCE, _ITERATION_TTL_S = (7, 3), 30 * 86_400
@@ -30,87 +32,90 @@ class Cancelled(StrEnum):
     """The result of a cancellation."""
 
     REMOVED = "removed"
-    """It waited, in a queue or for its time, and is gone."""
+    """It was waiting, in a queue or for its time, and is removed."""
     RUNNING = "running"
-    """It runs. Its server asks it to end, and kills it two seconds later."""
+    """It is running. Its server raises JobCancelled in it, and kills its worker two seconds later."""
     ELSEWHERE = "elsewhere"
-    """A server of another kind runs it. Sidekiq ends it within seconds if it is iterable; else it goes on."""
+    """A server of another kind runs it. Sidekiq ends an iterable job within seconds, and no other one."""
     UNKNOWN = "unknown"
-    """It is nowhere; should it turn up within a day, it will not start."""
+    """It was not found; servers refuse to start it for one day."""
 
 
-def cancel(admin: Admin, jid: str) -> Cancelled:
+def cancel(keys: Keys, jid: str) -> Steps[Cancelled]:
     """Cancel a job. Reads all waiting jobs, so that it takes longer the more there are.
 
-    Raises BadArgumentError for an empty id, RedisUnavailableError and StoreError.
+    Raises BadArgumentError for an empty id.
     """
     if not isinstance(jid, str) or not jid:
         raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
     # Servers see the note at once: soon after, a job that runs now may be nowhere.
-    ran = _is_running(admin, jid)
-    with errors_translated():
-        scripts.load("mark").call(admin.redis, [admin.keys.cancelled], [jid.encode(), NOTE_TTL_S])
+    ran = yield from _is_running(keys, jid)
+    yield from script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], _nothing)
     # It may move against the direction of the search, once.
     for _ in range(2):
-        removed = [_revoke(admin, kind, key, jid, raw) for kind, key, raw in _waiting(admin, jid)]
-        if any(removed):
+        if (yield from _revoke_waiting(keys, jid)):
             return Cancelled.REMOVED
-        if ran or _is_running(admin, jid):
+        if ran or (yield from _is_running(keys, jid)):
             return Cancelled.RUNNING
-        if _is_elsewhere(admin, jid):
+        if (yield from _is_elsewhere(keys, jid)):
             return Cancelled.ELSEWHERE
     return Cancelled.UNKNOWN
 
 
-def _waiting(admin: Admin, jid: str) -> Iterator[tuple[str, str, bytes]]:
-    """All copies of the job that wait: the kind of place, its key, the bytes."""
-    for key in (admin.keys.schedule, admin.keys.retry):
-        pattern = f"*{jid}*" if _PLAIN.fullmatch(jid) else "*"
-        with errors_translated():
-            for raw, _ in admin.redis.zscan_iter(key, pattern, count=1000):
+def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
+    """Remove all copies of the job that wait. How many this call removed."""
+    removed = 0
+    for zset in (keys.schedule, keys.retry):
+        matches = Matches(zset, jid if _PLAIN.fullmatch(jid) else "")
+        while not matches.ended:
+            for raw, _ in (yield from matches.next_page()):
                 if _is(raw, jid):
-                    yield "zset", key, raw
-    names = {name.decode(errors="surrogateescape") for name in admin.run("SMEMBERS", admin.keys.queues)}
-    for queue in sorted(names.union(*owners(admin).values())):
-        key = admin.keys.queue(queue)
-        for raw, _ in entries(admin.redis, key):
-            if _is(raw, jid):
-                yield "list", key, raw
+                    removed += yield from _revoke(keys, "zset", zset, jid, raw)
+    names = yield from queues.known(keys)
+    owners = yield from read_owners(keys)
+    for queue in sorted({*names}.union(*owners.values())):
+        entries = Entries(keys, queue)
+        while not entries.ended:
+            for raw, _ in (yield from entries.next_page()):
+                if _is(raw, jid):
+                    removed += yield from _revoke(keys, "list", keys.queue(queue), jid, raw)
+    return removed
 
 
-def _is_running(admin: Admin, jid: str) -> bool:
-    keys = admin.keys
-    lists = [keys.inprogress(queue, owner) for owner, queues in owners(admin).items() for queue in queues]
-    found = admin.look([("LRANGE", key, 0, -1) for key in lists])
+def _is_running(keys: Keys, jid: str) -> Steps[bool]:
+    owners = yield from read_owners(keys)
+    lists = [keys.inprogress(queue, owner) for owner, names in owners.items() for queue in names]
+    found = yield from every([command("LRANGE", key, 0, -1) for key in lists], Mode.LENIENT)
     return any(_is(raw, jid) for raws in found for raw in raws or ())
 
 
-def _is_elsewhere(admin: Admin, jid: str) -> bool:
+def _is_elsewhere(keys: Keys, jid: str) -> Steps[bool]:
     """True if a server of another kind reports the job as running; that server is asked to end it."""
-    ours = owners(admin)
-    others = {about.identity: about for about in processes.processes(admin) if about.identity not in ours}
-    for work in processes.works(admin, list(others)):
-        if _is(work.payload, jid):
-            _end_iteration(admin, jid, others[work.identity].version)
-            return True
+    ours = yield from read_owners(keys)
+    servers = yield from Processes(keys).rest()
+    others = {about.identity: about for about in servers if about.identity not in ours}
+    works = Works(keys, list(others))
+    while not works.ended:
+        for work in (yield from works.next_page()):
+            if _is(work.payload, jid):
+                yield from _end_iteration(keys, jid, others[work.identity].version)
+                return True
     return False
 
 
-def _end_iteration(admin: Admin, jid: str, version: str) -> None:
+def _end_iteration(keys: Keys, jid: str, version: str) -> Steps[None]:
     """Cancel as Sidekiq's ``cancel!`` does, where that may help: no other program would remove the key."""
-    key = admin.keys.iteration(jid)
+    key = keys.iteration(jid)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if numbers >= _ITERATES_SINCE or admin.run("EXISTS", key):
-        noted = ("HSETNX", key, "cancelled", int(time.time()))
-        admin.run_all([noted, ("EXPIRE", key, _ITERATION_TTL_S)], at_once=True)
+    if numbers >= _ITERATES_SINCE or (yield from one("EXISTS", key, read=integer)):
+        noted = command("HSETNX", key, "cancelled", int(time.time()))
+        yield from every([noted, command("EXPIRE", key, _ITERATION_TTL_S)], Mode.TRANSACTION)
 
 
-def _revoke(admin: Admin, kind: str, key: str, jid: str, raw: bytes) -> bool:
+def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Call[int]:
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    keys = [key, admin.keys.cancelled, admin.keys.stat("cancelled"), admin.keys.stat("cancelled", day)]
-    names = [name.encode(errors="surrogateescape") for name in keys]
-    with errors_translated():
-        return bool(scripts.load("revoke").call(admin.redis, names, [kind, jid.encode(), raw, STATS_TTL_S]))
+    names = [key, keys.cancelled, keys.stat("cancelled"), keys.stat("cancelled", day)]
+    return script("revoke", names, [kind, jid.encode(), raw, STATS_TTL_S], integer)
 
 
 def _is(raw: bytes, jid: str) -> bool:
@@ -121,3 +126,7 @@ def _is(raw: bytes, jid: str) -> bool:
         return bool(envelope.decode(raw).get("jid") == jid)
     except BadMessageError:
         return False
+
+
+def _nothing(_reply: object) -> None:
+    return None

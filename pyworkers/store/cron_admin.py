@@ -1,4 +1,4 @@
-"""Cron admin: changes cron entries while servers run, each change one transaction.
+"""Cron admin: reads all cron entries, and changes those of run time, each change one transaction.
 
 Used by ``api``, in the command line and in users' programs; never by the server. It moves opaque bytes, and
 never decides what an entry means.
@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 
-from pyworkers.protocol.draft import PushedJob
-from pyworkers.store import scripts
-from pyworkers.store.admin import Admin
-from pyworkers.store.producer import push
-from pyworkers.store.transport.blocking import Wires
-from pyworkers.store.transport.connections import errors_translated
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, one, script
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,56 +26,39 @@ class Stored:
     last: Mapping[bytes, bytes]
 
 
-class CronAdmin:
-    """The operations of one namespace. All raise RedisUnavailableError and StoreError."""
+def read(keys: Keys) -> Steps[Stored]:
+    """Read everything."""
+    commands = [command("HGETALL", keys.cron_entries), command("SMEMBERS", keys.cron_paused)]
+    commands += [command("HGETALL", keys.cron_last), command("HKEYS", keys.owners)]
+    added, paused, last, owners = yield from every(commands)
+    names = [keys.cron_declared(decoded(owner)) for owner in owners]
+    lists = (yield from one("MGET", *names, read=list)) if names else []
+    return Stored(added, [found for found in lists if found is not None], set(paused), last)
 
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
-        self._keys = admin.keys
 
-    def read(self) -> Stored:
-        """What there is now."""
-        keys = self._keys
-        commands = [("HGETALL", keys.cron_entries), ("SMEMBERS", keys.cron_paused)]
-        commands += [("HGETALL", keys.cron_last), ("HKEYS", keys.owners)]
-        added, paused, last, owners = self._admin.run_all(commands)
-        names = [keys.cron_declared(owner.decode(errors="surrogateescape")) for owner in owners]
-        lists = self._admin.run("MGET", *names) if names else []
-        return Stored(added, [found for found in lists if found is not None], set(paused), last)
+def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | None) -> Call[bool]:
+    """Write a run-time entry, which must ``exist`` already or must not; False if that is not so."""
+    names = [keys.cron_entries, keys.cron_last, keys.cron_version]
+    condition = "" if exists is None else int(exists)
+    return script("cron_put", names, [name, definition, int(now), _version(), condition], bool)
 
-    def put(self, name: str, definition: bytes, now: float, *, exists: bool | None) -> bool:
-        """Write a run-time entry, which must ``exist`` already or must not; False if that is not so."""
-        keys = self._keys
-        names = [keys.cron_entries, keys.cron_last, keys.cron_version]
-        return self._run(
-            "cron_put", names, name, definition, int(now), _version(), "" if exists is None else int(exists)
-        )
 
-    def remove(self, name: str) -> bool:
-        """Remove a run-time entry; False if there is none."""
-        keys = self._keys
-        names = [keys.cron_entries, keys.cron_last, keys.cron_version, keys.cron_paused]
-        return self._run("cron_remove", names, name, _version())
+def remove(keys: Keys, name: str) -> Call[bool]:
+    """Remove a run-time entry; False if there is none."""
+    names = [keys.cron_entries, keys.cron_last, keys.cron_version, keys.cron_paused]
+    return script("cron_remove", names, [name, _version()], bool)
 
-    def pause(self, name: str) -> bool:
-        """Pause an entry; False if it was paused already."""
-        commands = [("SADD", self._keys.cron_paused, name), ("SET", self._keys.cron_version, _version())]
-        return bool(self._admin.run_all(commands, at_once=True)[0])
 
-    def resume(self, name: str, now: float) -> bool:
-        """Undo ``pause``; False if the entry was not paused."""
-        keys = self._keys
-        names = [keys.cron_paused, keys.cron_last, keys.cron_version]
-        return self._run("cron_resume", names, name, int(now), _version())
+def pause(keys: Keys, name: str) -> Call[bool]:
+    """Pause an entry; False if it was paused already."""
+    commands = [command("SADD", keys.cron_paused, name), command("SET", keys.cron_version, _version())]
+    return Call(commands, lambda replies: bool(replies[0]), Mode.TRANSACTION)
 
-    def push(self, queue: str, payload: bytes, jid: str) -> None:
-        """Enqueue the job of an entry."""
-        with closing(Wires(self._admin.redis)) as wires:
-            push(wires, self._keys, [PushedJob(queue, payload, jid, None)])
 
-    def _run(self, script: str, names: list[str], *args: str | bytes | int) -> bool:
-        with errors_translated():
-            return bool(scripts.load(script).call(self._admin.redis, names, args))
+def resume(keys: Keys, name: str, now: float) -> Call[bool]:
+    """Undo ``pause``; False if the entry was not paused."""
+    names = [keys.cron_paused, keys.cron_last, keys.cron_version]
+    return script("cron_resume", names, [name, int(now), _version()], bool)
 
 
 def _version() -> str:

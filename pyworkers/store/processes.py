@@ -1,11 +1,12 @@
-"""Registry: the server processes that describe themselves in Redis, Sidekiq's and go-workers2's included.
+"""Processes: the servers that describe themselves in Redis, Sidekiq's and go-workers2's included.
 
-Used by ``api``; never by the server. It shows what other programs wrote, so nothing in it is taken for
-granted (protocol.md, Servers).
+Used by ``api``, and ``cleanup`` by the server as well. Descriptions are written by several programs, so each
+field may be missing or of another type (contrib/docs/protocol.md, Servers).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -15,18 +16,22 @@ import simplejson
 
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import batches
-from pyworkers.protocol.keys import INPROGRESS_SUFFIX, WATCHED_TTL_S
-from pyworkers.store.admin import Admin
+from pyworkers.protocol.keys import INPROGRESS_SUFFIX, WATCHED_TTL_S, Keys
+from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one
+from pyworkers.store.transport.replies import integer
 
 _FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "look", "worker_heartbeats")
 _LIST_FIELDS = ("queue", "in_progress_queue")
 # Sidekiq's names: TSTP fetches nothing more, TERM stops, TTIN logs the stacks.
 QUIET, STOP, DUMP = "TSTP", "TERM", "TTIN"
+SIGNAL_TTL_S = 60
+"""Sidekiq's api.rb: a process that does not read a signal by then has crashed."""
+CLEANUP_S = 60
+"""The time between two cleanups, of all programs together (Sidekiq's api.rb)."""
 _PER_ROUND_TRIP = 100
-_CLEANUP_S = 60
-# Everybody beats every 5 or 10 s; after this time Sidekiq's own descriptions are gone (protocol.md, Servers).
+# Heartbeats come every 5 or 10 s; after this time Sidekiq's own descriptions expire (protocol.md, Servers).
 _SILENT_S = 60.0
-# A server that is idle beats every 15 s: one that has not beaten for longer will not answer.
+# An idle server writes its heartbeat every 15 s: one without a heartbeat for longer will not answer.
 _ANSWERS_S = 20.0
 
 J = TypeVar("J", dict[str, Any], list[Any], str)
@@ -73,62 +78,103 @@ class WorkView:
     payload: bytes
 
 
-def processes(admin: Admin) -> Iterator[ProcessView]:
-    """The processes that have described themselves, in no order. Raises RedisUnavailableError, StoreError."""
-    for names in _identities(admin):
-        replies = admin.look([("HMGET", admin.keys.process(name), *_FIELDS) for name in names])
-        for name, values in zip(names, replies, strict=True):
-            view = process_view(name, dict(zip(_FIELDS, values or repeat(None), strict=False)))
-            if view is not None:
-                yield view
+class Processes(Pages[ProcessView]):
+    """The processes that have described themselves, in no order."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._identities = _Identities(keys)
+
+    def next_page(self) -> Steps[list[ProcessView]]:
+        names = yield from self._identities.next_page()
+        self.ended = self._identities.ended
+        hashes = [command("HMGET", self._keys.process(name), *_FIELDS) for name in names]
+        replies = yield from every(hashes, Mode.LENIENT)
+        views = (
+            process_view(name, dict(zip(_FIELDS, values or repeat(None), strict=False)))
+            for name, values in zip(names, replies, strict=True)
+        )
+        return [view for view in views if view is not None]
 
 
-def works(admin: Admin, identities: Sequence[str]) -> Iterator[WorkView]:
+class Works(Pages[WorkView]):
     """The running jobs of these processes."""
-    keys = admin.keys
-    for names in batches(identities, _PER_ROUND_TRIP):
-        hashes = [("HGETALL", key) for name in names for key in (keys.work(name), keys.workers(name))]
-        replies = admin.look(hashes)
-        for name, now, before in zip(names, replies[::2], replies[1::2], strict=True):
-            for thread, value in {**(before or {}), **(now or {})}.items():
-                view = work_view(name, thread, value)
-                if view is not None:
-                    yield view
+
+    def __init__(self, keys: Keys, identities: Sequence[str]) -> None:
+        self._keys = keys
+        self._batches = deque(batches(identities, _PER_ROUND_TRIP))
+        self.ended = not self._batches
+
+    def next_page(self) -> Steps[list[WorkView]]:
+        names = self._batches.popleft()
+        self.ended = not self._batches
+        keys = [key for name in names for key in (self._keys.work(name), self._keys.workers(name))]
+        replies = yield from every([command("HGETALL", key) for key in keys], Mode.LENIENT)
+        views = (
+            work_view(name, thread, value)
+            for name, now, before in zip(names, replies[::2], replies[1::2], strict=True)
+            for thread, value in {**(before or {}), **(now or {})}.items()
+        )
+        return [view for view in views if view is not None]
 
 
-def watch(admin: Admin) -> int:
+def registered(keys: Keys) -> Call[int]:
+    """The number of names in ``processes``; a few of them may have crashed."""
+    return one("SCARD", keys.processes, read=integer)
+
+
+def leader(keys: Keys) -> Call[str]:
+    """The identity of Sidekiq Enterprise's leader; empty if there is none."""
+    return one("GET", keys.leader, read=_text)
+
+
+def signal(keys: Keys, identity: str, word: str) -> Steps[None]:
+    """Leave a signal for a process, which reads it with its next heartbeat (Sidekiq's api.rb)."""
+    key = keys.signals(identity)
+    yield from every([command("LPUSH", key, word), command("EXPIRE", key, SIGNAL_TTL_S)], Mode.TRANSACTION)
+
+
+def watch(keys: Keys) -> Steps[int]:
     """Have the servers write their numbers now, and each second for a while. The number of this look.
 
-    Raises RedisUnavailableError, and StoreError where the user may not write.
+    Raises StoreError where the user may not write.
     """
-    seconds, microseconds = admin.run("TIME")
+    seconds, microseconds = yield from one("TIME", read=tuple)
     look = int(seconds) * 1_000_000 + int(microseconds)
-    admin.run("SET", admin.keys.watched, look, "EX", WATCHED_TTL_S)
+    yield from one("SET", keys.watched, look, "EX", WATCHED_TTL_S, read=bool)
     return look
 
 
-def answered(admin: Admin, look: int) -> bool:
-    """True if each server that is alive has written its numbers since. Raises PyworkersError."""
+def answered(keys: Keys, look: int) -> Steps[bool]:
+    """True if each server that is alive has written its numbers since."""
     late = look / 1e6 - _ANSWERS_S
-    return not any(
-        view.look is not None and view.look < look and view.beat >= late for view in processes(admin)
-    )
+    pages = Processes(keys)
+    while not pages.ended:
+        for view in (yield from pages.next_page()):
+            if view.look is not None and view.look < look and view.beat >= late:
+                return False
+    return True
 
 
-def cleanup(admin: Admin) -> int:
+def cleanup(keys: Keys) -> Steps[list[bytes]]:
     """Remove the processes whose description has expired, unless that was done in the last minute.
 
-    Returns how many there were.
+    Returns their names. A description that is of another type, or that the user may not read, counts as
+    present.
     """
-    keys = admin.keys
-    if not admin.run("SET", keys.process_cleanup, "1", "NX", "EX", _CLEANUP_S):
-        return 0
-    forgotten = 0
-    for names in _identities(admin):
-        infos = admin.look([("HEXISTS", keys.process(name), "info") for name in names])
-        dead = [name for name, there in zip(names, infos, strict=True) if not there]
-        forgotten += admin.run("SREM", keys.processes, *dead) if dead else 0
-    return forgotten
+    if not (yield from one("SET", keys.process_cleanup, "1", "NX", "EX", CLEANUP_S, read=bool)):
+        return []
+    removed: list[bytes] = []
+    identities = _Identities(keys)
+    while not identities.ended:
+        names = yield from identities.next_page()
+        infos = [command("HGET", keys.process(name), "info", read=_is_present) for name in names]
+        present = yield from every(infos, Mode.LENIENT)
+        expired = [name for name, there in zip(names, present, strict=True) if there is False]
+        if expired:
+            yield from one("SREM", keys.processes, *expired, read=integer)
+            removed += (name.encode(errors="surrogateescape") for name in expired)
+    return removed
 
 
 def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessView | None:
@@ -177,17 +223,22 @@ def work_view(identity: str, thread: bytes, stored: bytes) -> WorkView | None:
     )
 
 
-def _identities(admin: Admin) -> Iterator[list[str]]:
-    """The members of ``processes``, each once, in portions."""
-    seen: set[bytes] = set()
-    cursor = 0
-    while True:
-        cursor, found = admin.run("SSCAN", admin.keys.processes, cursor, "COUNT", _PER_ROUND_TRIP)
-        fresh = [name for name in found if name not in seen]
-        seen.update(fresh)
-        yield from batches([_text(name) for name in fresh], _PER_ROUND_TRIP)
-        if not int(cursor):
-            return
+class _Identities(Pages[str]):
+    """The members of ``processes``, each once."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._key = keys.processes
+        self._cursor = 0
+        self._seen: set[bytes] = set()
+
+    def next_page(self) -> Steps[list[str]]:
+        self._cursor, found = yield from one(
+            "SSCAN", self._key, self._cursor, "COUNT", _PER_ROUND_TRIP, read=tuple
+        )
+        self.ended = self._cursor == 0
+        fresh = [name for name in found if name not in self._seen]
+        self._seen.update(fresh)
+        return [decoded(name) for name in fresh]
 
 
 def _queues(info: Mapping[str, Any]) -> dict[str, None]:
@@ -247,4 +298,8 @@ def _str(value: object) -> str:
 
 
 def _text(stored: bytes | None) -> str:
-    return "" if stored is None else stored.decode(errors="surrogateescape")
+    return "" if stored is None else decoded(stored)
+
+
+def _is_present(stored: bytes | None) -> bool:
+    return stored is not None

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from pyworkers.cli import main
+from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import spawn_bound
+from pyworkers.store.calls import Work, arun, run
+from pyworkers.store.transport.connections import connect, connect_async
 from tests.helpers.support import free_port, running_server, wait_for
 
 Cli = Callable[..., Result]
+Run = Callable[[Work[Any]], Any]
 
 
 @pytest.fixture
@@ -44,3 +50,19 @@ def sentinel_url(tmp_path: Path, valkey_binary: str) -> Iterator[str]:
         finally:
             sentinel.kill()
             sentinel.wait()
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def run_work(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Run]:
+    """Runs calls and steps over one kind of client, each time over a new one."""
+    config = RedisConfig(redis_url)
+
+    def blocking(work: Work[Any]) -> Any:
+        with connect(config) as client:
+            return run(client, work)
+
+    async def in_loop(work: Work[Any]) -> Any:
+        async with connect_async(config) as client:
+            return await arun(client, work)
+
+    yield blocking if request.param == "blocking" else lambda work: asyncio.run(in_loop(work))

@@ -28,7 +28,7 @@ from pyworkers.api import (
 from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
-from pyworkers.store.search import REST_S, Search
+from pyworkers.store.stats import REST_S, Search
 from tests.helpers.records import job, register
 from tests.helpers.support import ROOT
 
@@ -570,7 +570,7 @@ def test_jobs_in_the_lists_of_go_processes_are_in_progress(where, keys, db) -> N
     assert {queue.name: queue.in_progress_by for queue in stats.queues} == {"g": told, "a:b": {}}
     # What go:9:abc says of itself counts once.
     assert stats.busy == 3
-    stats = Stats.fetch(where, search=Search(admin_of(where)))
+    stats = Stats.fetch(where, search=Search(admin_of(where).keys))
     assert {queue.name: queue.in_progress_by for queue in stats.queues} == {
         "g": told | {"1": 1}, "a:b": {"web-1:7": 1}, "only:here": {"1": 1},
     }  # fmt: skip
@@ -586,18 +586,20 @@ def test_a_search_serves_for_a_while_and_goes_on_where_it_stopped(where, keys, d
     def scans() -> int:
         return int(db.info("commandstats").get("cmdstat_scan", {"calls": 0})["calls"])
 
-    search, before = Search(admin_of(where), budget_s=0, clock=lambda: time_is[0]), scans()
+    admin = admin_of(where)
+    search, before = Search(admin.keys, budget_s=0, clock=lambda: time_is[0]), scans()
     for _ in range(3):
-        search.keys()
+        admin.run(search.lists())
     assert scans() - before == 1 and "too many keys" in search.shortfall
     while search.shortfall:
         time_is[0] += REST_S
-        search.keys()
-    assert search.keys() == [keys.inprogress("q", "1")]
+        admin.run(search.lists())
+    assert admin.run(search.lists()) == [keys.inprogress("q", "1")]
     assert 5 <= scans() - before == 1 + time_is[0] / REST_S
-    # Whoever has no time limit to speak of gets it all at once.
-    search, before = Search(admin_of(where), budget_s=60), scans()
-    assert search.keys() == search.keys() == [keys.inprogress("q", "1")] and not search.shortfall
+    # Without a limit of time to speak of, all lists are found at once.
+    search, before = Search(admin.keys, budget_s=60), scans()
+    assert [admin.run(search.lists()) for _ in range(2)] == [[keys.inprogress("q", "1")]] * 2
+    assert not search.shortfall
     assert scans() - before >= 5
 
 

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Mode, Steps, Work, arun, arun_one, command, every, one, run, script
-from pyworkers.store.transport.connections import connect, connect_async
+from pyworkers.store.calls import Mode, Steps, arun_one, command, every, one, script
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import integer
-
-Run = Callable[[Work[Any]], Any]
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def run_work(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Run]:
-    """Runs calls and steps over one kind of client, each time over a new one."""
-    config = RedisConfig(redis_url)
-
-    def blocking(work: Work[Any]) -> Any:
-        with connect(config) as client:
-            return run(client, work)
-
-    async def in_loop(work: Work[Any]) -> Any:
-        async with connect_async(config) as client:
-            return await arun(client, work)
-
-    yield blocking if request.param == "blocking" else lambda work: asyncio.run(in_loop(work))
+from tests.store.conftest import Run
 
 
 @pytest.fixture

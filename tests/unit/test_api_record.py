@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyworkers.api import JobRecord
-from pyworkers.store.paging import align
+from pyworkers.store.queues import align
 
 GO_TIME = "2026-11-21 01:39:57 UTC"
 

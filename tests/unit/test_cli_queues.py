@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 from pyworkers.api import ProcessSet, Stats
 from pyworkers.api import stats as api_stats
 from pyworkers.cli import main
-from pyworkers.store.reader import Overview, QueueView
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Steps
+from pyworkers.store.stats import Overview, QueueView, Search
 
 NOW = 1_795_225_197.5
 
@@ -21,7 +23,12 @@ def redis_holds(monkeypatch: pytest.MonkeyPatch):
 
     def hold(*queues: QueueView) -> None:
         seen = Overview(120, 7, 3, 4, 5, 6, 2, list(queues), [])
-        monkeypatch.setattr(api_stats, "overview", lambda admin, now, search: seen)
+
+        def overview(keys: Keys, now: float, search: Search | None) -> Steps[Overview]:
+            yield from ()
+            return seen
+
+        monkeypatch.setattr(api_stats, "overview", overview)
         monkeypatch.setattr(ProcessSet, "refresh", lambda self: None)
         monkeypatch.setattr("time.time", lambda: NOW)
 

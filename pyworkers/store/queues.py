@@ -1,0 +1,184 @@
+"""Queues: reads and changes the waiting jobs of a queue, each change conditional on a removal.
+
+Used by ``api`` and ``cancel``; never by the server. The builders move opaque bytes, and send no command that
+asks for the names of keys.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+from pyworkers.errors import StoreError
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, one, script
+from pyworkers.store.sets import PAGE
+from pyworkers.store.store import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
+from pyworkers.store.transport.replies import blobs, integer, maybe_blob
+
+# A queue that is consumed as fast as it is filled would never come to an end.
+_MOST_WALKS = 10
+
+
+class Waiting(NamedTuple):
+    """A waiting job, and its index when it was read, from the left end on."""
+
+    raw: bytes
+    place: int
+
+
+class Entries(Pages[Waiting]):
+    """The waiting jobs of a queue from the left, where producers push: the newest first.
+
+    A job that stays is seen once; one that comes or goes meanwhile may be seen or not. Takes eight bytes of
+    memory for each job seen.
+    """
+
+    def __init__(self, keys: Keys, queue: str, *, page: int = PAGE) -> None:
+        self._key = keys.queue(queue)
+        self._page = page
+        self._seen = array("q")
+        self._known: Counter[int] = Counter()
+        self._walk = _Walk(self._key, page)
+        self._walks = 1
+
+    def next_page(self) -> Steps[list[Waiting]]:
+        found = yield from self._walk.next_page()
+        fresh = [waiting for waiting in found if self._is_new(hash(waiting.raw))]
+        if self._walk.lost and self._walks < _MOST_WALKS:
+            self._known = Counter(self._seen)
+            self._walk = _Walk(self._key, self._page)
+            self._walks += 1
+        self.ended = self._walk.ended
+        return fresh
+
+    def _is_new(self, digest: int) -> bool:
+        """False for a job that an earlier walk has seen; of equal jobs, each counts."""
+        if self._known[digest]:
+            self._known[digest] -= 1
+            return False
+        self._seen.append(digest)
+        return True
+
+
+def known(keys: Keys) -> Call[list[str]]:
+    """The names of all queues that jobs were ever pushed to, sorted."""
+    return one("SMEMBERS", keys.queues, read=lambda names: sorted(map(decoded, names)))
+
+
+def size(keys: Keys, queue: str) -> Call[int]:
+    """The number of waiting jobs."""
+    return one("LLEN", keys.queue(queue), read=integer)
+
+
+def next_job(keys: Keys, queue: str) -> Call[bytes | None]:
+    """The job that is popped next; None if none waits."""
+    return one("LINDEX", keys.queue(queue), -1, read=maybe_blob)
+
+
+def is_paused(keys: Keys, queue: str) -> Call[bool]:
+    """True if the queue is paused."""
+    return one("SISMEMBER", keys.paused, queue, read=bool)
+
+
+def pause(keys: Keys, queue: str) -> Call[bool]:
+    """Pause a queue; False if it was paused already."""
+    return one("SADD", keys.paused, queue, read=bool)
+
+
+def resume(keys: Keys, queue: str) -> Call[bool]:
+    """Undo ``pause``; False if the queue was not paused."""
+    return one("SREM", keys.paused, queue, read=bool)
+
+
+def clear(keys: Keys, queue: str) -> Call[int]:
+    """Remove all waiting jobs of a queue, and the queue from the known ones. How many jobs there were."""
+    key = keys.queue(queue)
+    commands = [command("LLEN", key), command("UNLINK", key), command("SREM", keys.queues, queue)]
+    return Call(commands, lambda replies: int(replies[0]), Mode.TRANSACTION)
+
+
+def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_dead: bool) -> Steps[int]:
+    """Take waiting jobs out of a queue, for good or ``to_dead``. How many this call took.
+
+    Raises StoreError if the dead set is a key of another type; then the jobs stay.
+    """
+    names = [keys.queue(queue), keys.dead]
+    taken = 0
+    while jobs:
+        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(to_dead)]
+        for raw, place in jobs:
+            args += (raw, place)
+        number, *again = yield from script("withdraw", names, args, tuple)
+        if number < 0:
+            raise StoreError(f"{keys.dead} is a key of another type; the jobs stay in their queue")
+        taken += number
+        # Each round searches the whole queue for two of them, so that none comes again for ever.
+        jobs = [jobs[place - 1] for place in again[0]]
+    return taken
+
+
+def align(
+    window: Sequence[bytes], expected: int, behind: Sequence[bytes], ahead: Sequence[bytes]
+) -> int | None:
+    """Where in ``window`` the first entry stands that was not seen yet; None if nothing tells.
+
+    ``behind`` are the entries seen last, ``ahead`` those that followed them when they were read. Of equal
+    entries, the nearest to the ``expected`` place counts.
+    """
+    places: dict[bytes, list[int]] = {}
+    for place, raw in enumerate(window):
+        places.setdefault(raw, []).append(place)
+    for distance, raw in enumerate(ahead):
+        if raw in places:
+            return _nearest(places[raw], expected + distance)
+    for distance, raw in enumerate(reversed(behind), 1):
+        if raw in places:
+            return _nearest(places[raw], expected - distance) + 1
+    return None
+
+
+def _nearest(places: Sequence[int], expected: int) -> int:
+    return min(places, key=lambda place: abs(place - expected))
+
+
+class _Walk(Pages[Waiting]):
+    """One walk along a list; ``lost`` if all jobs around its place have gone, so that it had to end."""
+
+    def __init__(self, key: str, page: int) -> None:
+        self._key = key
+        self._page = page
+        self._place = 0
+        self._behind: list[bytes] = []
+        self._ahead: list[bytes] = []
+        self.lost = False
+
+    def next_page(self) -> Steps[list[Waiting]]:
+        start = max(0, self._place - self._page)
+        stop = self._place + 2 * self._page
+        window = yield from one("LRANGE", self._key, start, stop - 1, read=blobs)
+        place: int | None = self._place - start
+        if self._behind or self._ahead:
+            place = align(window, self._place - start, self._behind, self._ahead)
+        if place is None:
+            found = yield from self._find_again()
+            self.lost = self.ended = not found
+            return []
+        fresh = window[place : place + self._page]
+        self._behind, self._ahead = fresh or self._behind, window[place + self._page :]
+        first, self._place = start + place, start + place + len(fresh)
+        self.ended = len(window) < stop - start and not self._ahead
+        return [Waiting(raw, index) for raw, index in zip(fresh, count(first))]
+
+    def _find_again(self) -> Steps[bool]:
+        """Move to where to go on, after more than a page has come or gone; False if that cannot be found."""
+        for raws, step in ((self._ahead, 0), (self._behind[::-1], 1)):
+            for raw in (*raws[:1], *raws[-1:]):
+                place = yield from one("LPOS", self._key, raw, read=lambda place: place)
+                if place is not None:
+                    self._place = int(place) + step
+                    return True
+        return False
