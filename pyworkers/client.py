@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from pyworkers.config.fields import RedisConfig, mask_url
 from pyworkers.protocol import timestamps
@@ -22,6 +22,7 @@ from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import Options
 from pyworkers.store.admin import Admin
+from pyworkers.store.calls import Work, arun
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.producer import push, push_async
 from pyworkers.store.transport.blocking import AsyncWires, Wires
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from pyworkers.app import Worker
 
 __all__ = ["AsyncClient", "Client", "Producer", "PushedJob", "Transport", "intercept"]
+
+T = TypeVar("T")
 
 BATCH_SIZE = 1000
 """Jobs that a bulk enqueue sends at a time (Sidekiq's client.rb)."""
@@ -321,7 +324,9 @@ class AsyncClient(_Base):
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
-        return await asyncio.to_thread(Admin(self.config).run, cancel(self._keys, jid))
+        connection = await self._connection()
+        await connection.wake()
+        return await connection.run(cancel(self._keys, jid))
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""
@@ -357,13 +362,18 @@ class _LoopConnection:
     """The connections of one event loop, which closes them when it ends."""
 
     def __init__(self, config: RedisConfig) -> None:
-        self.wires = AsyncWires(connect_async(config))
+        self._redis = connect_async(config)
+        self.wires = AsyncWires(self._redis)
         self._used = time.monotonic()
         self._lifetime = self._until_closed()
 
     async def open(self) -> None:
         """Prepare the connections; nothing is sent yet."""
         await anext(self._lifetime)
+
+    async def run(self, work: Work[T]) -> T:
+        """Run a call or steps."""
+        return await arun(self._redis, work)
 
     async def close(self) -> None:
         """Close the connections now."""

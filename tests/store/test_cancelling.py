@@ -8,8 +8,9 @@ import time
 import pytest
 import redis
 
-from pyworkers import Cancelled, Client
+from pyworkers import AsyncClient, Cancelled, Client
 from pyworkers.protocol.keys import Keys
+from tests.helpers.support import wait_for
 from tests.store.conftest import Cli
 
 SIDEKIQ = "web:7:abcdef"
@@ -73,3 +74,20 @@ def test_what_a_server_of_ours_said_a_moment_ago_is_no_other_server(
     db.hset(keys.owners, SIDEKIQ, '["q"]')
     assert Client(redis_url, namespace=namespace).cancel("a") is Cancelled.UNKNOWN
     assert not db.exists(keys.iteration("a"))
+
+
+async def test_an_asyncio_client_cancels_over_its_own_connections_and_closes_them(
+    redis_url: str, namespace: str, keys: Keys, db: redis.Redis
+) -> None:
+    db.sadd(keys.queues, "q")
+    db.lpush(keys.queue("q"), *(json.dumps({"class": "Any", "args": [], "jid": jid}) for jid in "abc"))
+    name = namespace.strip(":")
+
+    def connections() -> int:
+        return sum(client["name"] == name for client in db.client_list())
+
+    async with AsyncClient(f"{redis_url}?client_name={name}", namespace=namespace) as client:
+        assert [await client.cancel(jid) for jid in "abc"] == [Cancelled.REMOVED] * 3
+        assert connections() == 1
+    wait_for(lambda: connections() == 0, message="the connection is closed")
+    assert db.llen(keys.queue("q")) == 0
