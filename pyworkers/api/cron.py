@@ -57,6 +57,25 @@ class CronJob:
         start = time.time() if now is None else now
         return list(islice(cron.slots(self.entry, start, float("inf")), count))
 
+    def as_dict(self, now: float | None = None) -> dict[str, Any]:
+        """The entry for JSON; ``last`` and ``next`` are slots in epoch seconds, or None."""
+        entry = self.entry
+        return {
+            "name": entry.name,
+            "schedule": entry.schedule,
+            "timezone": entry.timezone,
+            "class": entry.job_class,
+            "args": list(entry.args),
+            "queue": entry.queue,
+            "misfire": entry.misfire,
+            "grace": entry.grace_s,
+            "retry": entry.retry,
+            "origin": entry.origin,
+            "state": self.state,
+            "last": self.last,
+            "next": self.next_slots(1, now)[0] if self.state == "active" else None,
+        }
+
 
 class CronSet:
     """All entries. Servers apply a change within about three seconds.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
-from pyworkers.api.record import JobRecord
+from pyworkers.api.record import JobRecord, valid
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.store import processes
@@ -50,6 +51,10 @@ class Process:
     def stopping(self) -> bool:
         """True if the server is quiet or stopping."""
         return self.about.quiet
+
+    def as_dict(self) -> dict[str, Any]:
+        """The server for JSON; times are in epoch seconds."""
+        return describe(self.about)
 
     def silent(self, now: float) -> bool:
         """True without a heartbeat for a minute: go-workers2's descriptions outlive their process."""
@@ -128,6 +133,27 @@ class ProcessSet:
         return len(self._admin.run(processes.cleanup(self._admin.keys)))
 
 
+def describe(about: ProcessView) -> dict[str, Any]:
+    """A server for JSON."""
+    return {
+        "identity": valid(about.identity),
+        "hostname": about.hostname,
+        "pid": about.pid,
+        "tag": about.tag,
+        "version": about.version,
+        "started_at": about.started_at,
+        "beat": about.beat,
+        "busy": about.busy,
+        "concurrency": about.concurrency,
+        "rss_kb": about.rss_kb,
+        "rtt_us": about.rtt_us,
+        "quiet": about.quiet,
+        "embedded": about.embedded,
+        "queues": list(about.queues),
+        "labels": list(about.labels),
+    }
+
+
 class Work(JobRecord):
     """One running job, as its server reported it last."""
 
@@ -154,6 +180,11 @@ class Work(JobRecord):
     def run_at(self) -> float:
         """The start of the run in epoch seconds; 0 if unknown."""
         return self.about.run_at
+
+    def as_dict(self) -> dict[str, Any]:
+        """The job for JSON, and where it runs."""
+        where = {"identity": valid(self.identity), "thread": valid(self.thread), "run_at": self.run_at}
+        return where | super().as_dict()
 
 
 class WorkSet:

@@ -119,6 +119,20 @@ class JobRecord:
         tags = self.data.get("tags")
         return [as_text(tag) for tag in tags] if isinstance(tags, list) else []
 
+    def as_dict(self) -> dict[str, Any]:
+        """The job for JSON, with its whole envelope, or with its bytes and the reason if they are invalid."""
+        shown = {"jid": self.jid, "class": self.job_class, "queue": self.queue, "args": self.args}
+        shown |= self._position()
+        if self.error:
+            shown["error"] = self.error
+        if self.unreadable:
+            return shown | {"unreadable": self.unreadable, "raw": self.raw.decode(errors="backslashreplace")}
+        return shown | {"job": self.data}
+
+    def _position(self) -> dict[str, Any]:
+        """The fields of ``as_dict`` that depend on where the job is."""
+        return {}
+
     def _text(self, name: str) -> str:
         return as_text(self.data.get(name))
 
@@ -126,6 +140,11 @@ class JobRecord:
         args = self.data.get("args")
         inner = args[0] if isinstance(args, list) and args else None
         return inner if isinstance(inner, dict) else {}
+
+
+def valid(name: str) -> str:
+    """A name of any bytes as text for JSON: bytes that are not UTF-8 are written as \\xff."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def as_text(value: object) -> str:

@@ -29,6 +29,10 @@ class SortedEntry(JobRecord):
         self.score = score
         self._jobs = jobs
 
+    def _position(self) -> dict[str, Any]:
+        # JSON has no infinity.
+        return {"score": self.score if abs(self.score) != float("inf") else repr(self.score)}
+
     def delete(self) -> bool:
         """Remove the job for good."""
         return self._jobs.delete_jobs([self]) == 1

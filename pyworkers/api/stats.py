@@ -6,7 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
+from pyworkers.api import processes
+from pyworkers.api.record import valid
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
@@ -38,6 +41,18 @@ class QueueStats:
         """The seconds that the next job has been waiting; 0 if none waits or its age is unknown."""
         return 0.0 if self.next_enqueued_at is None else max(0.0, now - self.next_enqueued_at)
 
+    def as_dict(self, now: float | None = None) -> dict[str, Any]:
+        """The queue for JSON, with its latency at ``now`` (epoch seconds)."""
+        return {
+            "name": valid(self.name),
+            "size": self.size,
+            "latency_s": round(self.latency_s(time.time() if now is None else now), 3),
+            "in_progress": self.in_progress,
+            "in_progress_by": {valid(owner): jobs for owner, jobs in self.in_progress_by.items()},
+            "paused": self.paused,
+            "served": self.served,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Day:
@@ -46,6 +61,10 @@ class Day:
     date: date
     processed: int
     failed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The day for JSON; ``date`` is ``YYYY-MM-DD``."""
+        return {"date": self.date.isoformat(), "processed": self.processed, "failed": self.failed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +114,15 @@ class Stats:
         """The numbers by name, in the order of a job's life."""
         names = ("processed", "failed", "enqueued", "busy", "scheduled", "retries", "dead", "processes")
         return {name: getattr(self, name) for name in names}
+
+    def as_dict(self, now: float | None = None) -> dict[str, Any]:
+        """The numbers, queues and servers for JSON; ``now`` (epoch seconds) counts for the latencies."""
+        now = time.time() if now is None else now
+        return {
+            **self.counts(),
+            "queues": [queue.as_dict(now) for queue in self.queues],
+            "servers": [processes.describe(about) for about in self.servers],
+        }
 
     @staticmethod
     def history(

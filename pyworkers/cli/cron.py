@@ -45,7 +45,7 @@ def list_(source: Source, as_json: bool) -> None:
     """Show all entries by name."""
     now, jobs = time.time(), list(CronSet(source.redis()))
     if as_json:
-        click.echo(json.dumps([_described(job, now) for job in jobs]))
+        click.echo(json.dumps([job.as_dict(now) for job in jobs]))
     elif jobs:
         click.echo("\n".join(table(_HEADER, [_row(job, now) for job in jobs])))
     else:
@@ -113,7 +113,7 @@ def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[
         raise click.UsageError(str(error)) from error
     job = entries.find(name)
     if as_json:
-        click.echo(json.dumps(None if job is None else _described(job, time.time())))
+        click.echo(json.dumps(None if job is None else job.as_dict()))
     elif job is not None:
         click.echo(f"{printable(name)} fires next {_moment(job, job.next_slots()[0])}")
 
@@ -179,25 +179,6 @@ def next_(source: Source, name: str | None, count: int, as_json: bool) -> None:
 def _active(jobs: Sequence[CronJob], name: str | None) -> Iterator[CronJob]:
     """The entries that fire; a named entry also while it is paused."""
     return (job for job in jobs if not job.shadowed and (name is not None or not job.paused))
-
-
-def _described(job: CronJob, now: float) -> dict[str, object]:
-    entry = job.entry
-    return {
-        "name": entry.name,
-        "schedule": entry.schedule,
-        "timezone": entry.timezone,
-        "class": entry.job_class,
-        "args": list(entry.args),
-        "queue": entry.queue,
-        "misfire": entry.misfire,
-        "grace": entry.grace_s,
-        "retry": entry.retry,
-        "origin": entry.origin,
-        "state": job.state,
-        "last": job.last,
-        "next": job.next_slots(1, now)[0] if job.state == "active" else None,
-    }
 
 
 def _row(job: CronJob, now: float) -> list[str]:

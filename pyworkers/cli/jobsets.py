@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from pyworkers.api import JobRecord
 from pyworkers.cli.bulk import Deed, Mode, act, ask, check_terminal, count, progressing
-from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, Action, Jobs, Place, entry, row
+from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, Action, Jobs, Place, row
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.text import fit, printable, table
@@ -123,7 +123,7 @@ def _list(place: Place) -> click.Command:
         found = (job for job in walk if selection.matches(job, place.age_s(job, now)))
         shown = islice(found, limit) if limit else found
         if as_json:
-            _print_json(map(entry, shown))
+            _print_json(job.as_dict() for job in shown)
             return
         lines = _lines(place, shown, now)
         first = next(lines, None)
@@ -173,7 +173,7 @@ def _show(place: Place) -> click.Command:
         if job is None:
             click.echo(f"no such job: {printable(jid)}", err=True)
             click.get_current_context().exit(1)
-        click.echo(json.dumps(entry(job)) if as_json else "\n".join(_details(job)))
+        click.echo(json.dumps(job.as_dict()) if as_json else "\n".join(_details(job)))
 
     return _command("show", show, f"Show all fields of a job.\n\n{_example(place, 'show JID')}")
 

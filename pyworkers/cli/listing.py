@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyworkers.api import (
     DeadSet,
@@ -74,18 +73,6 @@ def row(place: Place, job: JobRecord, now: float) -> list[str]:
     """The texts of the columns, each safe for the terminal; only the last one may be long."""
     *texts, last = (printable(column.text(job, now)[:_LONGEST_TEXT]) for column in place.columns)
     return [*(text if width(text) <= _WIDEST else fit(text, _WIDEST) for text in texts), last]
-
-
-def entry(job: JobRecord) -> dict[str, Any]:
-    """A job as JSON: the columns, and the whole envelope."""
-    shown: dict[str, Any] = {"jid": job.jid, "class": job.job_class, "queue": job.queue, "args": job.args}
-    if isinstance(job, SortedEntry):
-        shown["score"] = job.score if abs(job.score) != float("inf") else repr(job.score)
-    if job.error:
-        shown["error"] = job.error
-    if job.unreadable:
-        return shown | {"unreadable": job.unreadable, "raw": job.raw.decode(errors="backslashreplace")}
-    return shown | {"job": job.data}
 
 
 def process_row(about: ProcessView, now: float) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ import time
 
 import click
 
-from pyworkers.api import Process, ProcessSet, Work, WorkSet
-from pyworkers.cli.listing import entry, process_row, work_row
+from pyworkers.api import ProcessSet, WorkSet
+from pyworkers.cli.listing import process_row, work_row
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import table, valid
+from pyworkers.cli.text import table
 
 _SERVERS = ("identity", "up", "busy", "of", "memory", "beat", "state", "queues")
 _JOBS = ("running", "jid", "queue", "class", "thread", "identity")
@@ -35,7 +35,7 @@ def processes(source: Source, as_json: bool) -> None:
     found = sorted(servers, key=lambda process: process.identity)
     now = time.time()
     if as_json:
-        click.echo(json.dumps([_entry(process) for process in found]))
+        click.echo(json.dumps([process.as_dict() for process in found]))
     elif found:
         click.echo(
             "\n".join(
@@ -62,34 +62,8 @@ def workers(source: Source, as_json: bool) -> None:
     found = sorted(WorkSet(config), key=lambda work: work.run_at)
     now = time.time()
     if as_json:
-        click.echo(json.dumps([_work_entry(work) for work in found]))
+        click.echo(json.dumps([work.as_dict() for work in found]))
     elif found:
         click.echo("\n".join(table(_JOBS, [work_row(work, now) for work in found])))
     else:
         click.echo("No running jobs, or they end too soon to be seen.")
-
-
-def _entry(process: Process) -> dict[str, object]:
-    about = process.about
-    return {
-        "identity": valid(about.identity),
-        "hostname": about.hostname,
-        "pid": about.pid,
-        "tag": about.tag,
-        "version": about.version,
-        "started_at": about.started_at,
-        "beat": about.beat,
-        "busy": about.busy,
-        "concurrency": about.concurrency,
-        "rss_kb": about.rss_kb,
-        "rtt_us": about.rtt_us,
-        "quiet": about.quiet,
-        "embedded": about.embedded,
-        "queues": about.queues,
-        "labels": about.labels,
-    }
-
-
-def _work_entry(work: Work) -> dict[str, object]:
-    where = {"identity": valid(work.identity), "thread": valid(work.thread), "run_at": work.run_at}
-    return where | entry(work)

@@ -15,7 +15,7 @@ from pyworkers.api import Queue, QueueStats, Search, Stats
 from pyworkers.api.target import admin_of
 from pyworkers.cli.listing import queue_state
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import printable, table, valid
+from pyworkers.cli.text import printable, table
 from pyworkers.protocol.keys import check_queue_name
 
 _HEADER = ("queue", "size", "latency (s)", "in progress", "state")
@@ -39,7 +39,7 @@ def queues(source: Source, as_json: bool) -> None:
     search = Search(admin.keys)
     found = Stats.fetch(admin, search=search).queues
     now = time.time()
-    click.echo(json.dumps([_entry(queue, now) for queue in found]) if as_json else _shown(found, now))
+    click.echo(json.dumps([queue.as_dict(now) for queue in found]) if as_json else _shown(found, now))
     if search.shortfall:
         click.echo(
             f"Jobs in progress in Go processes may be missing: {printable(search.shortfall)}", err=True
@@ -90,18 +90,6 @@ def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
         return
     for name in queues:
         click.echo(f"{printable(name)} " + ("is resumed" if name in changed else "was not paused"))
-
-
-def _entry(queue: QueueStats, now: float) -> dict[str, object]:
-    return {
-        "name": valid(queue.name),
-        "size": queue.size,
-        "latency_s": round(queue.latency_s(now), 3),
-        "in_progress": queue.in_progress,
-        "in_progress_by": {valid(owner): jobs for owner, jobs in queue.in_progress_by.items()},
-        "paused": queue.paused,
-        "served": queue.served,
-    }
 
 
 def _shown(found: Sequence[QueueStats], now: float) -> str:

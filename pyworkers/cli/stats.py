@@ -6,11 +6,10 @@ Run by people and scripts. Reads only.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import click
 
-from pyworkers.api import Day, ProcessSet, Stats
+from pyworkers.api import ProcessSet, Stats
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import table
 
@@ -39,18 +38,12 @@ def stats(source: Source, as_json: bool, days: int | None) -> None:
     counts = Stats.fetch(config).counts()
     history = Stats.history(days, config) if days else []
     if as_json:
-        click.echo(json.dumps(counts | ({"history": _entries(history)} if days else {})))
+        click.echo(json.dumps(counts | ({"history": [day.as_dict() for day in history]} if days else {})))
         return
     click.echo(_table(counts))
     if history:
         rows = [(day.date.isoformat(), str(day.processed), str(day.failed)) for day in history]
         click.echo("\n" + "\n".join(table(("day", "processed", "failed"), rows, right=(1, 2))))
-
-
-def _entries(history: Sequence[Day]) -> list[dict[str, object]]:
-    return [
-        {"date": day.date.isoformat(), "processed": day.processed, "failed": day.failed} for day in history
-    ]
 
 
 def _table(counts: dict[str, int]) -> str:

@@ -11,15 +11,10 @@ from itertools import chain, islice
 
 from pyworkers.text import printable
 
-__all__ = ["duration", "fit", "printable", "table", "valid", "width"]
+__all__ = ["duration", "fit", "printable", "table", "width"]
 
 _ELLIPSIS = "…"
 _ROWS_MEASURED = 100
-
-
-def valid(name: str) -> str:
-    """A name of any bytes as text for JSON: bytes that are not UTF-8 are written as \\xff."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def width(text: str) -> int:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Any
 
 import pytest
 
-from pyworkers.api import JobRecord
+from pyworkers.api import CronJob, Day, JobRecord, QueueStats, RetrySet, SortedEntry, Stats, Work
+from pyworkers.api.processes import describe
+from pyworkers.protocol.cron import CronEntry
+from pyworkers.store.processes import WorkView, process_view
 from pyworkers.store.queues import align
 
 GO_TIME = "2026-11-21 01:39:57 UTC"
@@ -74,6 +78,56 @@ def test_an_active_job_is_shown_as_the_job_inside(wrapper: str) -> None:
 
 
 # Where a list goes on
+
+
+def test_a_job_is_described_for_json() -> None:
+    shown = {"jid": "j", "class": "Add", "queue": "q", "args": [1]}
+    envelope = {"class": "Add", "args": [1], "jid": "j", "queue": "q"}
+    assert record(queue="q").as_dict() == shown | {"job": envelope}
+    failed = record(queue="q", error_class="E").as_dict()
+    assert list(failed) == ["jid", "class", "queue", "args", "error", "job"]
+    broken = JobRecord(b"\xff").as_dict()
+    assert (broken["raw"], broken["error"]) == ("\\xff", f"unreadable: {broken['unreadable']}")
+    assert "job" not in broken
+
+
+def test_a_member_is_described_with_its_score() -> None:
+    jobs = RetrySet("redis://127.0.0.1:1/0")
+    raw = json.dumps({"class": "Add", "args": [], "jid": "j"}).encode()
+    [due, never] = [SortedEntry(raw, score, jobs).as_dict() for score in (1.5, float("inf"))]
+    assert list(due) == ["jid", "class", "queue", "args", "score", "job"]
+    assert (due["score"], never["score"]) == (1.5, "inf")
+
+
+def test_a_server_and_its_work_are_described_for_json() -> None:
+    identity, info = b"web:\xff".decode(errors="surrogateescape"), b'{"pid": 7, "queues": ["q"]}'
+    stored = dict.fromkeys(("beat", "busy", "concurrency", "rss", "rtt_us", "quiet"))
+    about = process_view(identity, stored | {"info": info})
+    assert about is not None
+    described = describe(about)
+    assert described | {"identity": "web:\\xff", "pid": 7, "queues": ["q"], "quiet": False} == described
+    assert json.loads(json.dumps(described)) == described
+    work = Work(WorkView(identity, "t", "q", 5.0, b'{"class": "Add", "args": [], "jid": "j"}')).as_dict()
+    assert list(work) == ["identity", "thread", "run_at", "jid", "class", "queue", "args", "job"]
+    assert (work["identity"], work["thread"], work["run_at"], work["jid"]) == ("web:\\xff", "t", 5.0, "j")
+
+
+def test_counts_are_described_for_json() -> None:
+    queue = QueueStats("\udcff", 2, 1, 90.0, False, True, {"our:1:x": 1})
+    stats = Stats(5, 1, 2, 1, 0, 0, 0, 1, [queue])
+    row = {"name": "\\xff", "size": 2, "latency_s": 10.0, "in_progress": 1, "in_progress_by": {"our:1:x": 1}}
+    assert queue.as_dict(100.0) == row | {"paused": False, "served": True}
+    assert stats.as_dict(100.0) == stats.counts() | {"queues": [queue.as_dict(100.0)], "servers": []}
+    day = Day(date(2026, 11, 21), 5, 1)
+    assert day.as_dict() == {"date": "2026-11-21", "processed": 5, "failed": 1}
+
+
+def test_a_cron_entry_is_described_with_its_next_slot() -> None:
+    job = CronJob(CronEntry("poll", "every 30s", "mail", "Poll"), False, False, None)
+    described = job.as_dict(95.0)
+    assert (described["name"], described["class"], described["state"]) == ("poll", "Poll", "active")
+    assert (described["last"], described["next"]) == (None, 120)
+    assert CronJob(job.entry, True, False, None).as_dict(95.0)["next"] is None
 
 
 def places(text: str) -> list[bytes]:
