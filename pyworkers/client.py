@@ -50,19 +50,19 @@ class Transport(Protocol):
     """Where pushed jobs go instead of Redis."""
 
     def push(self, jobs: list[PushedJob], owner: object) -> None:
-        """Take the jobs; what this raises, the enqueue call raises. ``owner``: see ``Client.owner``."""
+        """Take the jobs. The enqueue call raises the errors of this call. ``owner``: see ``Client.owner``."""
         ...
 
 
-# The one exception to "no module-level state": pyworkers.testing must see the pushes of clients that it has
-# never met, in every thread.
+# The one exception to "no module-level state": pyworkers.testing intercepts the pushes of all clients, in
+# every thread.
 _interceptor: Transport | None = None
 
 
 def intercept(transport: Transport | None) -> Transport | None:
     """Redirect the pushes of all clients of this process to ``transport``; None: to Redis again.
 
-    Returns what was there before, for the caller to put back.
+    Returns the previous transport, which the caller restores.
     """
     global _interceptor
     previous, _interceptor = _interceptor, transport
@@ -87,11 +87,11 @@ class Producer(ABC):
     ) -> str:
         """Enqueue one job and return its jid. When this returns, Redis has the job.
 
-        ``delay`` is in seconds, ``at`` an aware datetime or epoch seconds; a moment that has passed is now.
-        ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is what the job
-        declares, if it is known here (``Client.of``), and otherwise left to the handler. The other
-        ``options`` are fields of the envelope: ``tags``, ``backtrace``, ``dead``, ``timeout`` …; those of the
-        application's own go into ``extra={"tenant": 7}``.
+        ``delay`` is in seconds, ``at`` an aware datetime or epoch seconds; a time in the past is now.
+        ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is the declared
+        value if the client knows the job (``Client.of``), and otherwise the handler's. The other ``options``
+        are fields of the envelope: ``tags``, ``backtrace``, ``dead``, ``timeout`` …; the application's own
+        fields go into ``extra={"tenant": 7}``.
 
         Raises BadArgumentError, with the path of the invalid value; StoreError if Redis refused the job; and
         RedisUnavailableError, after which it is unknown whether Redis has the job.
@@ -207,14 +207,14 @@ class Client(_Base, Producer):
         self._open: Wires | None = None
 
     def push(self, jobs: list[PushedJob]) -> None:
-        """Send the jobs to Redis, or to whatever intercepts them."""
+        """Send the jobs to Redis, or to the transport that intercepts them."""
         if _interceptor is not None:
             _interceptor.push(jobs, self.owner)
         else:
             push(self._wires(), self._keys, jobs)
 
     def cancel(self, jid: str) -> Cancelled:
-        """Cancel a job, waiting or running, and return what was found.
+        """Cancel a job, waiting or running, and return the result.
 
         In a running job JobCancelled is raised; its worker is killed two seconds later. Reads all waiting
         jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
@@ -228,7 +228,7 @@ class Client(_Base, Producer):
             wires.close()
 
     def _wires(self) -> Wires:
-        # No lock, for a fork would copy it locked. Of two threads that come first, one connects in vain.
+        # No lock: a fork would copy it locked. Of two threads at the first use, one connects in vain.
         wires = self._open
         if wires is None:
             wires = self._open = Wires(connect(self.config))
@@ -343,8 +343,8 @@ class AsyncClient(_Base):
         return self._open[key]
 
     def _forget_closed_loops(self) -> None:
-        # Not those of the process that we were forked from: closing a connection of a loop that was running
-        # there would take it out of the epoll set, which both processes share.
+        # Not those of the parent process: closing a connection of a loop that was running there would take it
+        # out of the epoll set, which both processes share.
         for pid, loop in list(self._open):
             if pid == os.getpid() and loop.is_closed():
                 self._open.pop((pid, loop), None)
@@ -380,7 +380,7 @@ class _LoopConnection:
         await self._lifetime.aclose()
 
     async def wake(self) -> None:
-        """Let the loop see that Redis has closed an idle connection; it may have been busy all the time."""
+        """Let the loop read that Redis has closed an idle connection; it may have been busy ever since."""
         now = time.monotonic()
         if now - self._used > _IDLE_S:
             # The first round finds the socket readable, the second one reads.
@@ -389,9 +389,9 @@ class _LoopConnection:
         self._used = now
 
     async def _until_closed(self) -> AsyncGenerator[None, None]:
-        """A generator that was begun is closed by ``asyncio.run`` before its loop: the only hook there is.
+        """A started generator, which ``asyncio.run`` closes before its loop: the only hook of a loop's end.
 
-        It holds ``self``, which holds it: so it is there at the end, even if the client is not.
+        It refers to ``self``, which refers to it, so it exists until then, even without the client.
         """
         try:
             yield

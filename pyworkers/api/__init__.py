@@ -1,7 +1,7 @@
 """Administration API: queues, job sets, processes, cron entries and statistics, by Sidekiq's names.
 
 Used by the command line and by users' programs; the server never imports it. It connects at its first use.
-Every change is conditional on one removal: a job that two clients (Sidekiq's Web UI is one) act on at once is
+Every change is conditional on one removal: a job that two clients (Sidekiq's Web UI is one) change at once is
 moved once and never lost.
 """
 

@@ -80,7 +80,7 @@ class CronJob:
 class CronSet:
     """All entries. Servers apply a change within about three seconds.
 
-    Everything raises RedisUnavailableError and StoreError.
+    All methods raise RedisUnavailableError and StoreError.
     """
 
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:

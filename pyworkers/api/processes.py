@@ -79,7 +79,7 @@ class Process:
 
 
 class ProcessSet:
-    """The servers that are alive, in no order. Everything raises RedisUnavailableError and StoreError."""
+    """The live servers, in no order. All methods raise RedisUnavailableError and StoreError."""
 
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
@@ -90,10 +90,10 @@ class ProcessSet:
         return (Process(about, self._admin) for about in self._admin.each(Processes(self._admin.keys)))
 
     def refresh(self, timeout: float = 1.5) -> None:
-        """Have our servers write their counters and running jobs now, and each second for the next ten.
+        """Have pyworkers servers write their counters and running jobs now, and each second for the next ten.
 
-        Returns when all of them have, at most ``timeout`` seconds later; at once if the user may not write to
-        Redis, and then the numbers are as old as the last beat. Raises RedisUnavailableError.
+        Returns when all of them have, at most ``timeout`` seconds later. Returns at once if the user may not
+        write to Redis: then the numbers are those of the last heartbeat. Raises RedisUnavailableError.
         """
         if self._may_watch:
             try:
@@ -188,7 +188,7 @@ class Work(JobRecord):
 
 
 class WorkSet:
-    """The jobs that run. Raises RedisUnavailableError and StoreError."""
+    """The running jobs. All methods raise RedisUnavailableError and StoreError."""
 
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""

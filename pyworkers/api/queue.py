@@ -21,7 +21,7 @@ class QueuedJob(JobRecord):
         super().__init__(raw)
         self._queue = queue
         self.place = place
-        """Where the job stood when it was read, from the newest on."""
+        """The index of the job when it was read, counted from the newest."""
 
     @property
     def queue(self) -> str:
@@ -44,7 +44,7 @@ class QueuedJob(JobRecord):
 class Queue:
     """One queue. Iteration starts with the newest job; jobs may come and go meanwhile.
 
-    Everything raises RedisUnavailableError and StoreError.
+    All methods raise RedisUnavailableError and StoreError.
     """
 
     def __init__(self, name: str = "default", where: Where = None, *, namespace: str | None = None) -> None:

@@ -66,9 +66,9 @@ class SortedEntry(JobRecord):
 
 class JobSet(ABC):
     """Jobs in the order of their scores. Iteration begins with the latest, as Sidekiq's does; ``reversed``
-    begins with the earliest. Both may go on while jobs come and go.
+    begins with the earliest. Jobs may come and go meanwhile.
 
-    Everything raises RedisUnavailableError and StoreError.
+    All methods raise RedisUnavailableError and StoreError.
     """
 
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
@@ -218,8 +218,9 @@ class DeadSet(JobSet):
 
 
 def queue_of(job: JobRecord, namespace: str) -> str:
-    """Where a job goes that leaves a set: go-workers writes its queue with the namespace, and Sidekiq puts
-    jobs without one into ``default``. Raises BadMessageError.
+    """The queue of a job that leaves a set. Raises BadMessageError.
+
+    go-workers writes the name with the namespace, and Sidekiq puts jobs without one into ``default``.
     """
     if job.unreadable:
         raise BadMessageError(job.unreadable)
@@ -235,7 +236,7 @@ def queue_of(job: JobRecord, namespace: str) -> str:
 
 
 def requeued(job: JobRecord, queue: str, now: float, *, uncounted: bool) -> bytes:
-    """The bytes of a job that goes back to its queue: as Sidekiq's API changes it, without its crashes."""
+    """The bytes of a job for its queue: with the changes of Sidekiq's API, and without its crash count."""
     changes: dict[str, Any] = {"queue": queue, "enqueued_at": now}
     count = job.data.get("retry_count")
     if uncounted and isinstance(count, int) and not isinstance(count, bool):

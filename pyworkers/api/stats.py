@@ -23,10 +23,11 @@ _MOST_DAYS = 5 * 365
 @dataclass(frozen=True, slots=True)
 class QueueStats:
     """One queue at one time; ``size`` jobs wait, and ``next_enqueued_at`` (epoch seconds) is the time of
-    the next one. ``in_progress`` counts the jobs in the in-progress lists of servers, and ``in_progress_by``
-    those of each: pyworkers', and Go's as far as they are reported or searched for; Sidekiq has none.
+    the next one.
 
-    A queue is ``served`` if a server that reports itself takes jobs from it.
+    ``in_progress`` counts the jobs in the in-progress lists of servers, ``in_progress_by`` those of each:
+    pyworkers', and Go's if they are reported or searched for; Sidekiq has no such lists. A queue is
+    ``served`` if a server that reports itself takes jobs from it.
     """
 
     name: str
@@ -71,8 +72,8 @@ class Day:
 class Stats:
     """The number of jobs in each state.
 
-    ``processed`` and ``failed`` count since the counters began, as Sidekiq's do, and lag by a heartbeat;
-    ``busy`` are the jobs that run, ``processes`` the servers that are alive, Sidekiq's included.
+    ``processed`` and ``failed`` count since the last reset, as Sidekiq's do, and are one heartbeat old;
+    ``busy`` are the running jobs, ``processes`` the live servers, Sidekiq's included.
     """
 
     processed: int
@@ -92,7 +93,7 @@ class Stats:
     ) -> Stats:
         """The counts now. Raises ConfigError, RedisUnavailableError and StoreError.
 
-        ``search``: find the jobs of Go processes that report nothing, too, among the names of all keys.
+        ``search``: scan the names of all keys for the jobs of Go processes that report nothing, too.
         """
         admin = admin_of(where, namespace)
         found = Search(admin.keys) if search is True else search or None

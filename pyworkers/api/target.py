@@ -1,4 +1,4 @@
-"""The Redis that the objects of this package use: a URL, a configuration, or the environment."""
+"""Target: the Redis of the objects in this package, from a URL, a configuration or the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Where = str | RedisConfig | Admin | None
 
 
 def admin_of(where: Where, namespace: str | None = None) -> Admin:
-    """The operations on that Redis. ``namespace`` counts only beside a URL or None. Raises ConfigError."""
+    """A connection to that Redis. ``namespace`` counts only beside a URL or None. Raises ConfigError."""
     if isinstance(where, Admin):
         return where
     if isinstance(where, RedisConfig):

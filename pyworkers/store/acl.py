@@ -1,7 +1,7 @@
 """ACL: the Redis keys and commands that each role needs, for ``pyworkers acl``.
 
-Pure. A key that is added to ``keys.py`` gets its row here, with the commands that touch it in each role, also
-those inside scripts; a test watches a server with MONITOR and fails for what is missing or not needed.
+Pure. A key that is added to ``keys.py`` gets its row here, with the commands on it in each role, those inside
+scripts included. A test watches a server with MONITOR, and fails for a right that is missing or not needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyworkers.protocol.keys import Keys
 
 
 class Role(Enum):
-    """What a program does: ``pyworkers run``, enqueue jobs, look and change, or only look."""
+    """The work of a Redis user: run jobs, enqueue them, administer, or only read."""
 
     WORKER = "worker"
     CLIENT = "client"
@@ -27,8 +27,8 @@ class Role(Enum):
 class Grant:
     """One kind of key, as the glob of its name without the namespace, and the commands on it by role.
 
-    ``key`` empty is for commands without a key. A worker's jobs may enqueue, so it has a client's rights; who
-    changes looks, so it has a reader's.
+    An empty ``key`` is for commands without a key. A worker has a client's rights too, because its jobs may
+    enqueue; an administrator has a reader's.
     """
 
     key: str
@@ -49,13 +49,13 @@ class Grant:
 
 
 _PLAIN = Keys()
-# hostname:pid:nonce, and what ends in -signals, :work, :workers.
+# hostname:pid:nonce, also with -signals, :work or :workers behind it.
 _IDENTITY = "*:[0-9]*:[0-9a-f]*"
 
 GRANTS: tuple[Grant, ...] = (
-    # eval and evalsha for the scripts; client id and unblock end a blocking move at a stop; with client
-    # tracking Redis announces changes, which otherwise are looked for; scan, which shows the names of all
-    # keys, finds the in-progress lists of Go processes.
+    # eval and evalsha run the scripts; client id and unblock end a blocking move at a stop; with client
+    # tracking Redis announces changes, which a server polls for otherwise; scan, which shows the names of
+    # all keys, finds the in-progress lists of Go processes.
     Grant(
         "",
         worker="eval evalsha info time client|id client|tracking client|unblock",
@@ -116,7 +116,7 @@ GRANTS: tuple[Grant, ...] = (
 
 
 def line(role: Role, namespace: str, user: str) -> str:
-    """The ACL SETUSER command; the password is a word to replace."""
+    """The ACL SETUSER command, with CHANGE-ME for the password."""
     words = ["ACL SETUSER", user, "reset", "on", ">CHANGE-ME", *patterns(role, namespace)]
     words += (f"+{command}" for command in commands(role))
     return " ".join(words)

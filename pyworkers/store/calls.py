@@ -72,7 +72,10 @@ Work = Call[T] | Steps[T]
 
 
 class Pages(ABC, Generic[T]):
-    """A listing that is read page by page, while items come and go; it keeps its place between two pages."""
+    """A listing that is read page by page, while items come and go; it keeps its place between two pages.
+
+    After an error, items may be missing: begin a new listing.
+    """
 
     ended = False
     """True once the last page has been read."""

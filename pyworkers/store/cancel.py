@@ -104,7 +104,7 @@ def _is_elsewhere(keys: Keys, jid: str) -> Steps[bool]:
 
 
 def _end_iteration(keys: Keys, jid: str, version: str) -> Steps[None]:
-    """Cancel as Sidekiq's ``cancel!`` does, where that may help: no other program would remove the key."""
+    """Cancel as Sidekiq's ``cancel!`` does, if Sidekiq may react: no other program would remove the key."""
     key = keys.iteration(jid)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers >= _ITERATES_SINCE or (yield from one("EXISTS", key, read=integer)):
@@ -119,7 +119,7 @@ def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Call[int]:
 
 
 def _is(raw: bytes, jid: str) -> bool:
-    """True for the job of that id. Most bytes are seen not to be it without decoding them."""
+    """True for the job of that id. Most other jobs are ruled out without decoding them."""
     if jid.encode() not in raw and b"\\" not in raw:
         return False
     try:

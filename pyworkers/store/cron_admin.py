@@ -16,8 +16,8 @@ from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, on
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All that Redis holds: definitions of the run-time entries by name, lists of entries that servers have
-    declared, names of paused entries, and the moment up to which each entry's slots are dealt with.
+    """All that Redis holds: definitions of the run-time entries by name, lists of the entries that servers
+    declare, names of the paused entries, and each entry's last slot, or the time since which it is known.
     """
 
     added: Mapping[bytes, bytes]
@@ -62,5 +62,5 @@ def resume(keys: Keys, name: str, now: float) -> Call[bool]:
 
 
 def _version() -> str:
-    # At random: after a FLUSHALL, a counter would come by the same number again.
+    # Random: after a FLUSHALL, a counter would reach the same number again.
     return os.urandom(8).hex()

@@ -58,9 +58,9 @@ class ProcessView:
     labels: tuple[str, ...]
     info: Mapping[str, Any] = field(repr=False)
     look: int | None = field(default=None, repr=False)
-    """The last ``watch`` that it has answered; None for other programs' servers."""
+    """The number of the last ``watch`` that it has answered; None for the servers of other programs."""
     lists: tuple[tuple[str, str], ...] = ()
-    """Queue and in-progress list (without ``queue:``) of each, as go-workers2 says with its heartbeat."""
+    """Queue and in-progress list (without ``queue:``) of each worker, from go-workers2's heartbeat."""
 
     def silent(self, now: float) -> bool:
         """True without a heartbeat for a minute: go-workers2's descriptions outlive their process."""
@@ -69,7 +69,7 @@ class ProcessView:
 
 @dataclass(frozen=True, slots=True)
 class WorkView:
-    """One running job; ``run_at`` is when it began, in epoch seconds."""
+    """One running job; ``run_at`` is its start in epoch seconds."""
 
     identity: str
     thread: str
@@ -135,9 +135,9 @@ def signal(keys: Keys, identity: str, word: str) -> Steps[None]:
 
 
 def watch(keys: Keys) -> Steps[int]:
-    """Have the servers write their numbers now, and each second for a while. The number of this look.
+    """Have the servers write their counters now, and each second for a while.
 
-    Raises StoreError where the user may not write.
+    Returns the number of this look, for ``answered``. Raises StoreError if the user may not write.
     """
     seconds, microseconds = yield from one("TIME", read=tuple)
     look = int(seconds) * 1_000_000 + int(microseconds)
@@ -146,7 +146,7 @@ def watch(keys: Keys) -> Steps[int]:
 
 
 def answered(keys: Keys, look: int) -> Steps[bool]:
-    """True if each server that is alive has written its numbers since."""
+    """True if each live server has written its counters since that look."""
     late = look / 1e6 - _ANSWERS_S
     pages = Processes(keys)
     while not pages.ended:
@@ -208,7 +208,7 @@ def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessVi
 
 
 def work_view(identity: str, thread: bytes, stored: bytes) -> WorkView | None:
-    """A running job; None if what stands there is none. The payload is JSON text, or an object up to 5."""
+    """A running job; None if it is undecodable. The payload is JSON text, up to Sidekiq 5 a JSON object."""
     about = _object(stored)
     if about is None:
         return None
@@ -262,7 +262,7 @@ def _lists(stored: bytes | None) -> Iterator[tuple[str, str]]:
 
 
 def names_of(value: object) -> list[str]:
-    """The texts of a list, but for those that UTF-8 cannot carry: no key has such a name."""
+    """The texts of a list, without those that UTF-8 cannot encode: no key has such a name."""
     names = value if isinstance(value, list) else []
     return [name for name in names if _encodes(name)]
 

@@ -1,8 +1,7 @@
-"""Pushing jobs: the commands, and how they are sent.
+"""Producer: builds the commands that push jobs, and sends them over a blocking or an asyncio connection.
 
-Used by ``client``. What is sent is built once, by pure functions, for the blocking and the asyncio client. A
-push whose connection was lost is reported and not repeated: it cannot be told from one whose reply was
-lost, and the job would run twice.
+Used by ``client`` and ``admin``. A push whose connection was lost is reported and never repeated: perhaps
+only its reply was lost, and then each job would run twice.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import errors_translated, translate
 from pyworkers.store.transport.errors import code_of
 
-# Refusals before anything is written; the next connection may lead to the new master (Sidekiq's client.rb).
+# Refusals before anything is written; the next connection may lead to the new primary (Sidekiq's client.rb).
 _REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
@@ -28,9 +27,9 @@ _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 
 
 def packed(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[bytes, int]:
-    """What puts ``jobs`` into their queues or into ``schedule``: one command, or one transaction of several.
+    """The commands that put ``jobs`` into their queues or into ``schedule``, and the number of their replies.
 
-    Ready to be sent, and how many replies there will be.
+    Ready to be sent. Several commands are one transaction.
     """
     waiting: dict[str, list[bytes]] = {}
     later: list[bytes | float] = []
@@ -52,7 +51,7 @@ def packed(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[bytes, int]:
 
 @lru_cache(maxsize=256)
 def _known(namespace: str, queue: str) -> tuple[bytes, str]:
-    """What is the same for each job of a queue: the command that lists the queue, and its key."""
+    """The parts that all jobs of a queue share: the command that lists the queue, and its key."""
     keys = Keys(namespace)
     return _pack(("SADD", keys.queues, queue)), keys.queue(queue)
 
@@ -60,7 +59,8 @@ def _known(namespace: str, queue: str) -> tuple[bytes, str]:
 def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
     """Push ``jobs``, all or none.
 
-    Raises RedisUnavailableError (after which the jobs may have been pushed or not) and StoreError (not).
+    Raises RedisUnavailableError, after which the jobs may have been pushed or not, and StoreError, after
+    which none was pushed.
     """
     commands, count = packed(keys, jobs)
     try:
@@ -76,7 +76,7 @@ def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
 
 
 async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
-    """As ``push``."""
+    """As ``push``, in an event loop."""
     commands, count = packed(keys, jobs)
     with errors_translated():
         try:
@@ -88,8 +88,8 @@ async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -
 
 
 def _check(replies: Iterable[Any]) -> None:
-    """Raise the first refusal. Those of the members of a transaction stand before that of EXEC, which says
-    no more than that there was one, or inside of its reply.
+    """Raise the first refusal. The refusal of a command in a transaction stands before the one of EXEC, which
+    has no reason of its own, or inside of the reply to EXEC.
     """
     for reply in replies:
         for answer in reply if type(reply) is list else (reply,):

@@ -116,7 +116,7 @@ def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_
         if number < 0:
             raise StoreError(f"{keys.dead} is a key of another type; the jobs stay in their queue")
         taken += number
-        # Each round searches the whole queue for two of them, so that none comes again for ever.
+        # Each round searches the whole queue for two of these jobs, so the loop ends.
         jobs = [jobs[place - 1] for place in again[0]]
     return taken
 
@@ -124,7 +124,7 @@ def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_
 def align(
     window: Sequence[bytes], expected: int, behind: Sequence[bytes], ahead: Sequence[bytes]
 ) -> int | None:
-    """Where in ``window`` the first entry stands that was not seen yet; None if nothing tells.
+    """The place in ``window`` of the first entry that was not seen yet; None if it cannot be derived.
 
     ``behind`` are the entries seen last, ``ahead`` those that followed them when they were read. Of equal
     entries, the nearest to the ``expected`` place counts.
@@ -146,7 +146,7 @@ def _nearest(places: Sequence[int], expected: int) -> int:
 
 
 class _Walk(Pages[Waiting]):
-    """One walk along a list; ``lost`` if all jobs around its place have gone, so that it had to end."""
+    """One walk along a list. It ends ``lost`` if all jobs around its place are gone."""
 
     def __init__(self, key: str, page: int) -> None:
         self._key = key
@@ -174,7 +174,7 @@ class _Walk(Pages[Waiting]):
         return [Waiting(raw, index) for raw, index in zip(fresh, count(first))]
 
     def _find_again(self) -> Steps[bool]:
-        """Move to where to go on, after more than a page has come or gone; False if that cannot be found."""
+        """Move to the first unseen entry, after more than a page came or went; False if it is not found."""
         for raws, step in ((self._ahead, 0), (self._behind[::-1], 1)):
             for raw in (*raws[:1], *raws[-1:]):
                 place = yield from one("LPOS", self._key, raw, read=lambda place: place)

@@ -85,7 +85,7 @@ def with_score(zset: str, score: float) -> Call[list[bytes]]:
 
 
 def move(keys: Keys, zset: str, moves: Sequence[Move], now: float) -> Steps[int]:
-    """Move members of a sorted set. How many this call moved: others were quicker with the rest.
+    """Move members of a sorted set. How many this call moved: another client was quicker with the rest.
 
     Raises StoreError if a destination is a key of another type; its members stay where they are.
     """

@@ -33,9 +33,9 @@ REST_S = 30.0
 class QueueView:
     """One queue; ``next_job`` is the job that is popped next, None if none waits.
 
-    ``served``: a server that reports itself takes jobs from it. Go's first go-workers report nothing.
-    ``in_progress_by``: how many of the jobs in progress each owner has, for those that have any: a server's
-    identity, or what a Go process calls itself in its list's name.
+    ``served``: a server that reports itself takes jobs from it; go-workers reports nothing.
+    ``in_progress_by``: the number of jobs in progress by owner, which is a server's identity, or the name
+    that a Go process has in the key of its list; owners without jobs are left out.
     """
 
     name: str
@@ -49,7 +49,7 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An in-progress list holds jobs of a queue for its owner."""
+    """An in-progress list: it holds jobs of a queue for its owner."""
 
     queue: str
     owner: str
@@ -122,7 +122,7 @@ class Search:
 def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Overview]:
     """Read everything. ``now`` is in epoch seconds.
 
-    Without ``search``, the jobs of Go processes that report no lists are not seen.
+    Without ``search``, the jobs of Go processes that report no lists are not counted.
     """
     processed, failed, scheduled, retries, dead, names, paused, stored = yield from every(
         [
@@ -139,7 +139,7 @@ def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Over
     owners = _owners(stored)
     servers = yield from Processes(keys).rest()
     leased = yield from _leased(keys, owners)
-    # A bare LPUSH leaves no name in the set, but the server of such a queue says that it serves it.
+    # A bare LPUSH adds no name to the set, but a server of such a queue lists it among its own.
     claimed = (*owners.values(), *(server.queues for server in servers))
     known = {decoded(name) for name in (*names, *paused)}.union(*claimed)
     claims = _claims(keys, owners, servers)
