@@ -90,8 +90,9 @@ class Producer(ABC):
         ``delay`` is in seconds, ``at`` an aware datetime or epoch seconds; a time in the past is now.
         ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is the declared
         value if the client knows the job (``Client.of``), and otherwise the handler's. The other ``options``
-        are fields of the envelope: ``tags``, ``backtrace``, ``dead``, ``timeout`` …; the application's own
-        fields go into ``extra={"tenant": 7}``.
+        are fields of the envelope (described in ``pyworkers.protocol.options``): ``timeout``, ``dead``,
+        ``backtrace``, ``tags``, ``retry_for``, ``retry_max``, ``retry_queue`` and ``jid``; the application's
+        own fields go into ``extra={"tenant": 7}``.
 
         Raises BadArgumentError, with the path of the invalid value; StoreError if Redis refused the job; and
         RedisUnavailableError, after which it is unknown whether Redis has the job.
@@ -158,12 +159,24 @@ class Producer(ABC):
 class _Base:
     """Configuration and constructors of both clients."""
 
-    def __init__(self, url: str | None = None, *, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | RedisConfig | None = None,
+        *,
+        namespace: str | None = None,
+        owner: Worker | None = None,
+    ) -> None:
         """Without ``url`` and ``namespace``: in a job those of its server; elsewhere
         ``PYWORKERS_REDIS__URL`` and ``…__NAMESPACE``, then ``REDIS_URL``, then the file that
         ``PYWORKERS_CONFIG`` names, then ``redis://127.0.0.1:6379/0`` and no namespace. Raises ConfigError.
+
+        A RedisConfig and ``owner`` come from ``from_config`` and ``of``.
         """
-        self._set_config(config_for(url, namespace, os.environ))
+        self.config = url if isinstance(url, RedisConfig) else config_for(url, namespace, os.environ)
+        self.owner = owner
+        """The Worker whose declarations this client uses, if any."""
+        self._draft: Drafting = draft if owner is None else owner.draft
+        self._keys = Keys(self.config.namespace)
 
     @classmethod
     def from_config(cls, config: str | Path | RedisConfig) -> Self:
@@ -171,11 +184,7 @@ class _Base:
 
         Environment variables override the file. Raises ConfigError.
         """
-        client = cls.__new__(cls)
-        if not isinstance(config, RedisConfig):
-            config = config_of_file(config, os.environ)
-        client._set_config(config)
-        return client
+        return cls(config if isinstance(config, RedisConfig) else config_of_file(config, os.environ))
 
     @classmethod
     def of(cls, worker: Worker) -> Self:
@@ -183,16 +192,7 @@ class _Base:
 
         It enqueues where ``worker`` does. Raises ConfigError.
         """
-        client = cls.__new__(cls)
-        client._set_config(worker.redis_config(), worker)
-        return client
-
-    def _set_config(self, config: RedisConfig, owner: Worker | None = None) -> None:
-        self.config = config
-        self.owner = owner
-        """The Worker whose declarations this client uses, if any."""
-        self._draft: Drafting = draft if owner is None else owner.draft
-        self._keys = Keys(config.namespace)
+        return cls(worker.redis_config(), owner=worker)
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -202,8 +202,14 @@ class _Base:
 class Client(_Base, Producer):
     """Enqueues jobs. Safe to share between threads, and to use on both sides of a fork."""
 
-    def _set_config(self, config: RedisConfig, owner: Worker | None = None) -> None:
-        super()._set_config(config, owner)
+    def __init__(
+        self,
+        url: str | RedisConfig | None = None,
+        *,
+        namespace: str | None = None,
+        owner: Worker | None = None,
+    ) -> None:
+        super().__init__(url, namespace=namespace, owner=owner)
         self._open: Wires | None = None
 
     def push(self, jobs: list[PushedJob]) -> None:
@@ -246,8 +252,14 @@ class Client(_Base, Producer):
 class AsyncClient(_Base):
     """``Client`` with ``await``. Works in any event loop, also in several one after the other."""
 
-    def _set_config(self, config: RedisConfig, owner: Worker | None = None) -> None:
-        super()._set_config(config, owner)
+    def __init__(
+        self,
+        url: str | RedisConfig | None = None,
+        *,
+        namespace: str | None = None,
+        owner: Worker | None = None,
+    ) -> None:
+        super().__init__(url, namespace=namespace, owner=owner)
         self._open: dict[tuple[int, asyncio.AbstractEventLoop], _LoopConnection] = {}
 
     async def enqueue(
