@@ -1,4 +1,4 @@
-"""Worker: the registry of an application: its handlers, cron entries, middleware and hooks.
+"""Worker: what an application declares: its handlers, cron entries, middleware and hooks.
 
 Filled while the application is imported; read by the fork server (``manifest``) and the worker processes
 (``lookup``, ``links``, ``hooks``). The master never imports it. Nothing here connects to Redis but the
@@ -8,38 +8,36 @@ client, when the application first enqueues.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pyworkers.client import Client, Producer
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import DeclarationError, UnknownJobError
+from pyworkers.errors import DeclarationError
 from pyworkers.handler import (
+    CronOptions,
     Handler,
-    OnExhausted,
-    RetryIn,
+    HandlerOptions,
+    JobOptions,
     call_with_args,
-    check_cron,
     check_function,
-    check_handler,
     check_takes_message,
+    declaration,
     function_name,
-    links_of,
     refuse_unknown,
 )
-from pyworkers.job import Job, cron_args, declared_job
+from pyworkers.job import Job, cron_entry, declared_job
 from pyworkers.middleware import Middleware
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.retry import Policy
+from pyworkers.registry import Registry
 from pyworkers.store.transport.connections import config_for
 
 if TYPE_CHECKING:
-    from pyworkers.ipc.control import JobFacts, Manifest, QueueFacts
+    from pyworkers.ipc.control import JobFacts, Manifest
 
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]
 
@@ -72,9 +70,8 @@ class Worker(Producer):
         # Absolute from here on: a program may change its working directory before it enqueues.
         self._config = None if config is None else Path(config).absolute()
         self._client: Client | None = None
-        self._processes: dict[str, Handler] = {}
+        self._registry = Registry()
         self._declared: list[str] = []
-        self._jobs: dict[str, Handler] = {}
         self._producers: dict[str, Job[..., Any]] = {}
         self._draft = self.draft
         self._hooks: dict[str, list[Callable[..., object]]] = {kind: [] for kind in HOOKS}
@@ -85,44 +82,29 @@ class Worker(Producer):
     # --- handlers -------------------------------------------------------------------------------------------
 
     def process(
-        self,
-        queue: str,
-        *,
-        concurrency: int | None = 10,
-        retry: bool | int = 0,
-        timeout: float | None = None,
-        dead: bool = True,
-        backtrace: bool | int = False,
-        retry_in: RetryIn | None = None,
-        on_exhausted: OnExhausted | None = None,
-        middleware: Sequence[Middleware] = (),
-        **unknown: Never,
+        self, queue: str, **options: Unpack[HandlerOptions]
     ) -> Callable[[Callable[[Message], R]], Callable[[Message], R]]:
         """Declare the handler of all jobs of ``queue``, of any class; it gets the Message.
 
-        ``concurrency`` is the number of worker processes, ``timeout`` in seconds. ``retry`` is for jobs that
-        do not say it themselves; with 0 a failed job is kept in ``dead``. Raises DeclarationError.
+        Raises DeclarationError. Options and defaults (see ``pyworkers.handler.HandlerOptions``):
+          concurrency=10      the number of worker processes
+          retry=0             retries of a job that does not say so itself; True: 25, 0: keep it in ``dead``
+          timeout=None        seconds that a job may run
+          dead=True           keep a job in ``dead`` when its retries are used up
+          backtrace=False     lines of the traceback to store with a failed job; True: all
+          retry_in=None       ``(earlier failures, error, message)`` -> seconds until the retry
+          on_exhausted=None   called with message and error of a job that is not tried again
+          middleware=()       links around this handler alone
         """
-        refuse_unknown(unknown, self.process)
+        refuse_unknown(options, HandlerOptions, "process")
         if not isinstance(queue, str):
             raise DeclarationError("process needs the name of a queue", hint='@worker.process("myqueue")')
-
-        make = partial(
-            Handler,
-            queue=queue,
-            kind="process",
-            policy=Policy(retry, dead, backtrace),
-            timeout=timeout or None,
-            concurrency=concurrency,
-            retry_in=retry_in,
-            on_exhausted=on_exhausted,
-            middleware=links_of(middleware),
-        )
+        make = declaration("process", queue, options)
 
         def declare(function: Callable[[Message], R]) -> Callable[[Message], R]:
             _check_undeclared(function, f"the handler of {queue!r}")
             check_takes_message(function, f"the handler of {queue!r}")
-            self._register(make(getattr(function, "__name__", queue), run=function), self._processes, queue)
+            self._registry.add(make(getattr(function, "__name__", queue), run=function))
             return function
 
         return declare
@@ -131,93 +113,58 @@ class Worker(Producer):
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
 
     @overload
-    def job(
-        self,
-        function: None = None,
-        /,
-        *,
-        queue: str = "default",
-        retry: bool | int = True,
-        timeout: float | None = None,
-        concurrency: int | None = None,
-        name: str | None = None,
-        dead: bool = True,
-        backtrace: bool | int = False,
-        tags: Sequence[str] = (),
-        extra: Mapping[str, Any] | None = None,
-        retry_in: RetryIn | None = None,
-        on_exhausted: OnExhausted | None = None,
-        middleware: Sequence[Middleware] = (),
-    ) -> _Declare: ...
+    def job(self, function: None = None, /, **options: Unpack[JobOptions]) -> _Declare: ...
 
-    def job(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        queue: str = "default",
-        retry: bool | int = True,
-        timeout: float | None = None,
-        concurrency: int | None = None,
-        name: str | None = None,
-        dead: bool = True,
-        backtrace: bool | int = False,
-        tags: Sequence[str] = (),
-        extra: Mapping[str, Any] | None = None,
-        retry_in: RetryIn | None = None,
-        on_exhausted: OnExhausted | None = None,
-        middleware: Sequence[Middleware] = (),
-        **unknown: Never,
-    ) -> Any:
+    def job(self, function: Callable[..., Any] | None = None, /, **options: Unpack[JobOptions]) -> Any:
         """Declare the function that runs the jobs of one class, by default its name; it gets the arguments.
 
-        Returns a Job. ``retry``, ``dead``, ``backtrace``, ``tags`` and the fields of ``extra`` travel with
-        each job that is enqueued; ``timeout`` is in seconds; of several jobs on one queue the largest
-        ``concurrency`` counts. Raises DeclarationError.
+        Returns a Job. Raises DeclarationError. Options and defaults (see ``pyworkers.handler.JobOptions``):
+          queue="default"     the queue of the jobs
+          name=None           the class of the jobs, instead of the function's name
+          concurrency=None    the number of worker processes; of several jobs on one queue the largest counts
+          timeout=None        seconds that a job may run
+          retry_in=None       ``(earlier failures, error, message)`` -> seconds until the retry
+          on_exhausted=None   called with message and error of a job that is not tried again
+          middleware=()       links around this handler alone
+
+        These travel with each job that is enqueued:
+          retry=True          the number of retries; True: 25, False: drop a failed job
+          dead=True           keep a job in ``dead`` when its retries are used up
+          backtrace=False     lines of the traceback to store with a failed job; True: all
+          tags=()             labels, which Sidekiq's Web UI shows
+          extra=None          fields of the application's own, e.g. ``{"tenant": 7}``
         """
-        refuse_unknown(unknown, self.job)
-        make = partial(
-            Handler,
-            queue=queue,
-            kind="job",
-            policy=Policy(retry, dead, backtrace),
-            timeout=timeout or None,
-            concurrency=concurrency,
-            retry_in=retry_in,
-            on_exhausted=on_exhausted,
-            middleware=links_of(middleware),
-        )
+        refuse_unknown(options, JobOptions, "job")
+        make = declaration("job", options.get("queue", "default"), options)
+        name = options.get("name")
 
         def declare(function: Callable[P, R]) -> Job[P, R]:
             what = f"the job {name!r}" if name else f"the job {getattr(function, '__name__', function)!r}"
             _check_undeclared(function, what)
             job_class = function_name(function, what) if name is None else name
             handler = make(job_class, run=call_with_args(function))
-            self._register(handler, self._jobs, job_class)
-            job = declared_job(function, handler, tags, extra, lambda: self.client)
+            self._registry.add(handler)
+            job = declared_job(function, handler, options, lambda: self.client)
             self._producers[job_class] = job
             return job
 
         return declare if function is None else declare(function)
 
     def cron(
-        self,
-        schedule: str | None = None,
-        *,
-        every: str | None = None,
-        timezone: str = "UTC",
-        misfire: str = "once",
-        grace: float = 300.0,
-        name: str | None = None,
-        args: Sequence[Any] = (),
-        **unknown: Never,
+        self, schedule: str | None = None, **options: Unpack[CronOptions]
     ) -> Callable[[Job[P, R]], Job[P, R]]:
-        """Enqueue the job below on a schedule; keys and values are those of ``[[cron]]``.
+        """Enqueue the job below on a schedule, as ``[[cron]]`` does. Raises DeclarationError.
 
-        ``every`` is instead of ``schedule``: ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``. ``name`` must be given
-        for the second entry of one job: by it, each slot fires once. Raises DeclarationError.
+        Options and defaults (see ``pyworkers.handler.CronOptions``):
+          every=None       instead of ``schedule``: ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``
+          timezone="UTC"   a name of the tz database
+          misfire="once"   what happens to missed slots: ``skip``, ``once``, ``all``
+          grace=300.0      seconds after which a slot is missed
+          name=None        the entry's name, by which each slot fires once; a job's second entry needs one
+          args=()          the job's arguments
         """
-        refuse_unknown(unknown, self.cron)
+        refuse_unknown(options, CronOptions, "cron")
+        every = options.get("every")
         if (schedule is None) == (every is None):
             raise DeclarationError('cron takes either a schedule or every="30s"')
         line = f"every {every}" if schedule is None else schedule
@@ -225,19 +172,7 @@ class Worker(Producer):
         def declare(job: Job[P, R]) -> Job[P, R]:
             if not isinstance(job, Job):
                 raise DeclarationError("@worker.cron must stand directly above @worker.job")
-            entry = CronEntry(
-                name=job.name if name is None else name,
-                schedule=line,
-                queue=job.queue,
-                job_class=job.name,
-                args=cron_args(job, args),
-                timezone=timezone,
-                misfire=misfire,
-                grace_s=grace,
-                retry=job.envelope["retry"],
-                options={key: value for key, value in job.envelope.items() if key != "retry"},
-            )
-            check_cron(entry)
+            entry = cron_entry(job, line, options)
             if any(other.name == entry.name for other in self.cron_entries):
                 raise DeclarationError(
                     f"two cron entries are named {entry.name!r}", hint='give one another name: name="…"'
@@ -249,18 +184,15 @@ class Worker(Producer):
 
     def lookup(self, queue: str, job_class: str) -> Handler:
         """The handler of a job: the owner of its queue, or else that of its class. Raises UnknownJobError."""
-        handler = self._processes.get(queue) or self._jobs.get(job_class)
-        if handler is None:
-            raise UnknownJobError(f"no handler for the class {job_class!r} of the queue {queue!r}")
-        return handler
+        return self._registry.lookup(queue, job_class)
 
     def owns(self, queue: str) -> bool:
         """True if one ``process`` handler runs all jobs of the queue."""
-        return queue in self._processes
+        return self._registry.owns(queue)
 
     def handlers(self) -> tuple[Handler, ...]:
         """All handlers: those of jobs, then those of whole queues, in the order of their declaration."""
-        return (*self._jobs.values(), *self._processes.values())
+        return self._registry.handlers()
 
     def handler_numbers(self) -> dict[str, int]:
         """The number of each handler in the manifest, from 1: outcomes refer to it.
@@ -273,11 +205,11 @@ class Worker(Producer):
         """What the application declares, as JSON values, for the master."""
         self._declared = [handler.name for handler in self.handlers()]
         jobs: dict[str, JobFacts] = {
-            name: {"envelope": job.envelope, **self._jobs[name].manifest()}
+            name: {"envelope": job.envelope, **self._registry.job_facts(name)}
             for name, job in self._producers.items()
         }
         return {
-            "queues": self._queues(),
+            "queues": self._registry.queue_facts(),
             "jobs": jobs,
             "handlers": self._declared,
             "cron": [asdict(entry) for entry in self.cron_entries],
@@ -342,7 +274,7 @@ class Worker(Producer):
         /,
     ) -> Draft:
         """``draft`` with the options that the job declares, unless a ``process`` handler owns the queue."""
-        known = type(queue) is type(job_class) is str and queue not in self._processes
+        known = type(queue) is type(job_class) is str and not self._registry.owns(queue)
         job = self._producers.get(job_class) if known else None
         if job is None:
             return draft(queue, job_class, retry, options, at)
@@ -353,41 +285,6 @@ class Worker(Producer):
         self.client.push(jobs)
 
     # --- inside ---------------------------------------------------------------------------------------------
-
-    def _register(self, handler: Handler, handlers: dict[str, Handler], key: str) -> None:
-        check_handler(handler)
-        self._check_owner(handler)
-        handlers[key] = handler
-
-    def _check_owner(self, handler: Handler) -> None:
-        """Raise DeclarationError if two handlers could run the same job."""
-        queue = handler.queue
-        if queue in self._processes:
-            raise DeclarationError(
-                f"{handler.name}: the queue {queue!r} belongs to {self._processes[queue].name}",
-                hint="a process handler owns all jobs of its queue",
-            )
-        if handler.kind == "process":
-            for job in self._jobs.values():
-                if job.queue == queue:
-                    raise DeclarationError(
-                        f"{handler.name}: the queue {queue!r} has the job {job.name}",
-                        hint="a process handler owns all jobs of its queue: give it a queue of its own",
-                    )
-        elif handler.name in self._jobs:
-            raise DeclarationError(
-                f"two jobs are named {handler.name!r}", hint='give one another name: @worker.job(name="…")'
-            )
-
-    def _queues(self) -> dict[str, QueueFacts]:
-        queues: dict[str, QueueFacts] = {
-            queue: {"kind": "process", "concurrency": handler.concurrency, **handler.manifest()}
-            for queue, handler in self._processes.items()
-        }
-        for job in self._jobs.values():
-            declared = queues.setdefault(job.queue, {"kind": "job", "concurrency": None})
-            declared["concurrency"] = max(declared["concurrency"] or 0, job.concurrency or 0) or None
-        return queues
 
     def _hook(self, kind: str, function: F) -> F:
         check_function(function, kind)

@@ -1,4 +1,4 @@
-"""Handlers: the declarations of ``Worker``'s decorators as values, and their checks.
+"""Handlers: the declarations of ``Worker``'s decorators as values, their options and their checks.
 
 Pure; made when the application is imported, read by the worker process.
 """
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pyworkers.config.cron_entries import check_entry
 from pyworkers.errors import DeclarationError
@@ -18,7 +18,7 @@ from pyworkers.middleware import Middleware
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.message import Keywords, Message
-from pyworkers.protocol.options import suggestion
+from pyworkers.protocol.options import FailureOptions, FieldOptions, rule_of, suggestion
 from pyworkers.protocol.retry import Policy
 
 if TYPE_CHECKING:
@@ -30,6 +30,56 @@ _PLAIN = "use a plain function of the module"
 
 OnExhausted = Callable[[Message, BaseException | None], object]
 """Called for a failed job that will not be tried again."""
+
+
+class HandlerOptions(FailureOptions, total=False):
+    """Options of ``@worker.process`` and ``@worker.job``. The defaults that differ are in ``_DEFAULTS``."""
+
+    retry: bool | int
+    """The number of retries, True for 25, False to drop a failed job; 0 keeps it in ``dead``."""
+    timeout: float | None
+    """Seconds that a job may run. Default: None, no limit."""
+    concurrency: int | None
+    """The number of worker processes of the queue, from 1; None: that of the configuration. Of several jobs
+    on one queue the largest counts."""
+    retry_in: RetryIn | None
+    """Computes the delay of a retry. Default: None, Sidekiq's delay."""
+    on_exhausted: OnExhausted | None
+    """Called before the application's ``on_exhausted`` hooks. Default: None."""
+    middleware: Sequence[Middleware]
+    """Links around this handler alone, inside the application's, the first outermost. Default: none."""
+
+
+class JobOptions(HandlerOptions, FieldOptions, total=False):
+    """Options of ``@worker.job``."""
+
+    queue: str
+    """Default: ``default``."""
+    name: str | None
+    """The job class in the envelope. Default: None, the name of the function."""
+
+
+class CronOptions(TypedDict, total=False):
+    """Options of ``@worker.cron``: the keys and values of ``[[cron]]`` in the configuration file."""
+
+    every: str | None
+    """Instead of a schedule: ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``."""
+    timezone: str
+    """A name of the tz database. Default: ``UTC``."""
+    misfire: str
+    """What happens to missed slots: ``skip``, ``once`` (default), ``all``."""
+    grace: float
+    """Seconds after which a slot is missed. Default: 300."""
+    name: str | None
+    """The name of the entry, by which each slot fires once. Default: None, the job's name."""
+    args: Sequence[Any]
+    """The job's arguments. Default: none."""
+
+
+_DEFAULTS: dict[str, HandlerOptions] = {
+    "process": {"retry": 0, "concurrency": 10},
+    "job": {"retry": True, "concurrency": None},
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +103,22 @@ class Handler:
         return {"name": self.name, "retry": self.policy.retry, "dead": self.policy.dead}
 
 
+def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOptions) -> partial[Handler]:
+    """A Handler without its name and function. Raises DeclarationError."""
+    given: HandlerOptions = {**_DEFAULTS[kind], **options}
+    return partial(
+        Handler,
+        queue=queue,
+        kind=kind,
+        policy=Policy(given["retry"], given.get("dead", True), given.get("backtrace", False)),
+        timeout=given.get("timeout") or None,
+        concurrency=given["concurrency"],
+        retry_in=given.get("retry_in"),
+        on_exhausted=given.get("on_exhausted"),
+        middleware=_links_of(given.get("middleware", ())),
+    )
+
+
 def check_cron(entry: CronEntry) -> None:
     """Raise DeclarationError by the rules of ``[[cron]]`` in the configuration file."""
     try:
@@ -67,10 +133,10 @@ def check_handler(handler: Handler) -> None:
         check_queue_name(handler.queue)
     except ValueError as error:
         raise DeclarationError(f"{handler.name}: {error}") from error
-    policy, concurrency, timeout = handler.policy, handler.concurrency, handler.timeout
-    _check(_is_count(policy.retry), handler, "retry is True, False or a number of retries", policy.retry)
-    _check(_is_count(policy.backtrace), handler, "backtrace is a bool or a number", policy.backtrace)
-    _check(isinstance(policy.dead, bool), handler, "dead is True or False", policy.dead)
+    for name in ("retry", "backtrace", "dead"):
+        (fits, rule), value = rule_of(name), getattr(handler.policy, name)
+        _check(fits(value), handler, f"{name} is {rule}", value)
+    concurrency, timeout = handler.concurrency, handler.timeout
     _check(concurrency is None or _is_positive(concurrency), handler, "concurrency is from 1", concurrency)
     valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
     _check(valid_timeout, handler, "timeout is in seconds", timeout)
@@ -81,12 +147,13 @@ def check_handler(handler: Handler) -> None:
         check_function(link, f"middleware of {handler.name}")
 
 
-def refuse_unknown(unknown: Mapping[str, object], decorator: Callable[..., object]) -> None:
-    """Raise DeclarationError for an unknown option of a decorator, with the nearest known one."""
-    for name in unknown:
-        known = [p.name for p in inspect.signature(decorator).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        near = suggestion(name, known) or f"it has: {', '.join(sorted(known))}"
-        raise DeclarationError(f"{decorator.__name__} has no option {name}", hint=near)
+def refuse_unknown(given: Mapping[str, object], known: type, decorator: str) -> None:
+    """Raise DeclarationError, with the nearest name, for an option that the TypedDict ``known`` lacks."""
+    names = known.__annotations__.keys()
+    for name in given:
+        if name not in names:
+            near = suggestion(name, names) or f"it has: {', '.join(sorted(names))}"
+            raise DeclarationError(f"{decorator} has no option {name}", hint=near)
 
 
 def check_function(function: object, what: str) -> None:
@@ -133,13 +200,6 @@ def check_takes_message(function: Callable[..., object], what: str) -> None:
         raise DeclarationError(f"{what} must take one argument, the message: {error}") from error
 
 
-def links_of(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
-    """The ``middleware=`` of a decorator as a tuple. Raises DeclarationError for a single function."""
-    if callable(middleware):
-        raise DeclarationError("middleware is a list of functions, not one")
-    return tuple(middleware)
-
-
 def positional(signature: inspect.Signature, what: str) -> list[inspect.Parameter]:
     """The parameters that the envelope can fill, ``*args`` among them.
 
@@ -170,6 +230,13 @@ def call_with_args(function: Callable[..., object]) -> Callable[[Message], objec
     return run
 
 
+def _links_of(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
+    """The ``middleware=`` of a decorator as a tuple. Raises DeclarationError for a single function."""
+    if callable(middleware):
+        raise DeclarationError("middleware is a list of functions, not one")
+    return tuple(middleware)
+
+
 def _class_around(function: object) -> str:
     """The class in whose body the function stands; empty for a plain function and for a bound method."""
     outer = function.__qualname__.rpartition(".")[0] if inspect.isfunction(function) else ""
@@ -179,10 +246,6 @@ def _class_around(function: object) -> str:
 def _check(fits: bool, handler: Handler, rule: str, value: object) -> None:
     if not fits:
         raise DeclarationError(f"{handler.name}: {rule}, not {value!r}")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value >= 0
 
 
 def _is_positive(value: object) -> bool:

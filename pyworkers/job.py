@@ -16,10 +16,11 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pyworkers.client import BATCH_SIZE, Client
 from pyworkers.errors import BadArgumentError, DeclarationError
-from pyworkers.handler import Handler, positional
+from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron, positional
 from pyworkers.protocol import timestamps
+from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
-from pyworkers.protocol.options import Options
+from pyworkers.protocol.options import OwnOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,13 +86,14 @@ class Job(Generic[P, R]):
             jids += [job.jid for job in jobs]
         return jids
 
-    def options(
-        self, *, queue: str | None = None, retry: bool | int | None = None, **options: Unpack[Options]
-    ) -> Job[P, R]:
+    def options(self, **options: Unpack[OwnOptions]) -> Job[P, R]:
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
-        ``options`` are those of ``Client.enqueue``. Raises BadArgumentError.
+        These are ``queue`` and ``retry``, and those of ``Client.enqueue``: ``timeout``, ``dead``,
+        ``backtrace``, ``tags``, ``extra``, ``retry_for``, ``retry_max``, ``retry_queue`` and ``jid``.
+        Raises BadArgumentError.
         """
+        queue, retry = options.pop("queue", None), options.pop("retry", None)
         policy = {} if retry is None else {"retry": retry}
         return Job(
             self.function,
@@ -132,26 +134,40 @@ class Job(Generic[P, R]):
 
 
 def declared_job(
-    function: Callable[P, R],
-    handler: Handler,
-    tags: Sequence[str],
-    extra: Mapping[str, Any] | None,
-    client: Callable[[], Client],
+    function: Callable[P, R], handler: Handler, options: JobOptions, client: Callable[[], Client]
 ) -> Job[P, R]:
     """The Job of a declaration. Raises DeclarationError for values that JSON cannot hold."""
     policy = handler.policy
     envelope: dict[str, Any] = {"retry": policy.retry}
     envelope |= {"backtrace": policy.backtrace} if policy.backtrace else {}
     envelope |= {} if policy.dead else {"dead": False}
-    envelope |= {"tags": tags} if tags else {}
-    envelope |= {"extra": extra} if extra else {}
+    envelope |= {name: options[name] for name in ("tags", "extra") if options.get(name)}
     try:
         return Job(function, handler.name, handler.queue, envelope, client)
     except BadArgumentError as error:
         raise DeclarationError(f"the job {handler.name!r}: {error.message}") from error
 
 
-def cron_args(job: Job[Any, Any], args: Sequence[Any]) -> tuple[Any, ...]:
+def cron_entry(job: Job[Any, Any], schedule: str, options: CronOptions) -> CronEntry:
+    """The cron entry of a declaration. Raises DeclarationError by the rules of ``[[cron]]``."""
+    name = options.get("name")
+    entry = CronEntry(
+        name=job.name if name is None else name,
+        schedule=schedule,
+        queue=job.queue,
+        job_class=job.name,
+        args=_cron_args(job, options.get("args", ())),
+        timezone=options.get("timezone", "UTC"),
+        misfire=options.get("misfire", "once"),
+        grace_s=options.get("grace", 300.0),
+        retry=job.envelope["retry"],
+        options={key: value for key, value in job.envelope.items() if key != "retry"},
+    )
+    check_cron(entry)
+    return entry
+
+
+def _cron_args(job: Job[Any, Any], args: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments of a cron entry, bound to its job's signature. Raises DeclarationError."""
     if not isinstance(args, list | tuple):
         raise DeclarationError(f"cron of {job.name}: args must be a list, not of type {type(args).__name__}")

@@ -1,7 +1,7 @@
-"""Options: the fields of the envelope that a producer may set, each with its rule.
+"""Options: the fields of the envelope that a producer may set, each with its type and its rule.
 
-Pure; used by the clients, the registry and cron. One table: an unknown option is refused, with the
-nearest name; fields of the application's own go into ``extra``.
+Pure; used by clients, applications and cron. A call takes the options of one TypedDict, by ``Unpack``; those
+of the decorators are in handler.py. An unknown option is an error that names the nearest known one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,45 @@ from pyworkers.protocol.keys import check_queue_name
 _MAX_RETRY_FOR_S = 1e9  # Sidekiq's job_util.rb
 
 
-class Options(TypedDict, total=False):
-    """What ``enqueue`` and ``Job.options`` take by name, beside ``retry``. Times are in seconds."""
+class FailureOptions(TypedDict, total=False):
+    """Options of every handler and of every job."""
 
     backtrace: bool | int
+    """Lines of the traceback to store with a failed job; True for all. Default: False, none."""
     dead: bool
+    """Keep a job in ``dead`` when its retries are used up. Default: True."""
+
+
+class FieldOptions(TypedDict, total=False):
+    """Options that are fields of the envelope for people and links, and change nothing themselves."""
+
     tags: Sequence[str]
-    retry_for: float
-    retry_queue: str
-    retry_max: int
-    timeout: float
-    jid: str
+    """Labels, which Sidekiq's Web UI shows."""
     extra: Mapping[str, Any]
+    """Fields of the application's own, e.g. ``{"tenant": 7}``; a job reads them in ``message.data``."""
+
+
+class Options(FailureOptions, FieldOptions, total=False):
+    """Options of an enqueue call, beside ``retry``."""
+
+    timeout: float
+    """Seconds that the job may run, instead of its handler's limit."""
+    retry_for: float
+    """Retry for so many seconds (Sidekiq 7)."""
+    retry_queue: str
+    """The queue of the job's retries."""
+    retry_max: int
+    """The number of retries if ``retry`` is True, instead of 25 (go-workers2 knows no other limit)."""
+    jid: str
+    """The job's id, for a call that enqueues one job. Default: a random one."""
+
+
+class OwnOptions(Options, total=False):
+    """Options of ``Job.options``; None leaves ``queue`` and ``retry`` as declared."""
+
+    queue: str | None
+    retry: bool | int | None
+    """The number of retries, True for 25, False to drop a failed job."""
 
 
 # What no producer sets.
@@ -65,6 +92,11 @@ def check_options(options: Mapping[str, Any]) -> None:
 def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as the envelope holds them: the fields of ``extra`` stand beside the others."""
     return {**{name: value for name, value in options.items() if name != "extra"}, **options.get("extra", {})}
+
+
+def rule_of(name: str) -> tuple[Callable[[Any], bool], str]:
+    """A test of an option's value, and the words for the values that pass."""
+    return _RULES[name]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,8 +15,10 @@ import pytest
 from pyworkers.app import Job, Worker
 from pyworkers.client import AsyncClient, Client
 from pyworkers.errors import BadArgumentError, ConfigError, DeclarationError, UnknownJobError
+from pyworkers.handler import CronOptions, HandlerOptions, JobOptions
 from pyworkers.protocol.cron import CronEntry, envelope_of
 from pyworkers.protocol.message import Message
+from pyworkers.protocol.options import Options, OwnOptions
 from pyworkers.protocol.retry import Policy
 from pyworkers.testing import EnqueuedJob, Fake, fake
 
@@ -215,6 +219,33 @@ def test_a_misspelt_option_of_a_decorator_is_an_error_that_names_the_nearest(
         declare(worker)
     assert caught.value.message.startswith(message)
     assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("call", "options"),
+    [
+        (Worker.process, HandlerOptions),
+        (Worker.job, JobOptions),
+        (Worker.cron, CronOptions),
+        (Job.options, OwnOptions),
+        (Client.enqueue, Options),
+    ],
+)
+def test_the_help_of_a_call_lists_its_options(call: Callable[..., object], options: type) -> None:
+    text = inspect.getdoc(call) or ""
+    missing = [
+        name for name in options.__annotations__ if not re.search(rf"(^  |``){name}(=|``)", text, re.M)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("call", "options"),
+    [(Worker.process, HandlerOptions), (Worker.job, JobOptions), (Worker.cron, CronOptions)],
+)
+def test_the_help_of_a_decorator_lists_no_other_options(call: Callable[..., object], options: type) -> None:
+    listed = re.findall(r"^  (\w+)=", inspect.getdoc(call) or "", re.M)
+    assert sorted(listed) == sorted(options.__annotations__)
 
 
 def declare_several(worker: Worker) -> Job[..., Any]:

@@ -30,7 +30,8 @@ ALLOWED = {
     "client": {"protocol", "config", "store"},
     "handler": {"protocol", "config", "middleware", "errors"},
     "job": {"protocol", "client", "handler", "errors"},
-    "app": {"protocol", "config", "store", "middleware", "client", "handler", "job", "errors"},
+    "registry": {"handler", "errors"},
+    "app": {"protocol", "config", "store", "middleware", "client", "handler", "job", "registry", "errors"},
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "logs", "errors", "failpoints",
         "programs",

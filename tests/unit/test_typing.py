@@ -40,6 +40,10 @@ RIGHT = [
     "send.options(timeout=3, tags=['a'], extra={'tenant': 7}).enqueue(7)",
     "worker.enqueue('q', 'C', [1], retry=3, retry_max=5, extra={'tenant': 7})",
     "Client().enqueue_bulk('q', 'C', [[1]], dead=False)",
+    "send.options(queue=None, retry=None).enqueue(7)",
+    "worker.job(queue='q', retry=5, dead=False, tags=['a'], extra={}, retry_in=lambda n, e, m: n)",
+    "worker.process('q', concurrency=None, timeout=None, middleware=[lambda message, call: call(message)])",
+    "worker.cron(every='5m', timezone='UTC', misfire='all', grace=1, name='n', args=[1])",
     "x: float = send(7)",
     "x: str = sweep.enqueue() + daily.enqueue(n=1)",
 ]
@@ -57,7 +61,15 @@ WRONG = {
     "Client().enqueue_in(1, 'q', 'C', timeot=3)": 'Unexpected keyword argument "timeot"',
     "AsyncClient().enqueue_bulk('q', 'C', [], tags='a', dead=1)": "has incompatible type",
     "worker.job(timeot=3)": "overload",
-    "worker.process('q', timeot=3)": "has incompatible type",
+    "worker.job(retry='5')": "overload",
+    "worker.job(jid='x')": "overload",
+    "worker.process('q', timeot=3)": 'Unexpected keyword argument "timeot"',
+    "worker.process('q', dead='no')": 'Argument "dead" to "process" of "Worker" has incompatible type "str"',
+    "worker.process('q', tags=['a'])": 'Unexpected keyword argument "tags"',
+    "worker.cron('@daily', grac=3)": 'Unexpected keyword argument "grac"',
+    "worker.cron('@daily', timezone=3)": "has incompatible type",
+    "send.options(retry='5')": "has incompatible type",
+    "send.options(concurrency=5)": 'Unexpected keyword argument "concurrency"',
     "handle('x')": "has incompatible type",
 }
 
