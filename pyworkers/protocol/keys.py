@@ -92,6 +92,10 @@ class Keys:
         """HASH identity → JSON list of queues: the incarnations that may own in-progress lists."""
         return self._key("pyworkers:owners")
 
+    def own(self, name: str) -> str:
+        """A key of a plug-in, as effects name it (effects.py)."""
+        return self._key(f"pyworkers:{name}")
+
     @property
     def processes(self) -> str:
         """SET of the identities of all Sidekiq-like servers (contrib/docs/protocol.md, Servers)."""

@@ -1,19 +1,23 @@
 """Outcome: what happens to a job after its run, as a value.
 
-Pure; made in the worker (or by the master for a lost worker), applied by the store. A worker can only *say*
-an outcome; the removal from the in-progress list and its consequence happen together, in the store's script.
+Pure; made in the worker process (or by the master for a lost worker), applied by the store. A worker only
+reports an outcome; the removal from the in-progress list and its consequence are one script of the store.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
+from pyworkers.protocol import effects
+from pyworkers.protocol.effects import Effect
+
 _REPORT = struct.Struct("!BBdIH")
-_FAILED, _CRASHED, _RETIRING = 1, 2, 4
+_EFFECTS_SIZE = struct.Struct("!I")
+_FAILED, _CRASHED, _RETIRING, _EFFECTS = 1, 2, 4, 8
 _MAX_ELAPSED_MS = 0xFFFF_FFFF
 
 
@@ -46,6 +50,20 @@ class Outcome:
     crashed: bool = False
     error_class: str = ""
     error_message: str = ""
+    effects: tuple[Effect, ...] = ()
+    """Writes that happen with the settlement."""
+
+    def with_effects(self, *more: Effect) -> Outcome:
+        """A copy with further effects, for a link to return. Raises ValueError if they are too large."""
+        together = (*self.effects, *more)
+        if effects.size_of(together) > effects.MAX_BYTES:
+            raise ValueError(f"the effects of a job are larger than {effects.MAX_BYTES} bytes")
+        return replace(self, effects=together)
+
+    @property
+    def size(self) -> int:
+        """The bytes that the outcome adds to those of its job."""
+        return len(self.payload) + (effects.size_of(self.effects) if self.effects else 0)
 
     @property
     def final(self) -> bool:
@@ -76,14 +94,20 @@ class Report(NamedTuple):
         if outcome is DONE and not self.retiring:
             return _REPORT.pack(Fate.DONE, 0, 0.0, min(self.elapsed_ms, _MAX_ELAPSED_MS), handler)
         flags = outcome.failed * _FAILED | outcome.crashed * _CRASHED | self.retiring * _RETIRING
+        rest = outcome.payload
+        if outcome.effects:
+            flags |= _EFFECTS
+            packed = effects.pack(outcome.effects)
+            rest = _EFFECTS_SIZE.pack(len(packed)) + packed + rest
         elapsed_ms = min(self.elapsed_ms, _MAX_ELAPSED_MS)
-        return _REPORT.pack(outcome.fate, flags, outcome.at, elapsed_ms, handler) + outcome.payload
+        return _REPORT.pack(outcome.fate, flags, outcome.at, elapsed_ms, handler) + rest
 
     @classmethod
     def unpack(cls, data: bytes, handlers: Sequence[str] = ("",)) -> Report:
         """The inverse of ``pack``; error class and message stay behind, they were logged by the worker.
 
-        ``handlers`` are the names by number; raises ValueError for a number without one.
+        ``handlers`` are the names by number. Raises ValueError for a number without one, and ValueError or
+        struct.error for other invalid bytes.
         """
         fate, flags, at, elapsed_ms, handler = _REPORT.unpack_from(data)
         if handler >= len(handlers):
@@ -92,7 +116,12 @@ class Report(NamedTuple):
         if fate == Fate.DONE and not flags:
             return cls(DONE, elapsed_ms, False, job_class)
         payload = data[_REPORT.size :]
-        outcome = Outcome(Fate(fate), at, payload, bool(flags & _FAILED), bool(flags & _CRASHED))
+        found: tuple[Effect, ...] = ()
+        if flags & _EFFECTS:
+            end = _EFFECTS_SIZE.size + _EFFECTS_SIZE.unpack_from(payload)[0]
+            found, payload = effects.unpack(payload[_EFFECTS_SIZE.size : end]), payload[end:]
+        failed, crashed = bool(flags & _FAILED), bool(flags & _CRASHED)
+        outcome = Outcome(Fate(fate), at, payload, failed, crashed, effects=found)
         return cls(outcome, elapsed_ms, bool(flags & _RETIRING), job_class)
 
 

@@ -21,12 +21,13 @@ from typing import NamedTuple
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
+from pyworkers.protocol.effects import name_of
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.health import Health
 from pyworkers.server.outbox import Batch, Outbox
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.waiting import cancel
-from pyworkers.store.store import LeaseLostError, QueueStore, Settlement
+from pyworkers.store.store import Exchange, LeaseLostError, QueueStore, Settlement
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import PATIENCE_S, Waiter
 
@@ -122,7 +123,7 @@ class Fetcher:
             batch = self._outbox.portion()
             found = await self._store.exchange(self._queue, _settlements(batch), 0, time.time())
             self._outbox.taken(batch)
-            self._account(batch, found.stale)
+            self._account(batch, found)
 
     def leave(self) -> None:
         """Go on with another server, which has become the primary."""
@@ -173,7 +174,7 @@ class Fetcher:
             return
         # Only now: had the reply been lost, the same batch would be sent again.
         self._outbox.taken(batch)
-        self._account(batch, found.stale)
+        self._account(batch, found)
         for raw in found.jobs:
             self._deliveries.deliver(raw)
         if found.error is not None:
@@ -187,10 +188,13 @@ class Fetcher:
             self._waiting = asyncio.create_task(self._wait())
             self._waiting.add_done_callback(self._waited)
 
-    def _account(self, batch: Batch, stale: list[int]) -> None:
-        for place in stale:
+    def _account(self, batch: Batch, found: Exchange) -> None:
+        for place in found.stale:
             log.warning("job.not_ours", queue=self._queue, fate=batch[place][1].outcome.fate.name.lower())
-        late = set(stale)
+        for effect, reason in found.failed:
+            about = {"queue": self._queue, "effect": name_of(effect), "key": effect.key}
+            log.error("effect.failed", **about, error=reason)
+        late = set(found.stale)
         for place, (_, report) in enumerate(batch):
             if place not in late:
                 self._on_settled(report)

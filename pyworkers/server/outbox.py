@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from pyworkers.protocol.outcome import Report
+from pyworkers.protocol.outcome import DONE, Report
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
 MAX_BYTES = 64 * 1024 * 1024
@@ -36,7 +36,9 @@ class Outbox:
         """As many outcomes as one call may carry: one at least, for it fits by the limit of a job's size."""
         size = 0
         for count, (raw, report) in enumerate(self._reports):
-            size += len(raw) + len(report.outcome.payload)
+            size += len(raw)
+            if report.outcome is not DONE:
+                size += report.outcome.size
             if size > MAX_BYTES and count:
                 return self._reports[:count]
         return self._reports.copy()

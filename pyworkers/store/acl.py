@@ -108,7 +108,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "
-        "smembers sismember zcard zrange zrem",
+        "smembers sismember zcard zrange zrem hincrby srem type",
         admin="set hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore",
         read_only="hgetall hkeys exists get mget smembers",
     ),

@@ -17,8 +17,9 @@ from redis.exceptions import ResponseError
 
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
+from pyworkers.protocol.effects import Effect, arguments, name_of
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.store import scripts
 from pyworkers.store.transport.connections import errors_translated, translate
 from pyworkers.store.transport.link import Link
@@ -48,6 +49,8 @@ class Exchange(NamedTuple):
     jobs: list[bytes]
     stale: list[int]
     error: PyworkersError | None = None
+    failed: Sequence[tuple[Effect, str]] = ()
+    """The effects that Redis refused, each with its reason."""
 
 
 class LeaseState(IntEnum):
@@ -83,13 +86,27 @@ class QueueStore:
         Raises LeaseLostError when jobs were wanted and a peer has recovered our lists.
         """
         names = self._exchange_names.get((queue, self.identity)) or self._name_for_exchanges(queue)
-        args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity]
-        for raw, outcome in settlements:
+        args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity, 0]
+        effects: list[Effect] = []
+        about: list[Any] = []
+        for place, (raw, outcome) in enumerate(settlements, 1):
+            # Nearly all.
+            if outcome is DONE:
+                args += (0, raw)
+                continue
             if outcome.fate in _GONE:
                 args += (_GONE[outcome.fate], raw)
             else:
                 args += (int(outcome.fate), raw, repr(outcome.at), outcome.payload)
-        found = await self._run("exchange", names, args, partial(_exchanged, len(settlements), wanted))
+            for effect in outcome.effects:
+                effects.append(effect)
+                about += (place, name_of(effect), *arguments(effect))
+        args[5] = len(args)
+        if effects:
+            names = [*names, *(key for effect in effects for key in effect.keys(self.keys))]
+            args += about
+        read = partial(_exchanged, len(settlements), wanted, effects)
+        found = await self._run("exchange", names, args, read)
         if found is None:
             raise LeaseLostError(self.identity)
         return found
@@ -219,15 +236,25 @@ def _renewed(reply: Any) -> LeaseState | None:
     return None if integer(reply) == -1 else LeaseState(reply)
 
 
-def _exchanged(settled: int, wanted: int, reply: list[Any]) -> Exchange | None:
+def _exchanged(settled: int, wanted: int, effects: Sequence[Effect], reply: list[Any]) -> Exchange | None:
     """What the exchange script has done; None if it has done nothing, because the lease is lost."""
     if reply == []:
         return None
-    stale, jobs, *error = reply
+    stale, jobs, *rest = reply
     if len(blobs(jobs)) > max(0, wanted) or (integers(stale) and not 0 < min(stale) <= max(stale) <= settled):
         raise ValueError
-    refusal = translate(ResponseError(error[0].decode())) if error else None
-    return Exchange(jobs, [place - 1 for place in stale], refusal)
+    refusal = translate(ResponseError(rest[0].decode())) if rest and rest[0] else None
+    failed = _failed(effects, *rest[1:]) if rest else ()
+    return Exchange(jobs, [place - 1 for place in stale], refusal, failed)
+
+
+def _failed(effects: Sequence[Effect], reply: Sequence[Any] = ()) -> list[tuple[Effect, str]]:
+    """The effects of a reply that names their places and reasons in turn."""
+    places, reasons = integers(list(reply[::2])), blobs(list(reply[1::2]))
+    if places and not 0 < min(places) <= max(places) <= len(effects):
+        raise ValueError
+    pairs = zip(places, reasons, strict=True)
+    return [(effects[place - 1], reason.decode(errors="replace")) for place, reason in pairs]
 
 
 def _queues_by_owner(owners: dict[bytes, bytes]) -> dict[str, list[str]]:

@@ -1,19 +1,24 @@
 -- Settle outcomes and take more jobs, in one round trip.
 --
 -- KEYS 1 queue  2 in-progress list  3 retry  4 schedule  5 dead  6 tombstone of this incarnation  7 owners
+--      8… the keys of each effect
 -- ARGV 1 number of jobs wanted  2 now  3 oldest score kept in dead  4 members kept in dead
---      5 identity  then for each outcome: fate and raw; at and payload ('' is raw), too, if the job goes
---      somewhere; the fates are those of outcome.py
+--      5 identity  6 place of the last argument of the outcomes
+--      then for each outcome: fate and raw; at and payload ('' is raw), too, if the job goes somewhere; the
+--      fates are those of outcome.py
+--      then for each effect: place of its outcome, counted from 1, name and arguments (effects.py)
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,  jobs taken,
---           the error that ended the taking, if any: what was settled and taken before it counts }
---      or {} when the lists of this incarnation were recovered by somebody else: nothing was taken;
---      or an error, before anything was done, when a key holds something else than it should.
+--           the error that ended the taking, if any: what was settled and taken before it counts,
+--           if effects failed ('' stands for no error then): place of each and why, in turn }
+--      or {} when a peer has recovered the lists of this incarnation: nothing was taken;
+--      or an error, before anything was done, when a key has the wrong type.
 
 -- Where the job of a fate goes: the place in KEYS, and what must be there. Of other fates nothing is left.
 local targets = { ['1'] = { 3, 'zset' }, ['2'] = { 5, 'zset' }, ['4'] = { 1, 'list' }, ['5'] = { 4, 'zset' } }
 
-local i = 6
-while i < #ARGV do
+local last = tonumber(ARGV[6])
+local i = 7
+while i < last do
   local target = targets[ARGV[i]]
   if target and not holds(KEYS[target[1]], target[2]) then
     return redis.error_reply('WRONGTYPE ' .. KEYS[target[1]] .. ' is no ' .. target[2])
@@ -23,8 +28,8 @@ end
 
 local stale = {}
 local ordinal = 0
-i = 6
-while i < #ARGV do
+i = 7
+while i < last do
   ordinal = ordinal + 1
   local fate, raw, at, payload = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local target = targets[fate]
@@ -47,6 +52,60 @@ while i < #ARGV do
   end
 end
 
+-- Under the receipts above. Redis refuses none for want of memory, for each follows a removal.
+local failed = {}
+if last < #ARGV then
+  -- Name → number of keys, number of arguments, and what it does; k and a are the places of the first ones.
+  local effects = {
+    Unlock = { 1, 1, function(k, a)
+      if redis.call('GET', KEYS[k]) == ARGV[a] then
+        redis.call('DEL', KEYS[k])
+      end
+    end },
+    FreeSlot = { 1, 1, function(k, a)
+      redis.call(redis.call('TYPE', KEYS[k]).ok == 'set' and 'SREM' or 'ZREM', KEYS[k], ARGV[a])
+    end },
+    CountOut = { 3, 3, function(k, a)
+      -- First, or a member would be counted out while nothing can be pushed.
+      if not (holds(KEYS[k + 1], 'list') and holds(KEYS[k + 2], 'set')) then
+        error({ err = 'WRONGTYPE ' .. KEYS[k + 1] .. ' or ' .. KEYS[k + 2] .. ' has the wrong type' })
+      end
+      if redis.call('HEXISTS', KEYS[k], ARGV[a]) == 1 and redis.call('HINCRBY', KEYS[k], ARGV[a], -1) == 0 then
+        redis.call('SADD', KEYS[k + 2], ARGV[a + 1])
+        redis.call('LPUSH', KEYS[k + 1], ARGV[a + 2])
+      end
+    end },
+    StoreValue = { 1, 2, function(k, a)
+      -- SET itself replaces a key of any type.
+      if not holds(KEYS[k], 'string') then
+        error({ err = 'WRONGTYPE ' .. KEYS[k] .. ' is no string' })
+      end
+      redis.call('SET', KEYS[k], ARGV[a], 'EX', ARGV[a + 1])
+    end },
+    DeleteKey = { 1, 0, function(k)
+      redis.call('DEL', KEYS[k])
+    end },
+  }
+  local late = {}
+  for _, place in ipairs(stale) do
+    late[place] = true
+  end
+  local place, k, a = 0, 8, last + 1
+  while a < #ARGV do
+    local keys, args, apply = unpack(effects[ARGV[a + 1]])
+    place = place + 1
+    if not late[tonumber(ARGV[a])] then
+      local done, why = pcall(apply, k, a + 2)
+      if not done then
+        failed[#failed + 1] = place
+        failed[#failed + 1] = type(why) == 'table' and why.err or tostring(why)
+      end
+    end
+    k = k + keys
+    a = a + 2 + args
+  end
+end
+
 -- With maxmemory reached, Redis refuses a script its first write if that could need memory, but none after
 -- another write. A move needs none, and jobs must go on, for only they make room: so write nothing, first.
 -- Redis 6.2 puts "@user_script: 54: " before the code.
@@ -60,6 +119,13 @@ local function take()
 end
 
 local jobs = {}
+local function reply(err)
+  if #failed > 0 then
+    return { stale, jobs, err or '', failed }
+  end
+  return { stale, jobs, err }
+end
+
 local wanted = tonumber(ARGV[1])
 if wanted > 0 then
   if redis.call('EXISTS', KEYS[6]) == 1 then
@@ -67,7 +133,7 @@ if wanted > 0 then
   end
   -- A job may only go to an owner that peers know of, or nobody would look for it after a crash.
   if redis.call('HEXISTS', KEYS[7], ARGV[5]) == 0 then
-    return { stale, jobs, 'UNREGISTERED this server is not registered yet, or no longer' }
+    return reply('UNREGISTERED this server is not registered yet, or no longer')
   end
   for n = 1, wanted do
     local raw = take()
@@ -75,9 +141,9 @@ if wanted > 0 then
       break
     end
     if type(raw) == 'table' then
-      return { stale, jobs, raw.err }
+      return reply(raw.err)
     end
     jobs[n] = raw
   end
 end
-return { stale, jobs }
+return reply()

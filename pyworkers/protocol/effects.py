@@ -1,0 +1,154 @@
+"""Effects: a few writes that an outcome may carry, as values.
+
+Pure; made in the worker process by links, applied by the exchange script together with the settlement of the
+job: only if the removal from the in-progress list took one entry. So each runs once, also if the worker, the
+server or Redis dies in between, or if the same outcome is sent twice. An effect that Redis refuses
+(WRONGTYPE) is logged, and neither the settlement nor another effect fails with it.
+
+Today an outcome that a link returns carries effects (``Outcome.with_effects``). There are none for a job that
+raised, whose worker died or was killed, and for what is cancelled or deleted in Redis.
+
+Keys are named without the namespace and without ``pyworkers:``, below which they all stand: an effect cannot
+touch keys of Sidekiq, and ``pyworkers acl`` grants the rights.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, fields
+from typing import Any, get_args
+
+from pyworkers.protocol.keys import Keys, check_queue_name
+
+MAX_BYTES = 16 * 1024 * 1024
+"""The limit of the effects of one outcome, together: they wait in the server's memory, and run at once."""
+_LENGTH = struct.Struct("!I")
+
+
+class _OneKey:
+    """Base of the effects on one key."""
+
+    __slots__ = ()
+
+    key: str
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.own(self.key)]
+
+
+@dataclass(frozen=True, slots=True)
+class Unlock(_OneKey):
+    """Delete a STRING if its value is ``token``: a lock that the job still holds."""
+
+    key: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreeSlot(_OneKey):
+    """Remove ``member`` from a ZSET or a SET of slots."""
+
+    key: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountOut(_OneKey):
+    """Take 1 from a field of a HASH; if it is 0 then, push ``payload``, the bytes of a job, to ``queue``.
+
+    The queue becomes known like that of any pushed job. Where the hash or the field is missing, which has
+    expired or was deleted, nothing happens. For batches: a member counts itself out, and the last one starts
+    the callback.
+    """
+
+    key: str
+    field: str
+    queue: str
+    payload: bytes
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.queue)
+
+    def keys(self, keys: Keys) -> list[str]:
+        """As the base's."""
+        return [keys.own(self.key), keys.queue(self.queue), keys.queues]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreValue(_OneKey):
+    """Set a STRING to ``value`` for ``ttl_s`` seconds; a key of another type is left alone."""
+
+    key: str
+    value: bytes
+    ttl_s: int
+
+    def __post_init__(self) -> None:
+        if self.ttl_s < 1:
+            raise ValueError(f"a TTL of {self.ttl_s} s is not from 1")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKey(_OneKey):
+    """Delete a key of any type."""
+
+    key: str
+
+
+Effect = Unlock | FreeSlot | CountOut | StoreValue | DeleteKey
+# By the number in a frame. Names are those of the script.
+_KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))
+_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+_READ: dict[Any, Callable[[bytes], Any]] = {"str": bytes.decode, "int": int, "bytes": bytes}
+_FIELDS = {kind: [_READ[field.type] for field in fields(kind)] for kind in _NUMBERS}
+
+
+def name_of(effect: Effect) -> str:
+    """The effect's name in the script and in the log."""
+    return type(effect).__name__
+
+
+def arguments(effect: Effect) -> tuple[Any, ...]:
+    """The arguments of the script: all fields but the key."""
+    return astuple(effect)[1:]
+
+
+def size_of(effects: Iterable[Effect]) -> int:
+    """The number of bytes of all fields."""
+    return sum(len(_bytes(value)) for effect in effects for value in astuple(effect))
+
+
+def pack(effects: Iterable[Effect]) -> bytes:
+    """The effects as bytes: for each its number, then each field with its length."""
+    parts: list[bytes] = []
+    for effect in effects:
+        parts.append(bytes([_NUMBERS[type(effect)]]))
+        for value in map(_bytes, astuple(effect)):
+            parts += (_LENGTH.pack(len(value)), value)
+    return b"".join(parts)
+
+
+def unpack(data: bytes) -> tuple[Effect, ...]:
+    """The inverse of ``pack``. Raises ValueError or struct.error for invalid bytes."""
+    found: list[Effect] = []
+    at = 0
+    while at < len(data):
+        kind = _KINDS.get(data[at])
+        if kind is None:
+            raise ValueError(f"unknown effect {data[at]}")
+        at += 1
+        values: list[Any] = []
+        for read in _FIELDS[kind]:
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size
+            if at + length > len(data):
+                raise ValueError("an effect is cut off")
+            values.append(read(data[at : at + length]))
+            at += length
+        found.append(kind(*values))
+    return tuple(found)
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

@@ -1,0 +1,78 @@
+"""Effects that a link of the application adds to an outcome, through the real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers.protocol.keys import Keys
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import wait_for
+
+CODE = """
+from pyworkers.protocol.effects import CountOut, FreeSlot, StoreValue, Unlock
+
+CALLBACK = b'{"class":"finish","args":[7],"jid":"callback","queue":"q"}'
+
+@worker.middleware
+def effects(message, call_next):
+    outcome = call_next(message)
+    if message.job_class != "member":
+        return outcome
+    return outcome.with_effects(
+        Unlock("lock:7", message.jid),
+        FreeSlot("no set", "x"),
+        CountOut("batch:7", "pending", "q", CALLBACK),
+        StoreValue("result:" + message.jid, b"1", 60),
+    )
+
+@worker.job(queue="q", concurrency=2)
+def member(fail):
+    note("member", current_message().jid)
+    if fail:
+        raise ValueError("failed")
+
+@worker.job(queue="q")
+def finish(number):
+    note("finish", number)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
+    with serving(tmp_path, redis_url, namespace, CODE) as running:
+        yield running
+
+
+def member(jid: str, fail: bool = False) -> bytes:
+    return json.dumps({"class": "member", "args": [fail], "jid": jid}).encode()
+
+
+def test_the_effects_of_a_link_happen_with_the_settlement(server: ServerProcess, namespace: str) -> None:
+    redis, own = server.redis, Keys(namespace).own
+    redis.hset(own("batch:7"), mapping={"pending": 2})
+    redis.set(own("lock:7"), "second")
+    redis.set(own("no set"), "x")
+    server.push("q", member("first"))
+    server.wait_for_notes(1, "member", "first")
+    wait_for(lambda: redis.hget(own("batch:7"), "pending") == b"1", message="the first member is counted out")
+    assert redis.get(own("lock:7")) == b"second"
+    server.push("q", member("second"))
+    server.wait_for_notes(1, "finish", 7)
+    assert redis.get(own("lock:7")) is None
+    assert redis.get(own("result:first")) == redis.get(own("result:second")) == b"1"
+    wait_for(lambda: not server.inprogress("q"), message="settled")
+    failed = server.wait_for_event("effect.failed", effect="FreeSlot")
+    assert (failed["key"], failed["queue"]) == ("no set", "q")
+    assert failed["error"].startswith("WRONGTYPE")
+
+
+def test_a_job_that_raised_has_no_effects(server: ServerProcess, namespace: str) -> None:
+    redis, own = server.redis, Keys(namespace).own
+    redis.hset(own("batch:7"), mapping={"pending": 2})
+    server.push("q", member("failing", fail=True))
+    wait_for(lambda: server.zset("retry"), message="a retry")
+    assert redis.hget(own("batch:7"), "pending") == b"2"

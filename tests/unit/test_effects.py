@@ -1,0 +1,120 @@
+"""Effects: values that survive the pipe, and bytes that are none."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyworkers.protocol import effects
+from pyworkers.protocol.effects import CountOut, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
+
+ALL: list[tuple[Effect, bytes]] = [
+    (Unlock("lock:a", "me"), b"\0\0\0\0\x06lock:a\0\0\0\x02me"),
+    (FreeSlot("slots:ä", ""), b"\1\0\0\0\x08slots:\xc3\xa4\0\0\0\0"),
+    (
+        CountOut("batch:7", "pending", "q", b"{}\xff"),
+        b"\2\0\0\0\x07batch:7\0\0\0\x07pending\0\0\0\x01q\0\0\0\x03{}\xff",
+    ),
+    (StoreValue("result:7", b"1", 60), b"\3\0\0\0\x08result:7\0\0\0\x011\0\0\0\x0260"),
+    (DeleteKey("x"), b"\4\0\0\0\x01x"),
+]
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+some = st.lists(
+    st.builds(Unlock, texts, texts)
+    | st.builds(FreeSlot, texts, texts)
+    | st.builds(CountOut, texts, texts, st.just("q"), st.binary(max_size=9))
+    | st.builds(StoreValue, texts, st.binary(max_size=9), st.integers(1, 10**9))
+    | st.builds(DeleteKey, texts),
+    max_size=4,
+).map(tuple)
+
+
+@pytest.mark.parametrize(("effect", "packed"), ALL)
+def test_an_effect_is_its_number_and_its_fields_with_their_lengths(effect: Effect, packed: bytes) -> None:
+    assert effects.pack([effect]) == packed
+    assert effects.unpack(packed * 2) == (effect, effect)
+
+
+@given(some, st.binary(max_size=20), st.booleans())
+def test_a_report_carries_the_effects_of_its_outcome(
+    carried: tuple[Effect, ...], payload: bytes, retiring: bool
+) -> None:
+    for fate in (Fate.DONE, Fate.RETRY):
+        report = Report(Outcome(fate, 5.0, payload, effects=carried), 12, retiring)
+        found = Report.unpack(report.pack())
+        assert found == (report if carried or retiring or fate is Fate.RETRY else Report(DONE, 12))
+
+
+@pytest.mark.parametrize("outcome", [DONE, Outcome(Fate.RETRY, 5.0, b"payload", failed=True)])
+def test_an_outcome_without_effects_takes_no_byte_more(outcome: Outcome) -> None:
+    assert len(Report(outcome).pack()) == struct.calcsize("!BBdIH") + len(outcome.payload)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x05",
+        b"\xff\0\0\0\0",
+        b"\4",
+        b"\4\0\0",
+        b"\4\0\0\0\x02x",
+        b"\4\xff\xff\xff\xffx",
+        b"\0\0\0\0\x01a",
+        b"\4\0\0\0\x01\xff",
+        b"\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        b"\3\0\0\0\x01k\0\0\0\0\0\0\0\x01-",
+        b"\3\0\0\0\x01k\0\0\0\0\0\0\0\x010",
+    ],
+)
+def test_bytes_that_are_no_effects_are_refused(garbage: bytes) -> None:
+    with pytest.raises((ValueError, struct.error)):
+        effects.unpack(garbage)
+
+
+@given(st.binary(max_size=60))
+def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+    for read in (effects.unpack, Report.unpack):
+        try:
+            read(data)
+        except (ValueError, struct.error):
+            continue
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_a_report_whose_effects_are_cut_off_is_refused(length: int) -> None:
+    data = Report(Outcome(Fate.DONE, effects=(DeleteKey("x"),))).pack()
+    with pytest.raises((ValueError, struct.error)):
+        Report.unpack(data[: struct.calcsize("!BBdIH") + length])
+
+
+def test_effects_are_added_to_an_outcome() -> None:
+    first, second = DeleteKey("a"), DeleteKey("b")
+    outcome = DONE.with_effects(first).with_effects(second)
+    assert (outcome.fate, outcome.effects, DONE.effects) == (Fate.DONE, (first, second), ())
+    assert (DONE.size, outcome.size, Outcome(Fate.RETRY, payload=b"abc", effects=(first,)).size) == (0, 2, 4)
+    big = StoreValue("k", bytes(effects.MAX_BYTES // 2), 1)
+    with pytest.raises(ValueError, match="larger than 16777216 bytes"):
+        DONE.with_effects(big).with_effects(big)
+
+
+def test_invalid_effects_are_refused_where_they_are_made() -> None:
+    with pytest.raises(ValueError, match="cannot be a queue"):
+        CountOut("batch:7", "pending", "a b", b"{}")
+    with pytest.raises(ValueError, match="a TTL of 0 s is not from 1"):
+        StoreValue("result:7", b"1", 0)
+
+
+def test_the_keys_of_effects_stand_below_our_own_name() -> None:
+    keys = Keys("app:")
+    assert [effect.keys(keys) for effect, _ in ALL] == [
+        ["app:pyworkers:lock:a"],
+        ["app:pyworkers:slots:ä"],
+        ["app:pyworkers:batch:7", "app:queue:q", "app:queues"],
+        ["app:pyworkers:result:7"],
+        ["app:pyworkers:x"],
+    ]
