@@ -1,7 +1,7 @@
-"""Control: the words between master and fork server.
+"""Control messages: what master and fork server send to each other.
 
-Pure; used by both sides. Each is a line of JSON on a Unix socket; the descriptors of a ``spawn`` travel
-beside its line, in the same order.
+Pure; used by both sides. Each message is a line of JSON on a Unix socket; the descriptors of a ``Spawn``
+travel beside its line, in the same order.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Literal, TypedDict, get_args
 
 import simplejson
 
-# By default both are ignored: where no worker listens for them, they do no harm.
+# By default both are ignored: without a handler they do no harm.
 CANCEL_REQUEST = signal.SIGURG
 """The signal by which the master asks a worker to end the job that it runs, because it is cancelled."""
-# A worker has no terminal, from which it could come otherwise.
+# Otherwise a terminal sends it, and a worker has none.
 INTERRUPT_REQUEST = signal.SIGWINCH
 """The same, because the server stops."""
 FDS_PER_SPAWN = 3
@@ -34,13 +34,13 @@ class Load:
     settings: dict[str, Any] = field(default_factory=dict)
     """The fields of ``Settings``."""
     rehearse: bool = False
-    """Only to see whether it can be imported: no hook runs."""
+    """Only import it, as a check: no hook runs."""
     redis: dict[str, str] = field(default_factory=dict, repr=False)
     """The fields of ``[redis]``, for clients in the application: here, because they hold a password."""
 
 
 class HandlerFacts(TypedDict):
-    """What the master, which has no user code, must know about a handler."""
+    """The facts about a handler for the master, which has no user code."""
 
     name: str
     retry: bool | int
@@ -86,7 +86,7 @@ class Manifest(TypedDict):
 
 
 class HandlerChain(TypedDict):
-    """What a job of one handler passes, for people."""
+    """The links of one handler, to be shown."""
 
     handler: str
     queue: str
@@ -97,7 +97,7 @@ class HandlerChain(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Identify:
-    """The server has another identity now: log it from here on, and in the workers that are yet to start."""
+    """The server has another identity now: log it, here and in the workers that start later."""
 
     identity: str
 
@@ -110,10 +110,10 @@ class Loaded:
     threads: list[str]
     import_ms: int
     elsewhere: dict[str, str] = field(default_factory=dict, repr=False)
-    """The fields of ``[redis]`` by which the application enqueues in a program that is no worker; or, as
-    ``error``, why it cannot. Only in a rehearsal."""
+    """The fields of ``[redis]`` by which the application enqueues outside of workers, or the ``error`` that
+    prevents it. Only in a rehearsal."""
     chains: list[HandlerChain] = field(default_factory=list)
-    """Of every handler. Only in a rehearsal."""
+    """The links of every handler. Only in a rehearsal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Spawned:
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed:
-    """The system refused the fork: for want of memory, or of processes."""
+    """The system refused the fork: too little memory, or too many processes."""
 
     worker: int
     error: str
@@ -151,7 +151,7 @@ class SpawnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The worker is gone and reaped; ``status`` is that of waitpid, ``rss_kb`` its peak memory."""
+    """The worker has exited and is reaped; ``status`` is that of waitpid, ``rss_kb`` its peak memory."""
 
     worker: int
     pid: int
@@ -168,19 +168,19 @@ class RunHooks:
 
 @dataclass(frozen=True, slots=True)
 class HooksRan:
-    """The child of a ``RunHooks`` has ended, or could not be forked."""
+    """The child of a ``RunHooks`` has exited, or could not be forked."""
 
     kind: str
 
 
 AboutWorker = Spawned | SpawnFailed | Exited
-Word = Load | Identify | Loaded | LoadFailed | Spawn | RunHooks | HooksRan | AboutWorker
-_WORDS: dict[str, type[Word]] = {kind.__name__: kind for kind in get_args(Word)}
+ControlMessage = Load | Identify | Loaded | LoadFailed | Spawn | RunHooks | HooksRan | AboutWorker
+_KINDS: dict[str, type[ControlMessage]] = {kind.__name__: kind for kind in get_args(ControlMessage)}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a worker process needs of the configuration."""
+    """The part of the configuration that a worker process needs."""
 
     max_retries: int = 25
     max_jobs_per_worker: int = 0
@@ -189,23 +189,23 @@ class Settings:
     """Time limits by queue, in seconds, that override those of the decorators; 0 is none."""
 
 
-def dump(word: Word) -> bytes:
-    """The word as a line."""
-    return (simplejson.dumps([type(word).__name__, asdict(word)]) + "\n").encode()
+def dump(message: ControlMessage) -> bytes:
+    """The message as a line."""
+    return (simplejson.dumps([type(message).__name__, asdict(message)]) + "\n").encode()
 
 
 class LineReader:
-    """Cuts a byte stream into words; keeps what is incomplete until the rest comes."""
+    """Cuts a byte stream into messages; keeps an incomplete line until the rest arrives."""
 
     def __init__(self) -> None:
         self._buffer = b""
 
-    def feed(self, data: bytes) -> list[Word]:
-        """The words that are complete with ``data``."""
+    def feed(self, data: bytes) -> list[ControlMessage]:
+        """The messages that are complete with ``data``."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return [_parse(line) for line in lines]
 
 
-def _parse(line: bytes) -> Word:
+def _parse(line: bytes) -> ControlMessage:
     name, fields = simplejson.loads(line)
-    return _WORDS[name](**fields)
+    return _KINDS[name](**fields)

@@ -1,7 +1,7 @@
-"""The fork server: imports the application once and forks workers when the master asks.
+"""The fork server: imports the application once and forks a worker for each request of the master.
 
-A process of its own, started by the master (launch.py). One thread; it opens no Redis connection and runs no
-job. It reaps its workers, and ends with the master.
+A process of its own, started by the master (server/generations/launch.py), with one thread. It reaps its
+workers, and exits with the master. It opens no Redis connection and runs no job.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pyworkers.config import own_redis
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc import control
 from pyworkers.ipc.control import (
+    ControlMessage,
     Exited,
     HandlerChain,
     HooksRan,
@@ -40,7 +41,6 @@ from pyworkers.ipc.control import (
     Spawn,
     Spawned,
     SpawnFailed,
-    Word,
 )
 from pyworkers.worker import process
 from pyworkers.worker.hygiene import flush_output
@@ -61,18 +61,19 @@ class ForkServer:
         self._reader = control.LineReader()
         self._descriptors: deque[int] = deque()
         self._workers: dict[int, int] = {}
-        self._errands: dict[int, str] = {}
-        self._app: Worker | None = None
+        self._hook_runners: dict[int, str] = {}
+        # Empty until the application is imported.
+        self._app = Worker()
         self._settings = Settings()
         self._logs = Load("")
+        self._wakeup, self._waker = os.pipe()
 
     def serve(self) -> None:
-        """Answer the master until it hangs up."""
-        self._wakeup, self._waker = os.pipe()
+        """Handle the messages of the master until it closes the socket."""
         for fd in (self._wakeup, self._waker):
             os.set_blocking(fd, False)
         self._watch_children()
-        # Not select, whose numbers end at 1023: the channel keeps the one that it had in the master.
+        # Not select, which takes descriptors up to 1023: the channel keeps its number from the master.
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(self._wakeup, select.POLLIN)
@@ -82,7 +83,7 @@ class ForkServer:
                 if self._wakeup in ready:
                     os.read(self._wakeup, 4096)
                     self._reap()
-                if self._channel.fileno() in ready and not self._listen():
+                if self._channel.fileno() in ready and not self._receive():
                     return
         except (BrokenPipeError, ConnectionResetError):
             return
@@ -91,33 +92,33 @@ class ForkServer:
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def _listen(self) -> bool:
+    def _receive(self) -> bool:
         most = 16 * control.FDS_PER_SPAWN
         data, descriptors, flags, _ = socket.recv_fds(self._channel, 65536, most)
         for fd in descriptors:
-            # They come inheritable, and a program started by a job would keep its worker's pipes open.
+            # They arrive inheritable, and a program that a job starts would keep its worker's pipes open.
             os.set_inheritable(fd, False)
         self._descriptors.extend(descriptors)
         if flags & socket.MSG_CTRUNC:
-            # Which pipe belongs to whom is lost: start again, in a fork server of its own.
+            # It is unknown now which pipe belongs to which worker: exit, the master starts another one.
             raise OSError("too many open files: descriptors were dropped")
-        for word in self._reader.feed(data):
-            self._obey(word)
+        for message in self._reader.feed(data):
+            self._handle(message)
         return bool(data)
 
-    def _obey(self, word: Word) -> None:
-        if isinstance(word, Spawn):
-            self._spawn(word)
-        elif isinstance(word, Load):
-            self._load(word)
-        elif isinstance(word, RunHooks):
-            self._run_hooks(word.kind)
-        elif isinstance(word, Identify):
-            self._logs = replace(self._logs, identity=word.identity)
+    def _handle(self, message: ControlMessage) -> None:
+        if isinstance(message, Spawn):
+            self._spawn(message)
+        elif isinstance(message, Load):
+            self._load(message)
+        elif isinstance(message, RunHooks):
+            self._run_hooks(message.kind)
+        elif isinstance(message, Identify):
+            self._logs = replace(self._logs, identity=message.identity)
             set_up_logs(self._logs)
 
-    def _say(self, word: Word) -> None:
-        self._channel.sendall(control.dump(word))
+    def _send(self, message: ControlMessage) -> None:
+        self._channel.sendall(control.dump(message))
 
     def _load(self, load: Load) -> None:
         warm_up(load.log_level)
@@ -135,15 +136,15 @@ class ForkServer:
         except BaseException as error:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
             text = f"{type(error).__name__}: {error}{searched(error, load)}"
-            self._say(LoadFailed(kind, text, users_traceback(error)))
+            self._send(LoadFailed(kind, text, users_traceback(error)))
             return
-        # The application may have taken the signal for itself, and set up logs of its own.
+        # The application may have installed its own handler of SIGCHLD, and its own logging.
         self._watch_children()
         set_up_logs(load)
-        # What it printed would be printed by every worker again.
+        # Output that is still buffered would be printed by every worker again.
         flush_output()
         threads = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
-        # What is alive now is shared with every worker: keep the collector from touching its pages.
+        # Objects that exist now are shared with every worker: keep the collector from writing to their pages.
         gc.collect()
         gc.freeze()
         import_ms = round((time.perf_counter() - started) * 1000)
@@ -151,27 +152,26 @@ class ForkServer:
         if load.rehearse:
             chains = chains_of(self._app, self._settings)
             loaded = replace(loaded, elsewhere=enqueues_elsewhere(self._app), chains=chains)
-        self._say(loaded)
+        self._send(loaded)
 
     def _spawn(self, spawn: Spawn) -> None:
         jobs, outcomes, lifeline = (self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN))
         try:
             pid = os.fork()
         except OSError as error:
-            self._say(SpawnFailed(spawn.worker, str(error)))
+            self._send(SpawnFailed(spawn.worker, str(error)))
         else:
             if pid == 0:
                 self._be_worker(spawn.queue, process.Pipes(jobs, outcomes, lifeline))
             self._workers[pid] = spawn.worker
-            self._say(Spawned(spawn.worker, pid))
+            self._send(Spawned(spawn.worker, pid))
         for fd in (jobs, outcomes, lifeline):
             os.close(fd)
 
     def _be_worker(self, queue: str, pipes: process.Pipes) -> NoReturn:
-        # Nothing may return from here: there would be two fork servers.
+        # This must not return: there would be two fork servers.
         try:
             self._become_child()
-            assert self._app is not None
             process.main(self._app, queue, pipes, self._settings)
         except BaseException:
             log.exception("worker.boot_failed", queue=queue)
@@ -179,28 +179,26 @@ class ForkServer:
             process.exit_now(process.BOOT_FAILED)
 
     def _run_hooks(self, kind: str) -> None:
-        assert self._app is not None
         try:
             pid = os.fork()
         except OSError as error:
             log.error("hook.failed", hook=kind, error=str(error))
-            self._say(HooksRan(kind))
+            self._send(HooksRan(kind))
             return
         if pid == 0:
-            self._be_errand(kind)
-        self._errands[pid] = kind
+            self._be_hook_runner(kind)
+        self._hook_runners[pid] = kind
 
-    def _be_errand(self, kind: str) -> NoReturn:
+    def _be_hook_runner(self, kind: str) -> NoReturn:
         status = 1
         try:
             self._become_child()
-            assert self._app is not None
             status = process.run_hooks(self._app.hooks(kind), kind)
         finally:
             process.exit_now(status)
 
     def _become_child(self) -> None:
-        """Forget what belongs to the fork server alone."""
+        """Close and reset what belongs to the fork server alone."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._channel.close()
@@ -217,18 +215,18 @@ class ForkServer:
                 return
             if worker := self._workers.pop(pid, None):
                 _kill_group(pid)
-                self._say(Exited(worker, pid, status, _peak_kb(usage)))
-            elif kind := self._errands.pop(pid, None):
-                self._say(HooksRan(kind))
+                self._send(Exited(worker, pid, status, _peak_kb(usage)))
+            elif kind := self._hook_runners.pop(pid, None):
+                self._send(HooksRan(kind))
 
 
 def set_up_logs(load: Load) -> None:
-    """Log as the master does."""
+    """Log in the master's format, with its identity."""
     logs.configure(load.log_level, load.log_format, identity=load.identity)
 
 
 def import_app(spec: str) -> Worker:
-    """The Worker at ``module:attribute``. Whatever the import raises passes."""
+    """The Worker at ``module:attribute``. Raises TypeError for another object, and what the import raises."""
     module_name, _, attribute = spec.partition(":")
     found = import_module(module_name)
     for name in (attribute or "worker").split("."):
@@ -239,7 +237,7 @@ def import_app(spec: str) -> Worker:
 
 
 def enqueues_elsewhere(app: Worker) -> dict[str, str]:
-    """Where the application enqueues in a program that is no worker, such as a web server."""
+    """The ``[redis]`` by which the application enqueues outside of workers, e.g. in a web server."""
     own_redis.hand_over(None)
     try:
         return asdict(app.redis_config())
@@ -258,7 +256,7 @@ def chains_of(app: Worker, settings: Settings) -> list[HandlerChain]:
 
 
 def _kill_group(leader: int) -> None:
-    """End what a worker left behind: its children are in its group."""
+    """Kill the children that a worker left behind: they are in its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
@@ -268,15 +266,15 @@ def _peak_kb(usage: resource.struct_rusage) -> int:
 
 
 def main(channel: int, lifeline: int) -> None:
-    """Be a fork server, in a session of its own, with two inherited descriptors."""
+    """Run a fork server with two inherited descriptors until the master closes them."""
     for fd in (channel, lifeline):
         os.set_inheritable(fd, False)
     die_with(lifeline)
     set_title("fork server")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
-        # Not SIG_IGN, which programs started by the application would inherit.
+        # Not SIG_IGN: programs that the application starts would inherit it.
         signal.signal(number, lambda *_: None)
-    # The master starts us with its signals blocked; jobs and their programs must not inherit that.
+    # The master starts this process with signals blocked; jobs and their programs must not inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     ForkServer(socket.socket(fileno=channel)).serve()
 

@@ -1,7 +1,7 @@
-"""The worker process: boot, signals and pipes; a runner runs the jobs that come in.
+"""The worker process: start-up, signals and pipes; a runner runs the jobs that arrive.
 
-Forked by the fork server, in a session of its own. It never talks to Redis on behalf of the server, and never
-acknowledges a job: its outcome frame says what should become of the job.
+Forked by the fork server, in a session of its own. It has no Redis connection of the server and never
+acknowledges a job: its outcome frame names the outcome, which the master settles.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Pipes:
 
 
 def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
-    """Be a worker until the job pipe is closed, then exit."""
+    """Run the jobs of a queue until the job pipe is closed, then exit."""
     os.setsid()
     die_with(pipes.lifeline)
     set_title(f"worker {queue}")
@@ -68,7 +68,7 @@ def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
 
 
 def run_hooks(hooks: Sequence[Callable[..., object]], kind: str) -> int:
-    """Call all hooks, whichever fail; the exit status of a process that has nothing else to do."""
+    """Call all hooks, also after one that fails; the exit status of a process that does nothing else."""
     status = 0
     for hook in hooks:
         try:
@@ -80,7 +80,7 @@ def run_hooks(hooks: Sequence[Callable[..., object]], kind: str) -> int:
 
 
 def exit_now(status: int) -> NoReturn:
-    """Leave without the cleanup of the fork server, whose state this is a copy of."""
+    """Exit without the fork server's clean-up functions: this process is a copy of it."""
     try:
         flush_output()
     finally:
@@ -100,16 +100,16 @@ class WorkerProcess:
         self._state = Snapshot()
 
     def serve(self) -> None:
-        """Run jobs until the master closes the pipe, or until it is time for a fresh process."""
+        """Run jobs until the master closes the pipe, or until a new process shall replace this one."""
         self._write(pack(Kind.READY, os.getpid()))
-        reader, run = Reader(), self._runner.run
+        reader, runner, run = Reader(), self._runner, self._runner.run
         while data := os.read(self._pipes.jobs, reader.wanted):
             for kind, delivery, payload in reader.feed(data):
                 hit("job_start")
-                report = run(delivery, payload) if kind is Kind.JOB else self._runner.tell_exhausted(payload)
+                report = run(delivery, payload) if kind is Kind.JOB else runner.run_exhausted_hooks(payload)
                 hit("job_end")
                 if self._state.is_copy:
-                    # A job has forked, and both have come back from it: one worker is enough.
+                    # A job has forked, and both processes returned from it: only one may be the worker.
                     exit_now(0)
                 retiring = self._recycler.due() or not self._restored()
                 if retiring:
@@ -126,14 +126,14 @@ class WorkerProcess:
         return restored
 
     def _announce_limit(self, delivery: int, seconds: float) -> None:
-        """Tell the master, which enforces the limit, before the job can hang."""
+        """Send the limit to the master, which enforces it, before the job can hang."""
         self._write(pack(Kind.LIMIT, delivery, SECONDS.pack(seconds)))
 
     def _end_programs(self, execution: Execution) -> None:
-        """What a job started ends with it if it was asked to end.
+        """Kill the programs of a job that was asked to end, and be replaced if there were any.
 
-        Then another process takes the next job: a program that started meanwhile may have been started for
-        the worker, by a thread or a program of an ``on_startup`` hook.
+        A program that started meanwhile may belong to the worker: a thread or a program of an ``on_startup``
+        hook may have started it.
         """
         if self._state.is_copy:
             return
@@ -151,10 +151,10 @@ class WorkerProcess:
 
 
 def _set_signals() -> None:
-    """Deaf to what a terminal or a supervisor sends to everybody: the master decides when a worker ends.
+    """Ignore the signals that a terminal or a supervisor sends to all processes: the master ends workers.
 
-    Handlers, not SIG_IGN: programs that a job starts would inherit the latter. SIGALRM has one for alarms
-    that a job leaves behind.
+    Handlers, not SIG_IGN, which programs that a job starts would inherit. SIGALRM is for alarms that a job
+    leaves behind.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGALRM):
         signal.signal(number, lambda *_: None)

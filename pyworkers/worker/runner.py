@@ -1,6 +1,6 @@
-"""Runner: how many jobs a worker process runs at once, and how. Here: one, in the main thread.
+"""Runner: runs the jobs of a worker process, here one at a time in the main thread.
 
-Takes the payload of a frame, runs the handler's chain and returns the report. It reads and writes no pipe.
+It takes the payload of a frame, runs the handler's chain and returns the report. It reads and writes no pipe.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class SerialRunner:
         self._rng = rng
         self._announce_limit = announce_limit
         self._after_request = after_request
-        # By class. The handler of a whole queue has one, whatever classes the payloads name: there is no
-        # end of them.
+        # By class; one for the handler of a whole queue, because payloads may name any number of classes.
         self._chains: dict[str, Chain] = {}
         self._one_handler = app.owns(queue)
         self._execution: Execution | None = None
@@ -54,7 +53,7 @@ class SerialRunner:
 
     def run(self, delivery: int, raw: bytes) -> Report:
         """Run the job of one frame."""
-        # What was asked before this job arrived was meant for an earlier one.
+        # A request from before this job arrived was meant for an earlier one.
         self._early = None
         try:
             message = Message.parse(raw, self._queue, self._make_jid)
@@ -85,7 +84,7 @@ class SerialRunner:
         else:
             self._execution.ask(request)
 
-    def tell_exhausted(self, payload: bytes) -> Report:
+    def run_exhausted_hooks(self, payload: bytes) -> Report:
         """Run the exhaustion hooks of a job whose own worker cannot, because it died."""
         loss = Loss.unpack(payload)
         message = Message.parse(loss.raw, self._queue, self._make_jid)

@@ -1,4 +1,4 @@
-"""The words between master and fork server: whatever is said is heard, however the stream is cut."""
+"""Control messages: what is sent is received, however the stream is cut."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pyworkers.ipc import control
 from pyworkers.ipc.control import (
+    ControlMessage,
     Exited,
     HooksRan,
     Identify,
@@ -19,10 +20,9 @@ from pyworkers.ipc.control import (
     Spawn,
     Spawned,
     SpawnFailed,
-    Word,
 )
 
-WORDS: list[Word] = [
+MESSAGES: list[ControlMessage] = [
     Load("tasks:worker", ["/srv/ä b", ""], "debug", "console", "host:1:ab", {"timeouts": {"q\n": 1.5}}),
     Load("tasks"),
     Loaded({"queues": {"ü": {"concurrency": None}}, "cron": []}, ["Thread-1"], 12),
@@ -37,24 +37,24 @@ WORDS: list[Word] = [
 ]
 
 
-@pytest.mark.parametrize("word", WORDS, ids=lambda word: type(word).__name__)
-def test_a_word_is_one_line(word: Word) -> None:
-    line = control.dump(word)
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_is_one_line(message: ControlMessage) -> None:
+    line = control.dump(message)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert LineReader().feed(line) == [word]
+    assert LineReader().feed(line) == [message]
 
 
-@given(st.lists(st.sampled_from(WORDS), max_size=5), st.lists(st.integers(1, 60)))
-def test_any_chunking_gives_the_same_words(said: list[Word], sizes: list[int]) -> None:
-    stream = b"".join(map(control.dump, said))
-    reader, heard = LineReader(), []
+@given(st.lists(st.sampled_from(MESSAGES), max_size=5), st.lists(st.integers(1, 60)))
+def test_any_chunking_gives_the_same_messages(sent: list[ControlMessage], sizes: list[int]) -> None:
+    stream = b"".join(map(control.dump, sent))
+    reader, received = LineReader(), []
     for size in [*sizes, len(stream)]:
         chunk, stream = stream[:size], stream[size:]
-        heard += reader.feed(chunk)
-    heard += reader.feed(stream)
-    assert heard == said
+        received += reader.feed(chunk)
+    received += reader.feed(stream)
+    assert received == sent
 
 
-def test_every_kind_of_word_is_tried_here() -> None:
-    assert {type(word) for word in WORDS} == set(control._WORDS.values())
+def test_every_kind_of_message_is_tried_here() -> None:
+    assert {type(message) for message in MESSAGES} == set(control._KINDS.values())

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pyworkers.ipc import control
 from pyworkers.ipc.control import (
     AboutWorker,
+    ControlMessage,
     Exited,
     HooksRan,
     Identify,
@@ -26,7 +27,6 @@ from pyworkers.ipc.control import (
     RunHooks,
     Spawn,
     Spawned,
-    Word,
 )
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Handle, Reaper
@@ -127,7 +127,7 @@ class Spawner:
 
     # Messages to the fork server
 
-    def _post(self, message: Word, descriptors: Fds | None) -> None:
+    def _post(self, message: ControlMessage, descriptors: Fds | None) -> None:
         if not self.alive:
             _close_all(descriptors)
             return
@@ -171,7 +171,7 @@ class Spawner:
         for message in self._reader.feed(data):
             self._receive(message)
 
-    def _receive(self, message: Word) -> None:
+    def _receive(self, message: ControlMessage) -> None:
         if isinstance(message, Loaded | LoadFailed):
             if isinstance(message, Loaded):
                 self.handlers += message.manifest["handlers"]
