@@ -1,1 +1,1 @@
-"""What the processes of one server say to each other, as bytes. No module does I/O."""
+"""The messages between the processes of one server, as bytes. No module does I/O."""

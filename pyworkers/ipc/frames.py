@@ -1,8 +1,7 @@
-"""Frames: what travels through the pipes between master and worker.
+"""Frames: the units of the byte streams in the pipes between master and worker.
 
 Pure; used by both sides. A frame is a header and a payload. The header holds the payload's length, the kind,
-and the *delivery id*, by which several jobs of one worker can be told apart. Bytes only: nothing here decodes
-a job.
+and the number of the delivery, which tells several jobs of one worker apart. Nothing here decodes a job.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ _HEADER = struct.Struct("!IBQ")
 HEADER_SIZE = _HEADER.size
 SECONDS = struct.Struct("!d")
 """The payload of a LIMIT frame."""
-# Redis holds 512 MiB in a value; a report has a few bytes around one. Any text that a job writes into its
-# worker's pipe begins, read as a length, above 0x2020_2020, and is thereby known for what it is.
+# Redis holds 512 MiB in a value, and a report adds a few bytes; a job of that size has no effects.
+# Text that a job writes into its worker's pipe, read as a length, is above 0x2020_2020 and so is refused.
 MAX_PAYLOAD = 0x2000_0000 + 4096
 
 
 class Kind(IntEnum):
-    """What a frame says. The first group goes to a worker, the second comes from it."""
+    """The kind of a frame. The first group goes to a worker, the second comes from it."""
 
     JOB = 1
     """Run this job; the payload is its bytes."""
@@ -32,21 +31,21 @@ class Kind(IntEnum):
     LIMIT = 17
     """The job has a time limit, which starts now."""
     OUTCOME = 18
-    """The job is over; the payload is a Report."""
+    """The job has ended; the payload is a Report."""
 
 
 Frame = tuple[Kind, int, bytes]
-# Python makes an object of the size that is to be read, and then a smaller one of what was there. One of 512
-# bytes at most, 33 of them overhead, comes from its own allocator, which is many times faster.
+# os.read allocates an object of the size asked for, and then a smaller one. Objects of up to 512 bytes, 33 of
+# them overhead, come from Python's own allocator, which is many times faster.
 _SMALL_READ = 479
-# What a pipe holds.
+# The capacity of a pipe.
 _LARGE_READ = 65_536
 # Kind(number) takes twenty times as long.
 _KINDS = {kind.value: kind for kind in Kind}
 
 
 def header(kind: Kind, delivery: int, payload: bytes) -> bytes:
-    """What goes before a payload. Raises ValueError for one over ``MAX_PAYLOAD``."""
+    """The header of a payload. Raises ValueError for a payload over ``MAX_PAYLOAD``."""
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"a frame holds at most {MAX_PAYLOAD} bytes, not {len(payload)}")
     return _HEADER.pack(len(payload), kind, delivery)
@@ -58,13 +57,16 @@ def pack(kind: Kind, delivery: int, payload: bytes = b"") -> bytes:
 
 
 class Reader:
-    """Cuts a byte stream into frames; keeps what is incomplete until the rest comes."""
+    """Cuts a byte stream into frames; keeps an incomplete frame until the rest arrives."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with ``data``. Raises ValueError for what is none, and ever after."""
+        """The frames that are complete with ``data``.
+
+        Raises ValueError for malformed input; the reader is then unusable.
+        """
         if not self._buffer:
             # Nearly always whole frames: nothing to keep.
             try:
@@ -82,7 +84,7 @@ class Reader:
 
     @property
     def wanted(self) -> int:
-        """How many bytes to read next: few, unless more is known to come."""
+        """How many bytes to read next: few, unless the rest of a frame is outstanding."""
         if len(self._buffer) < HEADER_SIZE:
             return _SMALL_READ
         length: int = _HEADER.unpack_from(self._buffer)[0]
@@ -90,7 +92,7 @@ class Reader:
 
     @property
     def incomplete(self) -> bool:
-        """True when the stream stopped in the middle of a frame."""
+        """True if the stream has stopped inside a frame."""
         return bool(self._buffer)
 
 

@@ -1,1 +1,1 @@
-"""The worker's side of the pipes: the fork server, which imports the application, and its children."""
+"""The worker's side of the pipes: the fork server, which imports the application, and the forked workers."""

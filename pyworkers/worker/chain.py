@@ -1,4 +1,4 @@
-"""The whole chain of a handler: the built-in links, the application's, the handler's own, the job.
+"""Chain: all links of a handler, in order: the built-in ones, the application's, its own, the job.
 
 Built in the worker process for each handler at its first job, and by ``pyworkers.testing``, which runs jobs
 through the same links.
@@ -28,7 +28,7 @@ from pyworkers.worker.links.running import AfterRequest, running
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What runs the jobs of one handler."""
+    """The links of one handler, as one function."""
 
     name: str
     """The handler's; empty for the chain of jobs that have none."""
@@ -80,11 +80,11 @@ def chain_for(
 
 
 def _job(worker: Worker, handler: Handler | None) -> Run:
-    """What the built-in links are around: users' code, which gets the message."""
+    """The application's code, inside the built-in links: its own links and the job."""
     own = handler.middleware if handler else ()
     run = handler.run if handler else _refuse
     links = [*worker.links, *own]
-    # Without links, each job is spared a call.
+    # Without links, each job takes one call less.
     return _linked(build(links, run)) if links else _bare(run)
 
 

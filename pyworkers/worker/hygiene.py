@@ -1,8 +1,7 @@
-"""Hygiene: what one job changes about its process does not reach the next job.
+"""Hygiene: undoes what a job changed about its process, before the next job.
 
-Runs in the worker process, after each job, in about five microseconds: what costs no more than a look is put
-back unseen. It covers what belongs to the whole process; what a job does to the application's own modules is
-the application's business.
+Runs in the worker process, after each job, in about five microseconds: what is as cheap to set as to compare
+is set without a comparison. It covers the state of the whole process, and never the application's modules.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from typing import Any
 _STDERR = 2
 _stdout = select.poll()
 _stdout.register(1, select.POLLOUT)
-# The classic signals. The real-time ones have no meaning of their own, and would double the price.
+# The classic signals. The real-time ones have no default meaning, and would double the time.
 _SIGNALS = tuple(number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP))
-# What signal.getsignal wraps, which makes an enum of each result, and takes 30 µs for all of them.
+# signal.getsignal makes an enum of each result and takes 30 µs for all; this is the function that it wraps.
 _handler_of = _signal.getsignal
 _set_mask = _signal.pthread_sigmask
 
@@ -31,7 +30,7 @@ Handlers = tuple[Callable[[int, FrameType | None], Any] | int | None, ...]
 
 
 class Snapshot:
-    """The state of this process as every job shall find it: that of the moment in which this was made."""
+    """The state of this process when this object was made, which every job shall find."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -45,7 +44,7 @@ class Snapshot:
         self._streams = _streams()
 
     def restore(self) -> bool:
-        """Undo what the job has changed; False when that is not possible, and only a new process will do."""
+        """Undo what the job has changed; False if that is impossible and the process must be replaced."""
         os.umask(self._umask)
         if _handlers() != self._handlers:
             self._restore_handlers()
@@ -58,7 +57,7 @@ class Snapshot:
 
     @property
     def is_copy(self) -> bool:
-        """True in a process that a job has forked, and that has come back from the job as well."""
+        """True in a process that a job has forked and that returned from the job, too."""
         return os.getpid() != self._pid
 
     def _restore_directory(self) -> bool:
@@ -72,7 +71,7 @@ class Snapshot:
 
     def _restore_handlers(self) -> None:
         for number, ours in zip(_SIGNALS, self._handlers, strict=True):
-            # None is a handler that Python does not know, and that the job cannot have come by.
+            # None is a handler that was not set from Python, and that the job cannot have changed.
             if ours is not None and ours is not _handler_of(number):
                 signal.signal(number, ours)
         show_stacks()
@@ -87,7 +86,7 @@ class Snapshot:
 
 
 def show_stacks() -> None:
-    """Have SIGTTIN and deadly signals write the stacks to stderr: from C, so also where a call hangs."""
+    """Write the stacks to stderr at SIGTTIN and at fatal signals: from C, so also while a call hangs."""
     faulthandler.disable()
     faulthandler.enable(file=_STDERR)
     faulthandler.unregister(signal.SIGTTIN)
@@ -95,14 +94,14 @@ def show_stacks() -> None:
 
 
 def _open_directory() -> int | None:
-    """The working directory; None where it cannot be opened, and so cannot be returned to."""
+    """A descriptor of the working directory; None if it cannot be opened."""
     with suppress(OSError):
         return os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY)
     return None
 
 
 def _variables() -> dict[bytes, bytes]:
-    """What os.environ keeps: comparing its public face decodes every name and value, and takes 30 µs."""
+    """The dict inside os.environ, which decodes each name and value when it is compared: 30 µs."""
     variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
     return variables
 
@@ -116,8 +115,8 @@ def _streams() -> tuple[Any, ...]:
 
 
 def flush_output() -> bool:
-    """Let out what was printed, unless nobody takes it now; False if a stream is closed."""
-    # A pipe that is full: waiting here would keep an outcome back. It goes out with what comes later.
+    """Flush stdout and stderr, unless stdout is a full pipe; False if a stream is closed."""
+    # A wait would delay an outcome. The text is written with that of a later job.
     if not _stdout.poll(0):
         return True
     try:
@@ -125,6 +124,6 @@ def flush_output() -> bool:
         sys.stderr.flush()
     except ValueError:
         return False
-    except (OSError, AttributeError):  # nobody reads it; or there is none, for the server was started so
+    except (OSError, AttributeError):  # no process reads it, or the server was started without it
         return True
     return True

@@ -1,4 +1,4 @@
-"""How a failed import is shown: the frames of the user's own code, and where was looked for it.
+"""Failed imports as text: the frames of the application's code, and the directories that were searched.
 
 Pure; used by the fork server.
 """
@@ -25,7 +25,7 @@ def users_traceback(error: BaseException) -> str:
 
 
 def searched(error: BaseException, load: Load) -> str:
-    """Where was looked, for an application's module that was not found; else nothing."""
+    """The directories that were searched for the application's module; empty for any other error."""
     module = load.app.partition(":")[0]
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return ""

@@ -1,7 +1,7 @@
-"""Interrupts: the signals by which the master asks for the end of a job.
+"""Interrupts: the signals by which the master asks a worker to end its job.
 
-Runs in the worker process. A request is a courtesy that lets a job clean up; two seconds later the master
-kills the worker. This module decides nothing: it makes an exception of the signal and passes it on.
+Runs in the worker process. A request gives the job two seconds to clean up; then the master kills the worker.
+This module decides nothing: it turns a signal into an exception object and passes it on.
 """
 
 from __future__ import annotations

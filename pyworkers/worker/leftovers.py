@@ -1,7 +1,7 @@
-"""Leftovers: the programs that still run when a job has ended that was asked to end.
+"""Leftovers: kills the programs that outlive a job which was asked to end.
 
 Runs in the worker process, after a time limit, a cancellation or an interruption, and never otherwise. It
-kills what has started since the job began; what is older belongs to the worker or to earlier jobs, and stays.
+kills programs that started since the job began; older ones belong to the worker or to earlier jobs, and stay.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _EMPTY_LOOKS = 2
 def end_programs(age_s: float) -> list[int]:
     """Kill the programs that this process has started in the last ``age_s`` seconds; returns their pids.
 
-    They are gone when this returns, but for those that cannot be killed.
+    They have exited when this returns, except those that cannot be killed.
     """
     since = programs.tick(age_s)
     killed: dict[int, None] = {}
     deadline = time.monotonic() + _PATIENCE_S
-    # Again and again: they may start others until they are dead, and lose their parents when those are. And a
-    # look may miss a child while another one exits (proc(5), children), so one without a find is not enough.
+    # Repeated: a program may start others until it is dead, and these then lose their parent. And a look may
+    # miss a child while another one exits (proc(5), children), so one look that finds none is not enough.
     empty_looks = 0
     while empty_looks < _EMPTY_LOOKS and time.monotonic() <= deadline:
         found = _started(since)
@@ -38,14 +38,14 @@ def end_programs(age_s: float) -> list[int]:
             _kill(found)
             time.sleep(_PAUSE_S)
     for pid in killed:
-        # Nothing of the job is left that would wait for its children.
+        # No part of the job is left to wait for its children.
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return list(killed)
 
 
 def _started(since: int) -> list[int]:
-    # Orphans fall to the master: the parent of the fork server, or, when that has died, of this process.
+    # Orphans become children of the master: the parent of the fork server, or of this process if that died.
     fork_server = os.getppid()
     return programs.started_by(os.getpid(), (fork_server, programs.parent(fork_server)), since)
 

@@ -1,4 +1,4 @@
-"""Lifeline: a pipe whose other end only the master holds, so that no process outlives it.
+"""Lifeline: a pipe whose write end only the master holds, so that no process outlives the master.
 
 Runs in the fork server and in workers. Nothing is ever written to it.
 """
@@ -14,10 +14,10 @@ import signal
 def die_with(lifeline: int) -> None:
     """Have the kernel kill this process and its group when the write end of the pipe is closed.
 
-    A death signal (PR_SET_PDEATHSIG) would follow the fork server, which may be replaced while its workers
-    go on; and a thread that watches the pipe would neither survive a C call that holds the GIL nor be
-    welcome before a fork. The kernel's I/O signal follows the pipe itself, to the whole group.
-    Where it cannot be chosen (macOS), the default SIGIO ends idle workers and busy ones between bytecodes.
+    A death signal (PR_SET_PDEATHSIG) is bound to the fork server, which may be replaced while its workers
+    run on. A thread that watches the pipe would not run during a C call that holds the GIL, and must not
+    exist before a fork. The kernel's I/O signal is bound to the pipe itself and reaches the whole group.
+    Where that signal cannot be chosen (macOS), SIGIO ends idle workers, and busy ones between bytecodes.
     """
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     if hasattr(fcntl, "F_SETSIG"):

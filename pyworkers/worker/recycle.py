@@ -1,6 +1,6 @@
-"""When a worker process is due to be replaced by a fresh one.
+"""Recycling: when a worker process is due to be replaced, by its number of jobs or its memory.
 
-Runs in the worker process, between jobs.
+Runs in the worker process, between jobs. It reads /proc and ends nothing itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyworkers.protocol.envelope import Rng
 
-# Workers that started together must not all leave together: up to a tenth later.
+# Workers that started together must not all be replaced together: up to a tenth later.
 _JITTER = 10
 # Memory becomes private without growing, when a page is written to that was shared, or is swapped.
 _MEMORY_CHECK_S = 0.5
@@ -31,7 +31,7 @@ class Recycler:
         self._next_peak_kb = 0
 
     def due(self) -> bool:
-        """To be asked once after each job: True when the worker shall take no more."""
+        """True if the worker shall take no further job. To be called once after each job."""
         if self._jobs_left is not None:
             self._jobs_left -= 1
         return self._jobs_left == 0 or (self._max_memory_kb > 0 and self._too_large())
@@ -51,13 +51,13 @@ class Recycler:
         self._next_check = now + _MEMORY_CHECK_S
         self._next_peak_kb = resident_kb() + left_kb
         if peak_kb() >= self._next_peak_kb:
-            # A job needed that much and has freed it: what grows below its peak would not be seen.
+            # A job needed that much and has freed it: growth below its peak would not be noticed.
             forget_peak()
         return False
 
 
 def private_memory_kb() -> int:
-    """Memory that only this process uses, in KiB: what it would give back. 0 where /proc has no such file.
+    """Memory that only this process uses, in KiB, and that its exit frees. 0 where /proc has no such file.
 
     Not RSS, which counts every page that is still shared with the fork server.
     """
@@ -83,6 +83,6 @@ def peak_kb() -> int:
 
 
 def forget_peak() -> None:
-    """Let the peak be what is resident now, where the kernel allows it (clear_refs, since Linux 4.0)."""
+    """Reset the peak to what is resident now, where the kernel allows it (clear_refs, since Linux 4.0)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

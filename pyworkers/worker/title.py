@@ -10,7 +10,7 @@ from contextlib import suppress
 
 
 def set_title(title: str) -> None:
-    """Take a name, of which Linux keeps 15 bytes; nothing happens elsewhere."""
+    """Set the name, of which Linux keeps 15 bytes. Does nothing on other systems."""
     with suppress(OSError):
         comm = os.open("/proc/self/comm", os.O_WRONLY)
         try:

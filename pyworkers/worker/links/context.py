@@ -1,7 +1,6 @@
-"""The context link: a context of its own for each job, in which ``current_message`` returns its message.
+"""The context link: runs each job in a context of its own, in which ``current_message`` returns its message.
 
-Runs in the worker process, as the outermost link. What a job puts into context variables does not reach the
-next job.
+Runs in the worker process, as the outermost link. A context variable that a job sets is unset in the next.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def _alarm(seconds: float, ask: Callable[[BaseException], None]) -> Iterator[Non
     armed = True
 
     def ring(_number: int, _frame: FrameType | None) -> None:
-        # The alarm may have been on its way while the job ended.
+        # The alarm may have been sent while the job ended.
         if armed:
             ask(JobTimeout(f"the job ran longer than {seconds:g} s"))
 

@@ -1,8 +1,8 @@
-"""Link: the one shape of the built-in links around a job.
+"""Link: the shape of every built-in link around a job, and how links are put together.
 
-A built-in link is a function of what it calls: ``link(call_next) -> run``, where both are called with the
-Execution. It always returns an Outcome. An application's middleware, ``(message, call_next) -> outcome``, is
-called with one argument more for each job, and its result is checked (middleware.py).
+A built-in link takes the next function and returns one of the same kind: ``link(call_next) -> run``. Each is
+called with the Execution and returns an Outcome. An application's middleware has another shape,
+``(message, call_next) -> outcome``, and its result is checked (middleware.py).
 """
 
 from __future__ import annotations

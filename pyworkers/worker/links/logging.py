@@ -1,4 +1,4 @@
-"""The logging link: one line per job, with what it needs to be found again.
+"""The logging link: writes one line per job, with its fate and its duration.
 
 Runs in the worker process, outside the retry link, which leaves the error of a failed job in the Execution.
 Arguments are never logged.

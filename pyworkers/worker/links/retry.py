@@ -1,4 +1,4 @@
-"""The retry link: turns what a job raises into an outcome, and tells the hooks of a job that is given up.
+"""The retry link: turns an exception of a job into an outcome, and calls the hooks of a job without retries.
 
 Runs in the worker process, inside the logging link. Every exception from the links inside it ends here,
 ``sys.exit`` and Ctrl-C included: none of them may decide whether a job is acknowledged.
@@ -72,7 +72,7 @@ def retried(call_next: Run, about: Retrying) -> Run:
 
 
 def exhausted_hooks(worker: Worker, handler: Handler | None) -> tuple[OnExhausted, ...]:
-    """The hooks for a job that is given up: the handler's own, then the application's."""
+    """The hooks for a job that is not tried again: the handler's own, then the application's."""
     own = (handler.on_exhausted,) if handler and handler.on_exhausted else ()
     return (*own, *worker.hooks("on_exhausted"))
 
@@ -106,7 +106,7 @@ def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outc
 
 
 def _snoozed(message: Message, at: float) -> Outcome:
-    """Later, as it is; but ``schedule`` must know the queue, and a job without an id keeps its new one."""
+    """The snoozed job, unchanged, but with its queue, which ``schedule`` needs, and its id if it had none."""
     facts = {"jid": message.jid, "queue": message.queue}
     changes = {key: value for key, value in facts.items() if message.data.get(key) != value}
     payload = envelope.splice(message.raw, changes) if changes else b""
@@ -127,7 +127,7 @@ def _choose(failure: Failure, choice: FateChosen) -> Failure:
 
 
 def _ask(retry_in: RetryIn, message: Message, error: BaseException, failure: Failure) -> Failure:
-    """The failure with what ``retry_in`` says about it; unchanged if it says nothing or fails."""
+    """The failure with what ``retry_in`` chooses, delay or fate; unchanged if it returns None or fails."""
     try:
         delay = retry_in(message.attempt, error, message)
         return failure if delay is None else replace(failure, delay_s=seconds(delay))
@@ -139,7 +139,7 @@ def _ask(retry_in: RetryIn, message: Message, error: BaseException, failure: Fai
 
 
 def _delay(delay: object) -> float | None:
-    """A delay that a job has chosen; None, which is the default, where it is none."""
+    """The delay that a job has chosen; None, the default, for an invalid one."""
     try:
         return None if delay is None else seconds(delay)  # type: ignore[arg-type]
     except BadArgumentError:

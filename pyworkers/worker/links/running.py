@@ -1,8 +1,8 @@
 """The running link: measures how long the job takes, and lets it be asked to end while it runs.
 
-Runs in the worker process, inside the retry link: time that hooks of a failed job take does not count.
-Programs that the job has started end with it if it was asked to end, however it takes the request; an
-interrupted job is given back whatever it raises. The link installs no signal handler.
+Runs in the worker process, inside the retry link: the time of hooks of a failed job does not count. Programs
+of a job that was asked to end are killed when it ends, also if it caught the request; an interrupted job is
+given back whatever it raises. The link installs no signal handler.
 """
 
 from __future__ import annotations
