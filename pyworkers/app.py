@@ -49,7 +49,7 @@ HOOKS = ("on_startup", "on_shutdown", "before_start", "during_drain", "on_exhaus
 
 
 class _Declare(Protocol):
-    """What ``@worker.job(…)`` makes of a function."""
+    """The decorator that ``@worker.job(…)`` returns."""
 
     def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
 
@@ -67,7 +67,7 @@ class Worker(Producer):
     ) -> None:
         self._url = url
         self._namespace = namespace
-        # Absolute from here on: a program may change its working directory before it enqueues.
+        # Absolute: a program may change its working directory before it enqueues.
         self._config = None if config is None else Path(config).absolute()
         self._client: Client | None = None
         self._registry = Registry()

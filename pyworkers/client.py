@@ -1,7 +1,7 @@
 """Client and AsyncClient: enqueue jobs from any program.
 
-Used in applications, also inside of workers. A client connects at its first use, in whatever process, thread
-or event loop that is: connections are never shared across a fork or between loops.
+Used in applications, also inside workers. A client connects at its first use in a process, a thread or an
+event loop: connections are never shared across a fork or between loops.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _IDLE_S = 1.0
 
 
 class Transport(Protocol):
-    """Where pushed jobs go instead of Redis."""
+    """A destination of pushed jobs other than Redis."""
 
     def push(self, jobs: list[PushedJob], owner: object) -> None:
         """Take the jobs. The enqueue call raises the errors of this call. ``owner``: see ``Client.owner``."""

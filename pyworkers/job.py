@@ -1,7 +1,7 @@
 """Job: a function that can also be enqueued.
 
-Used in the application, by producers and workers alike. Arguments are bound to the function's signature where
-the job is enqueued, so that a wrong call fails in the caller and not in the worker.
+Used by producers and workers of an application. Arguments are bound to the function's signature when the job
+is enqueued, so a wrong call fails in the caller and not in the worker.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Job(Generic[P, R]):
         self._draft = draft(queue, name, rest.pop("retry", None), rest)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function, here and now."""
+        """Call the function."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""Logging: the only place where structlog is configured, and the bridge from the standard library to it.
+"""Logging: configures structlog, and sends the standard library's records through it.
 
-A process calls ``configure`` once; its forks log the same way, each with its own pid. A line
-goes out in one write, for many processes share one stderr; a destination that is closed, full or stuck costs
-lines, never an exception and never more than a moment. Nothing here chooses what is logged or hides a field:
-a text beyond a limit loses its middle, and on a console what is not printable is escaped.
+A process calls ``configure`` once; its forks log the same way, each with its own pid. A line is one write,
+because many processes share one stderr. If the destination is closed, full or blocked, lines are dropped: the
+caller gets no exception and is blocked for a moment at most. Nothing here chooses events or hides fields: a
+text beyond a limit loses its middle, and on a console an unprintable character is escaped.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pyworkers.text import printable, shorten
 
 FORMATS = ("auto", "console", "json")
 
-# Longer than a living reader leaves a full pipe unread; short against what the master promises, 2 seconds.
+# Longer than a running reader leaves a full pipe unread; short against the master's promises of 2 seconds.
 _PATIENCE_MS = 50
-# Characters of what may be longer than an error message: a traceback, a list.
+# Characters of a value that may be longer than an error message: a traceback, a list.
 _MAX_LONG = 5 * MAX_ERROR_MESSAGE
 _BLOCKS = ("exception", "stack")
 _LONG = (*_BLOCKS, "traceback")
-# What structlog's renderer writes without quotes.
+# The fields that structlog's renderer writes without quotes.
 _BARE = ("timestamp", "level", "event", "logger", "logger_name")
 _INDENT = "    "
 _METHODS = ("debug", "info", "warning", "error", "critical", "exception")
@@ -59,7 +59,7 @@ class Logger:
         return getattr(logger.bind(logger=self._name) if self._name else logger, method)
 
     def follow(self) -> None:
-        """Take over the current configuration; without one, every call asks structlog for it."""
+        """Use the current configuration; without one, every call asks structlog for it."""
         for method in _METHODS:
             vars(self).pop(method, None)
         if structlog.is_configured():
@@ -72,7 +72,7 @@ _loggers: dict[str | None, Logger] = {}
 
 
 def get_logger(name: str | None = None) -> Logger:
-    """The logger of that name, which becomes the field ``logger``. Cheap to call; may be kept for ever."""
+    """The logger of a name, which becomes the field ``logger``. Cheap to call; the result may be kept."""
     if name not in _loggers:
         _loggers[name] = Logger(name)
     return _loggers[name]
@@ -155,7 +155,7 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
     def head(_: object, method: str, fields: EventDict) -> EventDict:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         first = {"timestamp": now, "level": method, "event": fields.get("event")}
-        # A console shows one server, so that its identity would only be noise.
+        # A console shows one server, so its identity is left out.
         whence = {} if console else {**constant, "pid": os.getpid()}
         return {**first, **whence, **job_fields(), **fields, **first}
 
@@ -197,7 +197,7 @@ class _Verbatim:
 
 
 def _for_terminal(fields: EventDict) -> EventDict:
-    """The fields so that none of them steers the terminal, or looks like a line of its own."""
+    """The fields with escapes, so that none controls the terminal or imitates a line of the log."""
     return {printable(name): _shown(name, value) for name, value in fields.items()}
 
 
@@ -215,7 +215,7 @@ def _shown(name: str, value: object) -> object:
 
 def _json(_: object, __: str, fields: MutableMapping[str, Any]) -> str:
     line = _line(fields)
-    # The length of the line is known; to ask for that of each field would be work for every job.
+    # The length of the line is known; that of each field would take time for every job.
     if len(line) <= MAX_ERROR_MESSAGE:
         return line
     return _line({name: _shortened(name, value) for name, value in fields.items()})
@@ -253,10 +253,10 @@ _encode = json.JSONEncoder(default=_safe_repr, allow_nan=False).encode
 
 
 class _Sink:
-    """Where lines go: each in one write, or nowhere.
+    """The destination of lines: each is one write, or is dropped.
 
-    Waiting is out of the question for the master, so pipes and terminals are opened anew without blocking:
-    setting O_NONBLOCK on the stderr that we were given would set it for every process that shares it.
+    The master must not block, so pipes and terminals are opened again, non-blocking: O_NONBLOCK on the stderr
+    that the process was given would be set for every process that shares it.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -268,7 +268,7 @@ class _Sink:
         self.is_terminal = self._stream_fd is not None and os.isatty(self._stream_fd)
 
     def write(self, line: str) -> None:
-        """Write ``line`` and its end, or count it as dropped; the next one that succeeds says how many."""
+        """Write ``line`` and a newline, or count it as dropped; the next success logs the number."""
         try:
             complete = self._send(f"{line}\n")
         except (OSError, ValueError):  # closed, reset, full; ValueError is what a closed Python stream raises
@@ -282,7 +282,7 @@ class _Sink:
     debug = info = warning = error = critical = write
 
     def close(self) -> None:
-        """Give back what was opened; a logger that is still bound to this sink goes on with the stream."""
+        """Close the descriptor opened here; a logger that is still bound to this sink uses the stream."""
         own, self._own_fd = self._own_fd, None
         if own is not None and _is_same_file(own, self._stream_fd):
             os.close(own)
@@ -335,7 +335,7 @@ def _is_writable(fd: int, patience_ms: int) -> bool:
 
 
 def _is_same_file(fd: int, other: int | None) -> bool:
-    """False also if a child closed all descriptors that it did not know, and the number is another file's."""
+    """False also if a child closed all descriptors unknown to it, and the number is another file's now."""
     try:
         return other is not None and os.path.sameopenfile(fd, other)
     except OSError:

@@ -1,8 +1,8 @@
 """Middleware: an application's links around a handler, and how they are put together.
 
 Runs in the worker process (and in tests, through pyworkers.testing). An application's link is a callable
-``(message, call_next)``; it may return what ``call_next(message)`` returned, an Outcome of its own, or None,
-which means that it has dealt with the job. The built-in links are in worker/links/.
+``(message, call_next)``. It returns the Outcome of ``call_next(message)``, that outcome with effects
+(``Outcome.with_effects``), another Outcome, or None, which means done. Built-in links are in worker/links/.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ def _bind(link: Middleware, call_next: CallNext) -> CallNext:
 
 
 def name_of(link: Middleware) -> str:
-    """The name that people see: a function's, or the class of a callable object."""
+    """The name that is shown: a function's, or the class of a callable object."""
     return getattr(link, "__qualname__", None) or type(link).__name__

@@ -1,8 +1,8 @@
-"""Programs: the processes that a worker has started, as /proc shows them.
+"""Programs: finds the processes that a worker has started, by /proc.
 
 Used by a worker whose job was asked to end, and by the master when it kills a worker; never for a job that
 ends by itself. Children are found below their parents. A program that has left its session and lost its
-parent becomes a child of the master; it is known by its *mark*, which processes inherit across fork and exec.
+parent becomes a child of the master; it is found by its *mark*, which processes inherit across fork and exec.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 
 # The mark is the pid of the worker above this number, as RLIMIT_RTTIME: microseconds that a real-time thread
-# may run without a pause. 2**50 of them are 35 years, so it limits nothing; and it needs no rights, unlike a
-# cgroup, and is neither cleared with the environment nor closed with the descriptors.
+# may run without a pause. 2**50 of them are 35 years, so it limits nothing. Unlike a cgroup it needs no
+# rights, and it is not cleared with the environment or closed with the descriptors.
 _UNMARKED = 1 << 50
 
 
 def mark() -> None:
-    """Mark this process, and thereby all that it will start; nothing happens where that is not possible."""
+    """Mark this process and all that it will start. Does nothing where that is not possible."""
     if sys.platform == "linux":
         with suppress(OSError, ValueError):
             _, most = resource.getrlimit(resource.RLIMIT_RTTIME)
@@ -30,14 +30,14 @@ def mark() -> None:
 
 
 def tick(age_s: float) -> int:
-    """The moment so many seconds ago, in the unit in which /proc says when a process has started."""
+    """The time ``age_s`` seconds ago, in the unit of the start times in /proc."""
     if sys.platform != "linux":
         return 0
     return int((time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * os.sysconf("SC_CLK_TCK"))
 
 
 def children(pid: int) -> list[int]:
-    """Of all its threads: a child belongs to the one that started it."""
+    """The children of a process: those of all its threads, because a child belongs to one thread."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -46,7 +46,7 @@ def children(pid: int) -> list[int]:
 
 
 def below(pid: int) -> list[int]:
-    """Its children, and theirs, and so on."""
+    """All descendants of a process."""
     found: list[int] = []
     todo = [pid]
     while todo:
@@ -57,16 +57,16 @@ def below(pid: int) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The pid of its parent; 0 if it has none, or is gone."""
+    """The pid of the parent; 0 if the process has none, or has exited."""
     fields = _stat(pid)
     return int(fields[1]) if fields else 0
 
 
 def started_by(worker: int, reapers: Iterable[int], since: int) -> list[int]:
-    """The programs that a worker has started since that ``tick`` and that run, with all below them.
+    """The running programs that a worker has started since a ``tick``, with their descendants.
 
-    ``reapers`` are the processes whose children its orphans may be. What an older program has started is
-    left out with it.
+    ``reapers`` are the processes whose children its orphans may be. An older program is left out, with its
+    descendants.
     """
     orphans = [pid for reaper in reapers for pid in children(reaper) if _is_marked(pid, worker)]
     young = [pid for pid in (*children(worker), *orphans) if pid != worker and _runs_since(pid, since)]
@@ -86,7 +86,7 @@ def _runs_since(pid: int, since: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields from the state on: the name before it is in parentheses and may hold anything."""
+    """The fields from the state on; the name before it stands in parentheses and may hold any character."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return []

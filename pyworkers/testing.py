@@ -47,13 +47,13 @@ class EnqueuedJob:
     """The whole envelope."""
     raw: bytes = field(repr=False)
     worker: Worker | None = field(repr=False, default=None)
-    """The Worker that enqueued it; None if a Client of its own did."""
+    """The Worker that enqueued it; None for a Client without one."""
     outcome: Outcome | None = None
-    """What became of it, once it has run."""
+    """The outcome, once the job has run."""
 
     @classmethod
     def of(cls, pushed: PushedJob, owner: object) -> EnqueuedJob:
-        """Read what was pushed."""
+        """The job of a push."""
         worker = owner if isinstance(owner, Worker) else None
         data = envelope.decode(pushed.payload)
         facts = (pushed.queue, data["class"], data["args"], pushed.jid, pushed.at, data, pushed.payload)
@@ -65,12 +65,12 @@ class Fake:
 
     def __init__(self) -> None:
         self.jobs: list[EnqueuedJob] = []
-        """What waits, the oldest first."""
+        """The waiting jobs, the oldest first."""
         self.ran: list[EnqueuedJob] = []
-        """What ``drain`` has run, failures included, with their outcomes."""
+        """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
 
     def push(self, jobs: list[PushedJob], owner: object) -> None:
-        """The clients' way in."""
+        """Take pushed jobs; called by clients."""
         self.jobs += [EnqueuedJob.of(job, owner) for job in jobs]
 
     def clear(self) -> None:
@@ -79,10 +79,10 @@ class Fake:
         self.ran.clear()
 
     def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
-        """Run the waiting jobs and those that they enqueue, until none is left; returns how many.
+        """Run the waiting jobs and those that they enqueue, until none is left; returns their number.
 
-        ``worker`` is needed for jobs that a Client of its own enqueued. ``scheduled=False`` leaves jobs with
-        a time where they are. A snoozed job waits again and is not run twice by one call. What a job raises
+        ``worker`` is needed for jobs that a Client enqueued. ``scheduled=False`` leaves jobs with a time
+        where they are. A snoozed job waits again and is not run twice by one call. What a job raises
         ends the drain; the job is then the last one of ``ran``.
         """
         count = 0
@@ -104,7 +104,7 @@ class Fake:
     def assert_enqueued(self, job: Job[..., Any] | str, *args: Any, **kwargs: Any) -> EnqueuedJob:
         """The first waiting job of this class, and with these arguments if any are given.
 
-        Raises AssertionError, with what there is instead.
+        Raises AssertionError, which lists the waiting jobs.
         """
         any_arguments = not (args or kwargs)
         wanted = [] if any_arguments else _as_stored(job, args, kwargs)
@@ -151,9 +151,9 @@ def fake() -> Iterator[Fake]:
 
 @contextmanager
 def inline(worker: Worker | None = None) -> Iterator[None]:
-    """Run each job when it is enqueued, whenever it is due; what it raises, the enqueue call raises.
+    """Run each job when it is enqueued, also one for later. The enqueue call raises what the job raises.
 
-    ``worker`` is needed for jobs that a Client of its own enqueues.
+    ``worker`` is needed for jobs that a Client enqueues.
     """
     with _intercepted(_Inline(worker)):
         yield

@@ -1,4 +1,4 @@
-"""Text from outside, made safe to show: no character of it steers a terminal, and it has a length.
+"""Text made safe to show: without characters that control a terminal, and with a limited length.
 
 Pure; used by the logs and the commands.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that is no visible character: newlines, changes of direction …"""
+    """The text with every invisible character escaped: newlines, changes of direction …"""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)

@@ -1,6 +1,6 @@
 """Cron entries: their checks, by the rules of ``[[cron]]``, and their JSON form.
 
-Pure; used by the registry, the API and the master.
+Pure; used by the application, the API and the master.
 """
 
 from __future__ import annotations

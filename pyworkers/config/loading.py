@@ -151,7 +151,7 @@ def _build(document: sources.Document, groups: _Groups) -> Config:
 
 
 def _check_cron_entries(document: sources.Document, entries: list[dict[str, Any]]) -> None:
-    """What takes more than one value to see: a key that is missing, a name that occurs twice."""
+    """Raise ConfigError for an error in more than one value: a missing key, a name that occurs twice."""
     required = [option for option in describe() if option.path[0] == "cron" and option.required]
     names: set[str] = set()
     for number, entry in enumerate(entries):

@@ -1,7 +1,7 @@
-"""The Redis of the server that this process belongs to, as the clients inside its jobs find it.
+"""The Redis configuration of the server that this process belongs to, for the clients inside its jobs.
 
-Set in the fork server, from the master's message, and inherited by the workers; never in a
-variable of the environment, which every program that a job starts can read.
+Set in the fork server, from the master's message, and inherited by the workers; never in an environment
+variable, which every program that a job starts can read.
 """
 
 from __future__ import annotations

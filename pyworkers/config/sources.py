@@ -36,7 +36,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The file as text and as data. Finds the line of a key, which tomllib cannot."""
+    """The file as text and as data; it finds the line of a key, which tomllib does not."""
 
     path: Path | None
     text: str
@@ -103,7 +103,7 @@ def from_file(document: Document, options: Options) -> Iterator[Setting]:
 
 
 def _walk(document: Document, path: KeyPath, value: object, options: Options) -> Iterator[Setting]:
-    """Go down the tables to the options. What is neither an option nor on the way to one is unknown."""
+    """Yield the options in the tables below ``path``. A key that leads to no option is unknown."""
     pattern = pattern_of(path)
     if pattern in options:
         yield Setting(path, document.label(path), value, partial(document.location, path))

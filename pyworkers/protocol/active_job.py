@@ -1,7 +1,7 @@
-"""ActiveJob's arguments as Python's: symbols, keywords, times and other values that Rails marks in the JSON.
+"""ActiveJob's arguments as Python values: symbols, keywords, times and others that Rails marks in the JSON.
 
-Pure; used where a job in ActiveJob's wrapper is read, and imported by the first one. It never writes: a retry
-keeps the stored text. The markers are those of Rails 6.0 to 8.1 (activejob: arguments.rb, serializers/*.rb).
+Pure; used for a job in ActiveJob's wrapper, and imported by the first one. It writes nothing: a retry keeps
+the stored text. The markers are those of Rails 6.0 to 8.1 (activejob: arguments.rb, serializers/*.rb).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyworkers.protocol.message import Keywords
 _GLOBAL_ID = "_aj_globalid"
 _SERIALIZED = "_aj_serialized"
 _KEYWORDS = "_aj_ruby2_keywords"
-# Which keys were symbols says nothing to Python.
+# Python has no use for the list of keys that were symbols.
 _KEY_MARKERS = frozenset({"_aj_symbol_keys", "_aj_hash_with_indifferent_access", _KEYWORDS})
 
 
@@ -33,7 +33,7 @@ def arguments(stored: list[Any]) -> list[Any]:
 
 
 def _value(item: Any) -> Any:
-    # Loops and no comprehensions, which take a second frame for each level before Python 3.12.
+    # Loops, not comprehensions, which take a second frame for each level before Python 3.12.
     if isinstance(item, list):
         return list(map(_value, item))
     if not isinstance(item, dict):
@@ -54,7 +54,7 @@ def _deserialized(item: dict[str, Any]) -> Any:
     try:
         return read(item) if read else item
     except (ArithmeticError, KeyError, TypeError, ValueError):
-        return item  # an application's serializer of that name, or a value that Python has no room for
+        return item  # an application's serializer of that name, or a value out of Python's range
 
 
 def _text(item: Mapping[str, Any]) -> str:
@@ -65,7 +65,7 @@ def _text(item: Mapping[str, Any]) -> str:
 
 
 def _time(item: Mapping[str, Any]) -> datetime:
-    """To the microsecond; Ruby has nanoseconds."""
+    """A time, cut to microseconds; Ruby has nanoseconds."""
     moment = datetime.fromisoformat(_text(item))
     if moment.tzinfo is None:
         raise ValueError(f"{moment} has no offset")
@@ -73,7 +73,7 @@ def _time(item: Mapping[str, Any]) -> datetime:
 
 
 def _time_with_zone(item: Mapping[str, Any]) -> datetime:
-    """Up to Rails 7.0 the zone has no name, and the time its offset alone."""
+    """A time in its zone; up to Rails 7.0 the zone has no name, and the time only an offset."""
     moment, name = _time(item), item.get("time_zone")
     try:
         return moment.astimezone(ZoneInfo(name)) if name else moment
@@ -82,7 +82,7 @@ def _time_with_zone(item: Mapping[str, Any]) -> datetime:
 
 
 def _duration(item: Mapping[str, Any]) -> timedelta:
-    """Rails counts a month as 2,629,746 seconds, a year as 31,556,952."""
+    """A duration; Rails counts a month as 2,629,746 seconds, a year as 31,556,952."""
     return timedelta(seconds=float(item["value"]))
 
 

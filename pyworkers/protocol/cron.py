@@ -1,8 +1,8 @@
 """Cron entries: when they fire, and the job that they enqueue.
 
-Pure; read by the configuration, the registry and the master. It never reads a clock: for a time it computes
-the slots (epoch seconds) before and after. croniter counts wall-clock times here and knows no time
-zone, because on the days of a clock change its own answers are not ours:
+Pure; read by the configuration, the application and the master. It never reads a clock: for a given time it
+computes the slots (epoch seconds) before and after. croniter computes wall-clock times without a time zone,
+because on the days of a clock change its rules are not these:
 
 - A line that names its hours (no ``*`` in the hour field) fires once for every time that it names. A time
   that the clock jumps over fires as much later as the clock jumped, at the instant that the old offset makes
@@ -59,7 +59,7 @@ _NICKNAMES = {
 
 @dataclass(frozen=True, slots=True)
 class CronEntry:
-    """A job that the clock enqueues. ``options`` are those of ``Client.enqueue``."""
+    """A job that is enqueued on a schedule. ``options`` are those of ``Client.enqueue``."""
 
     name: str
     schedule: str
@@ -303,5 +303,4 @@ def _wall_offset(zone: ZoneInfo, wall: int, fold: int) -> int:
 
 def _seconds(moment: datetime) -> int:
     offset = moment.utcoffset()
-    assert offset is not None
-    return int(offset.total_seconds())
+    return int(offset.total_seconds()) if offset else 0

@@ -53,7 +53,7 @@ class Draft:
         if self.jid:
             raise BadArgumentError("jid cannot be given for several jobs")
         times = self._times(now)
-        # One call of the system for all ids: a third of the time of a small job otherwise.
+        # One system call for all ids: otherwise they take a third of the time of a small job.
         ids, width = os.urandom(_JID_BYTES * len(args_list)).hex(), 2 * _JID_BYTES
         return [
             self._job(args, ids[width * index : width * (index + 1)], times, f"args_list[{start + index}]")
@@ -127,7 +127,7 @@ def _draft(
 
 
 def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None:
-    """When a job is due, in epoch seconds; None for at once, also if the moment is not in the future."""
+    """The time at which a job is due, in epoch seconds; None if it is not in the future."""
     if delay is None and at is None:
         return None
     if delay is not None and at is not None:

@@ -1,8 +1,8 @@
-"""The job envelope as text: build it, and change single fields of it without touching the others.
+"""Envelope: a job as JSON text; builds it, and changes single fields without touching the others.
 
-Pure; used by producers, workers and the master. It never re-encodes what it was not asked to change: a
-number of 40 digits, ``1.50`` or a field of a later Sidekiq leaves as it came (protocol.md, Envelope). What
-lies between the members may change: the blanks there go, and of members with one name the last is kept.
+Pure; used by producers, workers and the master. A field that is not changed is never re-encoded: a number of
+40 digits, ``1.50`` or a field of a later Sidekiq keeps its text (protocol.md, Envelope). The text between the
+members may change: blanks are removed, and of members with one name the last is kept.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MAX_LEVELS = MAX_DEPTH + 10
 
 
 class Rng(Protocol):
-    """What is needed of ``random.Random``."""
+    """The methods of ``random.Random`` that are used."""
 
     def randrange(self, stop: int, /) -> int:
         """An integer from 0 to stop - 1."""
@@ -61,11 +61,11 @@ encode_text: Callable[[str], str] = encode_basestring
 
 
 def encode(value: Any) -> str:
-    """Compact JSON text; ValueError for NaN and infinity, TypeError for what JSON has no form for."""
+    """Compact JSON text. Raises ValueError for NaN and infinity, TypeError for a type that JSON lacks."""
     return _ENCODER.encode(value)
 
 
-# What most arguments are; for a list of them the encoder takes five times as long.
+# The types of most arguments; for a list of them the encoder takes five times as long.
 _SCALARS: Mapping[type, Callable[[Any], str]] = {
     str: encode_text,
     int: repr,
@@ -91,7 +91,7 @@ def decode(raw: bytes) -> dict[str, Any]:
     """The envelope as plain Python values. Raises BadMessageError for anything but a JSON object."""
     text = _text(raw)
     try:
-        # What nearly every job is takes half as long when the scanner is asked itself.
+        # Nearly all jobs: called directly, the scanner takes half the time.
         data, end = _DECODER.scan_once(text, 0) if text[:1] == "{" else (None, -1)
         if end != len(text):
             data = _DECODER.decode(text)
@@ -107,7 +107,7 @@ def decode(raw: bytes) -> dict[str, Any]:
 
 
 def _is_deep(data: dict[str, Any]) -> bool:
-    """True for what decodes here, but might not where more of the stack is in use: in ``splice``."""
+    """True if ``splice``, which is called with more of the stack in use, might fail to decode the value."""
     level: list[Any] = [data]
     for _ in range(_MAX_LEVELS):
         level = [

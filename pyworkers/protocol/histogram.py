@@ -1,7 +1,7 @@
-"""Executions: how many jobs of each class ran, and for how long.
+"""Executions: the number and the durations of the jobs of each class, as Sidekiq's metrics have them.
 
 Pure; counted by the master as outcomes are settled, written by the store with the heartbeat. The classes are
-the application's handlers, so that there is an end of them.
+the application's handlers, never names in payloads, so their number is limited.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BOUNDS_MS = (
 
 @dataclass(slots=True)
 class Tally:
-    """The jobs of one class. ``total_ms`` and ``buckets`` are of those that succeeded, as Sidekiq has it."""
+    """The jobs of one class. ``total_ms`` and ``buckets`` count successful jobs alone, as in Sidekiq."""
 
     processed: int = 0
     failed: int = 0
@@ -35,7 +35,7 @@ class Tally:
 
 
 class Executions:
-    """Counts since the start, and what of that is still to be written."""
+    """The counts since the start, and those that are not written yet."""
 
     def __init__(self) -> None:
         self._fresh: dict[str, Tally] = {}
@@ -55,7 +55,7 @@ class Executions:
             tally.buckets[bisect_right(BOUNDS_MS, elapsed_ms)] += 1
 
     def take(self) -> Mapping[str, Tally]:
-        """What is to be written; the same again, and more, until ``sent`` is called."""
+        """The counts that are not written yet. Later calls return them again, and more, until ``sent``."""
         for target in (self._unsent, self._totals):
             for job_class, tally in self._fresh.items():
                 target.setdefault(job_class, Tally()).merge(tally)
@@ -63,10 +63,10 @@ class Executions:
         return self._unsent
 
     def sent(self) -> None:
-        """What ``take`` has returned is written, or given up."""
+        """Forget the counts that ``take`` has returned: they are written, or dropped."""
         self._unsent = {}
 
     def totals(self) -> Mapping[str, Tally]:
-        """All since the start."""
+        """The counts since the start."""
         self.take()
         return self._totals

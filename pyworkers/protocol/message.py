@@ -1,7 +1,7 @@
-"""Message: one job as its handler sees it.
+"""Message: one job, as its handler gets it.
 
-Pure; made in the worker process (and in tests) from the bytes that Redis holds. It is never encoded again:
-what is written back is spliced from ``raw`` (see envelope.py).
+Pure; made in the worker process (and in tests) from the bytes that Redis holds. It is never encoded again: a
+payload that is written back is spliced from ``raw`` (see envelope.py).
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class Keywords(dict[str, Any]):
 class Message:
     """A job that is about to run.
 
-    ``data`` is the whole envelope as plain Python values, ``raw`` the bytes that it came from, ``queue`` the
-    queue it was fetched from, ``args`` always a list. Those of an ActiveJob are Python's values of what Rails
-    marks (see active_job.py).
+    ``data`` is the whole envelope as plain Python values, ``raw`` its bytes, ``queue`` the queue it was
+    fetched from, ``args`` always a list. Those of an ActiveJob are converted (see active_job.py).
     """
 
     jid: str
@@ -63,7 +62,7 @@ class Message:
 
     @property
     def attempt(self) -> int:
-        """How many times the job has failed before: 0 at first."""
+        """The number of earlier failures: 0 at first."""
         count = self.retry_count
         return 0 if count is None else count + 1
 
@@ -74,7 +73,7 @@ class Message:
 
     @property
     def crash_count(self) -> int:
-        """How many worker processes have died while they ran this job."""
+        """The number of worker processes that died while they ran this job."""
         return as_count(self.data.get("crash_count")) or 0
 
     @property
@@ -106,7 +105,7 @@ def job_fields() -> dict[str, object]:
 
 
 def as_count(value: object) -> int | None:
-    """A stored count as an int of at most 100,000; None for what is absent, negative, or no number."""
+    """A stored count as an int of at most 100,000; None if it is absent, negative, or no number."""
     if isinstance(value, str) and value.isdecimal() and value.isascii():
         value = int(value[:10])
     if isinstance(value, float) and value.is_integer():

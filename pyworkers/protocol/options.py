@@ -59,7 +59,7 @@ class OwnOptions(Options, total=False):
     """The number of retries, True for 25, False to drop a failed job."""
 
 
-# What no producer sets.
+# Fields that no producer sets.
 _OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at", "cron")
 _OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
@@ -71,7 +71,7 @@ _ELSEWHERE = {
     "at": "use enqueue_at",
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
 }
-# What else the calls that take options have by name.
+# Other parameters of the calls that take options.
 _PARAMETERS = ("queue", "delay", "at")
 
 

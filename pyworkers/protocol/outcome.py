@@ -77,7 +77,7 @@ REQUEUE = Outcome(Fate.REQUEUE)
 
 
 class Report(NamedTuple):
-    """What a worker writes about one job: the outcome, and facts about the run."""
+    """A worker's report about one job: the outcome, and facts about the run."""
 
     outcome: Outcome
     elapsed_ms: int = 0
@@ -86,7 +86,7 @@ class Report(NamedTuple):
     job_class: str = ""
     """The name of the handler that ran the job; empty if it has none. Never a name out of a payload."""
     cancelled: str = ""
-    """Known to the master alone: the jid, if the job was to be cancelled, whatever became of it."""
+    """Set by the master alone: the jid, if the job was to be cancelled, for any outcome."""
 
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""
@@ -104,7 +104,7 @@ class Report(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes, handlers: Sequence[str] = ("",)) -> Report:
-        """The inverse of ``pack``; error class and message stay behind, they were logged by the worker.
+        """The inverse of ``pack``, without error class and message, which the worker has logged.
 
         ``handlers`` are the names by number. Raises ValueError for a number without one, and ValueError or
         struct.error for other invalid bytes.

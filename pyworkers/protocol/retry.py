@@ -101,12 +101,12 @@ def compress_backtrace(lines: Sequence[str]) -> str:
 
 
 def crash_number(message: Message) -> int:
-    """Which crash the next one is, from 1. A job that has died of its crashes begins again."""
+    """The number of the next crash, from 1. After the last one, a job from ``dead`` starts at 1 again."""
     return 1 if message.crash_count >= MAX_CRASHES else message.crash_count + 1
 
 
 def _after_crash(message: Message, failure: Failure, policy: Policy, now: float) -> Outcome:
-    """A crash says little about the job: soon again, apart from the retries, and dead at the third."""
+    """The outcome after a crash, which is not counted as a retry: again within seconds, dead at the third."""
     crashes = crash_number(message)
     if crashes < MAX_CRASHES:
         fields = _error_fields(message, failure, policy, now) | {"crash_count": crashes}
@@ -116,7 +116,7 @@ def _after_crash(message: Message, failure: Failure, policy: Policy, now: float)
 
 
 def _limit(data: dict[str, Any], policy: Policy) -> int | None:
-    """How many retries the job has; None where a failed job is dropped. protocol.md, Retries."""
+    """The number of retries; None if a failed job is dropped (protocol.md, Retries)."""
     retry = data.get("retry")
     if isinstance(retry, str):
         retry = as_count(retry.strip()) if retry.strip().isdecimal() else {"false": False}.get(retry, True)
@@ -156,9 +156,9 @@ def _error_fields(message: Message, failure: Failure, policy: Policy, now: float
 
 
 def _times(message: Message, now: float) -> dict[str, float]:
-    """When it failed first and last; and the other times in a form that no Sidekiq misreads.
+    """The times of the first and the last failure, and the other times in a form that every Sidekiq reads.
 
-    Its Web UI answers 500 to go-workers' text, and where ``retry_count`` is above 0, whoever counted, without
+    Sidekiq's Web UI answers 500 to go-workers' text, and to a ``retry_count`` above 0 of any program without
     ``retried_at`` (6.4.1's _job_info.erb); Sidekiq 8 takes whole seconds for milliseconds (protocol.md,
     Envelope).
     """
@@ -200,7 +200,7 @@ def _usable(delay_s: float | None) -> bool:
 
 
 def _bury(message: Message, failure: Failure, fields: dict[str, Any], policy: Policy) -> Outcome:
-    """The crashes are not kept: Sidekiq, too, can take the job out of ``dead``, and would leave the field."""
+    """Dead, or dropped. Without the crash count, which Sidekiq would keep if it retried the job."""
     keep = message.data.get("dead", policy.dead) is not False
     fate = Fate.DEAD if keep else Fate.DISCARD
     return _outcome(fate, message, failure, fields, remove=("at", "crash_count"))

@@ -29,7 +29,7 @@ def read(value: object) -> float | None:
 
 
 def rewritten(value: object) -> float | None:
-    """Epoch seconds of a time that is stored as text or as whole seconds; None for what can stay as it is.
+    """Epoch seconds of a time that is stored as text or as whole seconds; None for any other value.
 
     Floats are seconds and large integers milliseconds to every reader (protocol.md, Envelope).
     """
