@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from pyworkers.client import Client, Producer
+from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import DeclarationError
 from pyworkers.handler import (
@@ -30,6 +30,7 @@ from pyworkers.handler import (
 )
 from pyworkers.job import Job, cron_entry, declared_job
 from pyworkers.middleware import Middleware
+from pyworkers.producer import Producer
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.message import Message

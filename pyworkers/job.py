@@ -14,9 +14,10 @@ from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
-from pyworkers.client import BATCH_SIZE, Client
+from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron, positional
+from pyworkers.producer import BATCH_SIZE
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds

@@ -27,11 +27,15 @@ ALLOWED = {
     "logs": {"protocol", "text"},
     "store": {"protocol", "config", "errors", "embedded", "failpoints"},
     "middleware": {"protocol"},
-    "client": {"protocol", "config", "store"},
+    "producer": {"protocol"},
+    "client": {"protocol", "config", "store", "producer"},
     "handler": {"protocol", "config", "middleware", "errors"},
-    "job": {"protocol", "client", "handler", "errors"},
+    "job": {"protocol", "producer", "client", "handler", "errors"},
     "registry": {"handler", "errors"},
-    "app": {"protocol", "config", "store", "middleware", "client", "handler", "job", "registry", "errors"},
+    "app": {
+        "protocol", "config", "store", "middleware", "producer", "client", "handler", "job", "registry",
+        "errors",
+    },
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "logs", "errors", "failpoints",
         "programs",
