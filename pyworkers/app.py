@@ -29,7 +29,7 @@ from pyworkers.handler import (
     refuse_unknown,
 )
 from pyworkers.job import Job, cron_entry, declared_job
-from pyworkers.middleware import Middleware
+from pyworkers.middleware import EffectsOf, Middleware
 from pyworkers.producer import Producer
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
@@ -78,6 +78,8 @@ class Worker(Producer):
         self._hooks: dict[str, list[Callable[..., object]]] = {kind: [] for kind in HOOKS}
         self.links: list[Middleware] = []
         """The global middleware, the outermost first."""
+        self.effects: list[EffectsOf] = []
+        """For plug-ins: called in the worker process for each outcome, also of a job that raised."""
         self.cron_entries: list[CronEntry] = []
 
     # --- handlers -------------------------------------------------------------------------------------------
@@ -284,8 +286,6 @@ class Worker(Producer):
     def push(self, jobs: list[PushedJob]) -> None:
         """Send jobs through the application's client; called by the enqueue methods."""
         self.client.push(jobs)
-
-    # --- inside ---------------------------------------------------------------------------------------------
 
     def _hook(self, kind: str, function: F) -> F:
         check_function(function, kind)

@@ -7,13 +7,16 @@ Runs in the worker process (and in tests, through pyworkers.testing). An applica
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Outcome
 
 CallNext = Callable[[Message], Outcome]
 Middleware = Callable[[Message, CallNext], Outcome | None]
+EffectsOf = Callable[[Message, Outcome], Iterable[Effect]]
+"""The effects of a job, by its message and its outcome, which may be that of a failure."""
 
 
 def build(links: Sequence[Middleware], handler: Callable[[Message], object]) -> CallNext:

@@ -5,8 +5,9 @@ job: only if the removal from the in-progress list took one entry. So each runs 
 server or Redis dies in between, or if the same outcome is sent twice. An effect that Redis refuses
 (WRONGTYPE) is logged, and neither the settlement nor another effect fails with it.
 
-Today an outcome that a link returns carries effects (``Outcome.with_effects``). There are none for a job that
-raised, whose worker died or was killed, and for what is cancelled or deleted in Redis.
+Carried by an outcome that a worker process reports: a link adds them to the one that it returns
+(``Outcome.with_effects``), and ``Worker.effects`` to any, that of a job that raised included. There are none
+for a job whose worker died or was killed, and for one that is cancelled, deleted or killed in Redis.
 
 Keys are named without the namespace and without ``pyworkers:``, below which they all stand: an effect cannot
 touch keys of Sidekiq, and ``pyworkers acl`` grants the rights.

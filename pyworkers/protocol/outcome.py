@@ -55,6 +55,8 @@ class Outcome:
 
     def with_effects(self, *more: Effect) -> Outcome:
         """A copy with further effects, for a link to return. Raises ValueError if they are too large."""
+        if not more:
+            return self
         together = (*self.effects, *more)
         if effects.size_of(together) > effects.MAX_BYTES:
             raise ValueError(f"the effects of a job are larger than {effects.MAX_BYTES} bytes")

@@ -20,6 +20,7 @@ from pyworkers.protocol.outcome import DONE, Outcome
 from pyworkers.protocol.retry import Policy
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.links.context import isolated
+from pyworkers.worker.links.effects import affecting
 from pyworkers.worker.links.link import Link, Run, wrap
 from pyworkers.worker.links.logging import logged
 from pyworkers.worker.links.retry import Retrying, exhausted_hooks, retried
@@ -61,9 +62,11 @@ def chain_for(
         handler.retry_in if handler else None,
         exhausted_hooks(worker, handler),
     )
+    wanted = (Link("effects", partial(affecting, functions=tuple(worker.effects))),) if worker.effects else ()
     built_in = (
         Link("context", isolated),
         Link("logging", logged),
+        *wanted,
         Link("retry", partial(retried, about=about)),
         Link("running", partial(running, after=after_request)),
         *inner,

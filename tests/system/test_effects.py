@@ -29,6 +29,22 @@ def effects(message, call_next):
         StoreValue("result:" + message.jid, b"1", 60),
     )
 
+def unlock_unless_retried(message, outcome):
+    if message.args[:1] == ["broken"]:
+        raise LookupError("no effects")
+    if message.job_class == "locked" and outcome.fate.name != "RETRY":
+        yield Unlock("lock:" + message.jid, "me")
+
+worker.effects.append(unlock_unless_retried)
+
+@worker.job(queue="q", retry=1, retry_in=lambda count, error, message: 0.1)
+def locked(what):
+    note("locked", current_message().jid, current_message().attempt)
+    if what == "die":
+        raise Kill("at once")
+    if what == "fail":
+        raise ValueError("failed")
+
 @worker.job(queue="q", concurrency=2)
 def member(fail):
     note("member", current_message().jid)
@@ -70,7 +86,29 @@ def test_the_effects_of_a_link_happen_with_the_settlement(server: ServerProcess,
     assert failed["error"].startswith("WRONGTYPE")
 
 
-def test_a_job_that_raised_has_no_effects(server: ServerProcess, namespace: str) -> None:
+@pytest.mark.parametrize(("what", "attempts"), [("succeed", [0]), ("die", [0]), ("fail", [0, 1])])
+def test_effects_may_follow_from_any_outcome(
+    server: ServerProcess, namespace: str, what: str, attempts: list[int]
+) -> None:
+    redis, lock = server.redis, Keys(namespace).own("lock:j1")
+    redis.set(lock, "me")
+    server.push("q", json.dumps({"class": "locked", "args": [what], "jid": "j1"}).encode())
+    wait_for(lambda: not redis.exists(lock), message="the lock is released")
+    assert [
+        attempt for word, _, attempt in (line[1:] for line in server.ledger()) if word == "locked"
+    ] == attempts
+    assert len(server.zset("dead")) == (what != "succeed")
+    assert server.zset("retry") == []
+
+
+def test_effects_that_cannot_be_computed_do_not_change_the_outcome(server: ServerProcess) -> None:
+    server.push("q", json.dumps({"class": "locked", "args": ["broken"], "jid": "j1"}).encode())
+    server.wait_for_event("hook.failed", hook="effects", jid="j1")
+    wait_for(lambda: not server.inprogress("q"), message="settled")
+    assert server.zset("retry") == server.zset("dead") == []
+
+
+def test_a_job_that_raised_has_no_effects_of_links(server: ServerProcess, namespace: str) -> None:
     redis, own = server.redis, Keys(namespace).own
     redis.hset(own("batch:7"), mapping={"pending": 2})
     server.push("q", member("failing", fail=True))

@@ -96,6 +96,7 @@ def test_effects_are_added_to_an_outcome() -> None:
     first, second = DeleteKey("a"), DeleteKey("b")
     outcome = DONE.with_effects(first).with_effects(second)
     assert (outcome.fate, outcome.effects, DONE.effects) == (Fate.DONE, (first, second), ())
+    assert DONE.with_effects() is DONE
     assert (DONE.size, outcome.size, Outcome(Fate.RETRY, payload=b"abc", effects=(first,)).size) == (0, 2, 4)
     big = StoreValue("k", bytes(effects.MAX_BYTES // 2), 1)
     with pytest.raises(ValueError, match="larger than 16777216 bytes"):

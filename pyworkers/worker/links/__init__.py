@@ -1,1 +1,1 @@
-"""The built-in links around a handler: context, logging, retry, running, time limit."""
+"""The built-in links around a handler: context, logging, effects, retry, running, limits."""
