@@ -20,7 +20,7 @@ from pyworkers.producer import BATCH_SIZE, Producer
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment, seconds
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.options import Options
+from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import Work, arun
 from pyworkers.store.cancel import Cancelled, cancel
@@ -182,7 +182,7 @@ class AsyncClient(_Base):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         retry: bool | int | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> str:
         """As ``Client.enqueue``."""
         now = time.time()
@@ -198,7 +198,7 @@ class AsyncClient(_Base):
         args: Sequence[Any] = (),
         *,
         retry: bool | int | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> str:
         """As ``Client.enqueue_in``."""
         return await self.enqueue(queue, job_class, args, delay=seconds(delay), retry=retry, **options)
@@ -211,7 +211,7 @@ class AsyncClient(_Base):
         args: Sequence[Any] = (),
         *,
         retry: bool | int | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> str:
         """As ``Client.enqueue_at``."""
         return await self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
@@ -225,7 +225,7 @@ class AsyncClient(_Base):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         retry: bool | int | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> list[str]:
         """As ``Client.enqueue_bulk``."""
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, time.time()))

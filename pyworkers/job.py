@@ -21,7 +21,7 @@ from pyworkers.producer import BATCH_SIZE
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
-from pyworkers.protocol.options import OwnOptions
+from pyworkers.protocol.options import JobOverrides
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,7 +87,7 @@ class Job(Generic[P, R]):
             jids += [job.jid for job in jobs]
         return jids
 
-    def options(self, **options: Unpack[OwnOptions]) -> Job[P, R]:
+    def options(self, **options: Unpack[JobOverrides]) -> Job[P, R]:
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
         These are ``queue`` and ``retry``, and those of ``Client.enqueue``: ``timeout``, ``dead``,

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import Drafting, PushedJob, batches, moment, seconds
-from pyworkers.protocol.options import Options
+from pyworkers.protocol.options import EnqueueOptions
 
 BATCH_SIZE = 1000
 """Jobs that a bulk enqueue sends at a time (Sidekiq's client.rb)."""
@@ -34,7 +34,7 @@ class Producer(ABC):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         retry: bool | int | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> str:
         """Enqueue one job and return its jid. When this returns, Redis has the job.
 
@@ -61,7 +61,7 @@ class Producer(ABC):
         args: Sequence[Any] = (),
         *,
         retry: bool | int | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> str:
         """``enqueue`` for ``delay`` seconds from now."""
         return self.enqueue(queue, job_class, args, delay=seconds(delay), retry=retry, **options)
@@ -74,7 +74,7 @@ class Producer(ABC):
         args: Sequence[Any] = (),
         *,
         retry: bool | int | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> str:
         """``enqueue`` for a moment: an aware datetime or epoch seconds."""
         return self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
@@ -88,7 +88,7 @@ class Producer(ABC):
         delay: float | timedelta | None = None,
         at: datetime | float | None = None,
         retry: bool | int | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> list[str]:
         """Enqueue one job for each list of arguments in ``args_list``; return their jids in that order.
 

@@ -36,7 +36,7 @@ class FieldOptions(TypedDict, total=False):
     """Fields of the application's own, e.g. ``{"tenant": 7}``; a job reads them in ``message.data``."""
 
 
-class Options(FailureOptions, FieldOptions, total=False):
+class EnqueueOptions(FailureOptions, FieldOptions, total=False):
     """Options of an enqueue call, beside ``retry``."""
 
     timeout: float
@@ -51,7 +51,7 @@ class Options(FailureOptions, FieldOptions, total=False):
     """The job's id, for a call that enqueues one job. Default: a random one."""
 
 
-class OwnOptions(Options, total=False):
+class JobOverrides(EnqueueOptions, total=False):
     """Options of ``Job.options``; None leaves ``queue`` and ``retry`` as declared."""
 
     queue: str | None

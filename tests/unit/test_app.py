@@ -18,7 +18,7 @@ from pyworkers.errors import BadArgumentError, ConfigError, DeclarationError, Un
 from pyworkers.handler import CronOptions, HandlerOptions, JobOptions
 from pyworkers.protocol.cron import CronEntry, envelope_of
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.options import Options, OwnOptions
+from pyworkers.protocol.options import EnqueueOptions, JobOverrides
 from pyworkers.protocol.retry import Policy
 from pyworkers.testing import EnqueuedJob, Fake, fake
 
@@ -227,8 +227,8 @@ def test_a_misspelt_option_of_a_decorator_is_an_error_that_names_the_nearest(
         (Worker.process, HandlerOptions),
         (Worker.job, JobOptions),
         (Worker.cron, CronOptions),
-        (Job.options, OwnOptions),
-        (Client.enqueue, Options),
+        (Job.options, JobOverrides),
+        (Client.enqueue, EnqueueOptions),
     ],
 )
 def test_the_help_of_a_call_lists_its_options(call: Callable[..., object], options: type) -> None:
