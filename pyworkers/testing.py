@@ -26,7 +26,7 @@ from pyworkers.errors import PyworkersError, Snooze, UnknownJobError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import Outcome
+from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
 from pyworkers.worker.chain import Chain, chain_for
 from pyworkers.worker.execution import Execution
@@ -58,6 +58,12 @@ class EnqueuedJob:
         data = envelope.decode(pushed.payload)
         facts = (pushed.queue, data["class"], data["args"], pushed.jid, pushed.at, data, pushed.payload)
         return cls(*facts, worker=worker)
+
+    def settle(self, outcome: Outcome) -> None:
+        """Keep the outcome of a run; a snoozed job is due at the time that it chose."""
+        self.outcome = outcome
+        if outcome.fate is Fate.SNOOZE:
+            self.at = outcome.at
 
 
 class Fake:
@@ -95,7 +101,6 @@ class Fake:
                     run(job, worker)
                 except Snooze:
                     self.ran.pop()
-                    job.at = job.outcome.at if job.outcome else None
                     snoozed.append(job)
         finally:
             self.jobs += snoozed
@@ -162,7 +167,7 @@ def inline(worker: Worker | None = None) -> Iterator[None]:
 def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
     """Run one job through the chain that a worker process builds. Raises what the job raises.
 
-    Sets ``job.outcome`` to what a worker would have reported.
+    The job keeps the outcome that a worker would have reported.
     """
     worker = worker or job.worker
     if worker is None:
@@ -171,12 +176,13 @@ def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
             hint="name the worker: drain(worker) or inline(worker)",
         )
     execution = Execution(Message.parse(job.raw, job.queue, lambda: job.jid))
-    job.outcome = _chain(worker, job).run(execution)
+    outcome = _chain(worker, job).run(execution)
+    job.settle(outcome)
     if execution.exc_info:
         error = execution.exc_info[1]
         execution.forget()
         raise error
-    return job.outcome
+    return outcome
 
 
 def _chain(worker: Worker, job: EnqueuedJob) -> Chain:
