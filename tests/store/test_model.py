@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.effects import CountOut
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.store.schedule import Promotion, ScheduleStore
@@ -23,6 +24,7 @@ from pyworkers.store.store import LeaseLostError, Store
 from pyworkers.store.transport.connections import connect_async
 
 QUEUES = ["a", "b"]
+COUNT = CountOut("members", "left", "callbacks", b"callback")
 OWNERS = ["host:1:aaa", "host:2:bbb"]
 queues = st.sampled_from(QUEUES)
 owners = st.sampled_from(OWNERS)
@@ -47,6 +49,8 @@ class StoreModel(RuleBasedStateMachine):
         self.held: dict[tuple[str, str], list[bytes]] = {(o, q): [] for o in OWNERS for q in QUEUES}
         self.lost: set[str] = set()
         self.number = 0
+        self.counted = 0
+        self.do(self.redis.hset(self.keys.own("members"), "left", 10**6))
         for owner in OWNERS:
             self.do(self.stores[owner].beat(30, QUEUES))
 
@@ -89,11 +93,13 @@ class StoreModel(RuleBasedStateMachine):
         job = data.draw(st.sampled_from(candidates))
         ours = job in self.held[owner, queue]
         outcome = Outcome(fate, at=50.0, payload=b"" if fate is Fate.REQUEUE else job + b"'")
+        outcome = outcome.with_effects(*data.draw(st.sampled_from([(), (COUNT,)])))
         batch = [(job, outcome)]
         assert self.do(self.stores[owner].exchange(queue, batch, 0, 1.0)).stale == ([] if ours else [0])
         if again:
             assert self.do(self.stores[owner].exchange(queue, batch, 0, 1.0)).stale == [0]
         if ours:
+            self.counted += len(outcome.effects)
             self.held[owner, queue].remove(job)
             self.place(fate, queue, job)
 
@@ -151,6 +157,11 @@ class StoreModel(RuleBasedStateMachine):
         for member in members:
             self.fates[zset].remove(member)
             self.queues[queue].append(member)
+
+    @invariant()
+    def effects_happen_with_their_settlement_alone(self) -> None:
+        if hasattr(self, "redis"):
+            assert int(self.do(self.redis.hget(self.keys.own("members"), "left"))) == 10**6 - self.counted
 
     @invariant()
     def every_job_is_where_the_model_says(self) -> None:
