@@ -69,11 +69,13 @@ def _of_app(config: Config) -> Iterator[Finding]:
 
 
 async def _inspect(config: RedisConfig) -> list[Finding]:
-    from pyworkers.store.inspection import inspect
+    from pyworkers.protocol.keys import Keys
+    from pyworkers.store.preflight import inspect
+    from pyworkers.store.store import Store
     from pyworkers.store.transport.connections import connect_async
 
-    redis = connect_async(config)
+    store = Store(connect_async(config), Keys(config.namespace))
     try:
-        return await inspect(redis, time.time)
+        return await store.arun(inspect(await store.redis_cli(), time.time))
     finally:
-        await redis.aclose()
+        await store.close()

@@ -1,6 +1,6 @@
 """Cancellations: which jobs shall not run, as far as this master knows.
 
-    cancel(jid) ──► note in Redis ──► every master, within a second (Orders) ──► here
+    cancel(jid) ──► note in Redis ──► every master, within a second (Remote) ──► here
                                            │ a job that arrives: settled as cancelled, it never starts
                                            │ a job that runs: SIGURG, JobCancelled in the job, later the kill
                                            ▼

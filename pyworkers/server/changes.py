@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.health import Health
@@ -55,24 +56,25 @@ class Changes(Part):
 
     def __init__(
         self,
-        store: ChangesStore,
+        config: RedisConfig,
+        keys: Keys,
         health: Health,
         on_return: Callable[[], object],
         parts: Sequence[Follower],
     ) -> None:
         super().__init__(health)
-        self._store = store
+        self._keys = keys
+        self._store = ChangesStore(config, self.nudge)
         self._on_return = on_return
         self._parts = parts
         self._follows: Mapping[str, Follow] = {}
         self._due: dict[str, float] = {}
         self._asked = -math.inf
         self._away = False
-        store.on_change = self.nudge
 
     def follow(self, identity: str) -> None:
         """Read the keys that the parts of this incarnation need, from now on."""
-        parts = [part.follows(self._store.keys, identity) for part in self._parts]
+        parts = [part.follows(self._keys, identity) for part in self._parts]
         follows = self._follows = {name: follow for part in parts for name, follow in part.items()}
         self._due = dict.fromkeys(follows, -math.inf)
         self._store.follow({name: one.kind for name, one in follows.items()})

@@ -27,7 +27,9 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
-from pyworkers.store.cron import CronStore
+from pyworkers.store import cron as slots
+from pyworkers.store.cron import Firing
+from pyworkers.store.store import Store
 
 # The longest sleep. Timers do not notice that the clock was set, or that the machine was suspended.
 _LOOK_S = 3.0
@@ -59,11 +61,10 @@ class Cron(Part):
 
     name = "cron"
 
-    def __init__(
-        self, store: CronStore, identity: Callable[[], str], health: Health, rng: random.Random
-    ) -> None:
+    def __init__(self, store: Store, identity: Callable[[], str], health: Health, rng: random.Random) -> None:
         super().__init__(health)
         self._store = store
+        self._keys = store.keys
         self._identity = identity
         self._rng = rng
         self._declared: list[CronEntry] = []
@@ -134,7 +135,8 @@ class Cron(Part):
             await self.refresh()
         if self._declared and now >= self._declare_at:
             rows = [simplejson.loads(dump(entry)) | {"origin": entry.origin} for entry in self._declared]
-            await self._store.declare(self._identity(), encode(rows).encode(), _DECLARED_S)
+            entries = encode(rows).encode()
+            await self._store.arun(slots.declare(self._keys, self._identity(), entries, _DECLARED_S))
             self._declare_at = now + _DECLARED_S / 3
 
     async def refresh(self) -> None:
@@ -147,9 +149,10 @@ class Cron(Part):
             raise
 
     async def _refresh(self) -> None:
-        version = await self._store.version()
+        version = await self._store.arun(slots.version(self._keys))
         if version != self._version:
-            self._added, self._paused = await self._store.changes()
+            changed = await self._store.arun(slots.changed(self._keys))
+            self._added, self._paused = changed.entries, changed.paused
             self._watch()
             self._version = version
 
@@ -183,26 +186,27 @@ class Cron(Part):
         """Learn where the entries were before this master started. One that is new has missed nothing."""
         if not strangers:
             return False
-        known = await self._store.last_slots()
+        known = await self._store.arun(slots.last_slots(self._keys))
         if new := [one.entry.name for one in strangers if one.entry.name not in known]:
-            await self._store.register(new, int(now))
+            await self._store.arun(slots.register(self._keys, new, int(now)))
         for one in strangers:
             one.last = known.get(one.entry.name, now)
         return True
 
     async def _catch_up(self, one: _Watched, now: float) -> bool:
-        slots = due(one.entry, one.last, now)
-        for slot in slots:
+        missed = due(one.entry, one.last, now)
+        for slot in missed:
             await self._fire(one, slot)
             one.last = slot
         one.last, one.next = now, next_slot(one.entry, now)
-        return bool(slots)
+        return bool(missed)
 
     async def _fire(self, one: _Watched, slot: int) -> None:
         entry, jid = one.entry, new_jid(self._rng)
         payload = envelope_of(entry, slot, time.time(), jid)
         life_s = math.ceil(entry.grace_s) + _CLOCKS_DIFFER_S
-        if await self._store.fire(entry.name, slot, payload, entry.queue, life_s, one.definition):
+        firing = Firing(entry.name, slot, payload, entry.queue, life_s, one.definition)
+        if await self._store.arun(slots.fire(self._keys, firing)):
             hit("cron_after_slot")
             log.info("cron.fired", name=entry.name, slot=slot, queue=entry.queue, jid=jid)
 

@@ -22,12 +22,14 @@ from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.effects import name_of
+from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.health import Health
 from pyworkers.server.outbox import Batch, Outbox
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.waiting import cancel
-from pyworkers.store.store import Exchange, LeaseLostError, QueueStore, Settlement
+from pyworkers.store.calls import arun_one
+from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Settlement
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import PATIENCE_S, Waiter
 
@@ -47,7 +49,9 @@ class Fetcher:
     def __init__(
         self,
         queue: str,
-        store: QueueStore,
+        keys: Keys,
+        identity: str,
+        link: Link,
         waiter: Waiter,
         health: Health,
         outbox: Outbox,
@@ -56,7 +60,9 @@ class Fetcher:
         on_lease_lost: Callable[[str], None],
     ) -> None:
         self._queue = queue
-        self._store = store
+        self._keys = keys
+        self._inprogress = InProgress(keys, queue, identity)
+        self._link = link
         self._waiter = waiter
         self._health = health
         self._outbox = outbox
@@ -86,25 +92,25 @@ class Fetcher:
             self._answered.clear()
             await self._answered.wait()
         while (waiting := self._waiting) is not None:
-            await self._waiter.unblock(self._store.redis)
+            await self._waiter.unblock(self._link)
             await asyncio.wait([waiting], timeout=0.2)
 
     def move_to(self, identity: str) -> None:
         """Go on as another incarnation: the jobs whose outcomes Redis has not taken are somebody else's."""
         self._outbox.clear()
         self._strangers.clear()
-        self._store.identity = self._waiter.identity = identity
+        self._inprogress = InProgress(self._keys, self._queue, identity)
         self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
         """Give back what still came for an earlier incarnation, however often it takes: nobody else will."""
         if (waiting := self._waiting) is not None:
-            await self._waiter.unblock(self._store.redis)
+            await self._waiter.unblock(self._link)
             await asyncio.wait([waiting])
-        earlier = QueueStore(self._store.redis, self._store.keys, identity)
+        earlier = InProgress(self._keys, self._queue, identity)
         while True:
             try:
-                await earlier.give_back(self._queue)
+                await self._give_back(earlier)
                 return
             except PyworkersError as error:
                 await self._wait_out(error)
@@ -121,15 +127,25 @@ class Fetcher:
         """Settle what is left, once ``run`` has ended. Raises PyworkersError."""
         while self._outbox:
             batch = self._outbox.portion()
-            found = await self._store.exchange(self._queue, _settlements(batch), 0, time.time())
+            found = await self._inprogress.exchange(self._link, _settlements(batch), 0, time.time())
             self._outbox.taken(batch)
             self._account(batch, found)
+
+    async def give_back(self) -> int:
+        """Return all jobs that Redis counts as ours to the queue. How many. Raises PyworkersError."""
+        return await self._give_back(self._inprogress)
+
+    async def _give_back(self, inprogress: InProgress) -> int:
+        total = 0
+        while moved := await arun_one(self._link, inprogress.give_back()):
+            total += moved
+            hit("mid_give_back")
+        return total
 
     def leave(self) -> None:
         """Go on with another server, which has become the primary."""
         self._waiter.leave()
-        if isinstance(self._store.redis, Link):
-            self._store.redis.leave()
+        self._link.leave()
 
     async def end_wait(self) -> None:
         """End a blocking move that ``quiet`` could not end, with its connection."""
@@ -140,7 +156,7 @@ class Fetcher:
         """Close the connections."""
         await self.end_wait()
         await self._waiter.close()
-        await self._store.close()
+        await self._link.aclose()
 
     async def _turn(self) -> None:
         batch = self._outbox.portion()
@@ -148,20 +164,18 @@ class Fetcher:
         wanted = self._deliveries.free if fetching else 0
         if not batch and wanted <= 0:
             return
-        identity = self._store.identity
+        mine = self._inprogress
         if batch:
             hit("before_settle")
         self._asking = wanted > 0
         try:
             try:
-                found = await self._store.exchange(
-                    self._queue, _settlements(batch), max(0, wanted), time.time()
-                )
+                found = await mine.exchange(self._link, _settlements(batch), max(0, wanted), time.time())
             finally:
                 self._asking = False
                 self._answered.set()
         except LeaseLostError:
-            self._on_lease_lost(identity)
+            self._on_lease_lost(mine.identity)
             return
         except PyworkersError as error:
             await self._wait_out(error)
@@ -170,7 +184,7 @@ class Fetcher:
             hit("after_settle")
         if found.jobs:
             hit("after_fetch")
-        if self._store.identity != identity:
+        if self._inprogress is not mine:
             return
         # Only now: had the reply been lost, the same batch would be sent again.
         self._outbox.taken(batch)
@@ -200,7 +214,7 @@ class Fetcher:
                 self._on_settled(report)
 
     async def _wait(self) -> None:
-        identity = self._waiter.identity
+        mine = self._inprogress
         got = False
 
         def taken(raw: bytes) -> None:
@@ -208,12 +222,12 @@ class Fetcher:
             got = True
             hit("after_fetch")
             # What came for an earlier incarnation stays in its list, which is cleared out.
-            if self._waiter.identity == identity:
+            if self._inprogress is mine:
                 self._deliveries.deliver(raw)
 
         try:
-            while not got and self._may_wait(identity):
-                await self._waiter.wait(taken)
+            while not got and self._may_wait(mine):
+                await self._waiter.wait(mine.source, mine.key, taken)
                 self._wait_failed = False
                 self._health.ok()
         except PyworkersError as error:
@@ -223,13 +237,13 @@ class Fetcher:
             self._waiting = None
             self._wake.set()
 
-    def _may_wait(self, identity: str) -> bool:
-        return self._fetching and self._deliveries.free > 0 and self._waiter.identity == identity
+    def _may_wait(self, mine: InProgress) -> bool:
+        return self._fetching and self._deliveries.free > 0 and self._inprogress is mine
 
     async def check_wait(self) -> None:
         """After an outage: end the blocking move, for its connection may be half open."""
         if move := self._waiter.under_way:
-            await self._waiter.unblock(self._store.redis)
+            await self._waiter.unblock(self._link)
             await asyncio.sleep(PATIENCE_S)
             if move == self._waiter.under_way:
                 self._waiter.leave()
@@ -262,11 +276,11 @@ class Fetcher:
         if not self._fetching or await self._none_strange() or not self._fetching:
             self.has_no_strays()
             return
-        listed = Counter(await self._store.inprogress(self._queue))
+        jobs = await arun_one(self._link, self._inprogress.inprogress())
         if not self._fetching or await self._in_doubt():
             return
         known = self._deliveries.known() + self._outbox.known()
-        strangers = listed - known
+        strangers = Counter(jobs) - known
         for raw in (strangers & self._strangers).elements():
             log.warning("job.adopted", queue=self._queue)
             self._deliveries.deliver(raw)
@@ -275,7 +289,7 @@ class Fetcher:
         if self._strangers and self._suspect is None and (move := self._waiter.under_way):
             self._suspect = _Suspect(move, time.monotonic())
             # Its reply comes now, if it comes at all.
-            await self._waiter.unblock(self._store.redis)
+            await self._waiter.unblock(self._link)
 
     def has_no_strays(self) -> None:
         """Forget what was sighted."""
@@ -293,7 +307,8 @@ class Fetcher:
         return True
 
     async def _none_strange(self) -> bool:
-        return await self._store.held(self._queue) <= self._deliveries.busy + len(self._outbox)
+        held = await arun_one(self._link, self._inprogress.held())
+        return held <= self._deliveries.busy + len(self._outbox)
 
 
 def _settlements(batch: Batch) -> list[Settlement]:

@@ -26,7 +26,9 @@ from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
 from pyworkers.server.pool.running import Payloads, Running
 from pyworkers.server.proc import Memory
-from pyworkers.store.presence import CLEANUP_S, PresenceStore
+from pyworkers.store import heartbeat
+from pyworkers.store.heartbeat import CLEANUP_S
+from pyworkers.store.store import Store
 from pyworkers.version import __version__
 
 # Sidekiq beats every 5 s up to version 6, and every 10 s since.
@@ -62,29 +64,32 @@ class Look:
 
 
 class Heartbeat(Part):
-    """``orders`` are the words that may come through Redis, each with what it does.
+    """``words`` are the signals that may come through Redis, each with what it does.
 
-    ``flush`` writes the counters, before a beat that somebody waits for.
+    ``flush`` writes the counters, before a beat that a viewer waits for.
     """
 
-    name = "presence"
+    name = "heartbeat"
     eager = True
 
     def __init__(
         self,
-        store: PresenceStore,
+        store: Store,
         health: Health,
         facts: Callable[[], Facts],
-        orders: Mapping[str, Callable[[], None]],
+        words: Mapping[str, Callable[[], None]],
         memory: Memory,
         flush: Callable[[], Awaitable[None]],
+        *,
+        sidekiq6: bool,
     ) -> None:
         super().__init__(health)
         self._store = store
         self._facts = facts
-        self._orders = orders
+        self._words = words
         self._memory = memory
         self._flush = flush
+        self._sidekiq6 = sidekiq6
         self._payloads = Payloads()
         self._started_at = time.time()
         self._pruned = -float(CLEANUP_S)
@@ -151,7 +156,7 @@ class Heartbeat(Part):
         await self._set_clock()
         facts, state = self._facts(), self._state()
         if self._shown_as not in ("", facts.identity):
-            await self._store.leave(self._shown_as)
+            await self.leave()
         self._shown_as = facts.identity
         jobs = {job.name: work(job, payload) for job, payload in self._payloads.of(facts.running)}
         fields: dict[str, str | int | bytes] = {
@@ -169,7 +174,16 @@ class Heartbeat(Part):
         signalled, self._signalled = self._signalled, False
         changed = jobs if jobs or self._had_jobs else None
         try:
-            word = await self._store.beat(facts.identity, fields, changed, signalled=signalled)
+            word = await self._store.arun(
+                heartbeat.beat(
+                    self._store.keys,
+                    facts.identity,
+                    fields,
+                    changed,
+                    signalled=signalled,
+                    sidekiq6=self._sidekiq6,
+                )
+            )
         except PyworkersError:
             self._signalled |= signalled
             raise
@@ -179,34 +193,35 @@ class Heartbeat(Part):
             # There may be another.
             self._signalled = True
             self.nudge()
-            self._obey(word.decode(errors="replace"))
+            self._execute(word.decode(errors="replace"))
 
     async def _set_clock(self) -> None:
         """Learn what Redis' clock says and how long an answer takes, once a minute."""
         before = time.monotonic()
         if before - self._clock_read >= _CLOCK_S:
-            self._clock_offset_s = await self._store.time() - time.time()
+            self._clock_offset_s = await self._store.arun(heartbeat.clock()) - time.time()
             self._clock_read = time.monotonic()
             self._rtt_us = round((self._clock_read - before) * 1e6)
 
     async def leave(self) -> None:
         """Be shown no more; after ``end``, for a later beat would show us again. Raises PyworkersError."""
         if self._shown_as:
-            await self._store.leave(self._shown_as)
+            leave = heartbeat.leave(self._store.keys, self._shown_as, sidekiq6=self._sidekiq6)
+            await self._store.arun(leave)
 
-    def _obey(self, word: str) -> None:
-        order = self._orders.get(word)
-        if order is None:
+    def _execute(self, word: str) -> None:
+        react = self._words.get(word)
+        if react is None:
             log.warning("signal.unknown", signal=word[:100])
             return
         log.info("signal.received", signal=word)
-        order()
+        react()
 
     async def _prune(self) -> None:
         if time.monotonic() - self._pruned < CLEANUP_S:
             return
         self._pruned = time.monotonic()
-        for identity in await self._store.prune():
+        for identity in await self._store.arun(heartbeat.prune(self._store.keys)):
             log.info("process.pruned", owner=identity.decode(errors="backslashreplace"))
 
 

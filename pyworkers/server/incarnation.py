@@ -1,4 +1,4 @@
-"""Incarnations: one identity each, with its lease and its store; a lost lease ends one and begins the next.
+"""Incarnations: one identity each, with its lease; a lost lease ends one and begins the next.
 
 Runs in the master. Light, because the first identity is needed before the fork server starts.
 """
@@ -12,13 +12,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pyworkers import logs
 from pyworkers.config.fields import LogConfig
-
-if TYPE_CHECKING:
-    from pyworkers.store.store import Store
 
 # Blocked from early in the process until their handlers stand: an early HUP must not end the server.
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGHUP})
@@ -37,16 +33,28 @@ def set_up_logs(config: LogConfig, identity: str) -> None:
 
 
 class Incarnation:
-    """What a server is under one identity. ``store`` acts in its name."""
+    """One identity, the state of its lease, and the queues that Redis has registered for it."""
 
-    def __init__(self, identity: str, store: Store) -> None:
+    def __init__(self, identity: str) -> None:
         self.identity = identity
-        self.store = store
         self._renewed_at = -math.inf
+        self._registered: tuple[str, ...] | None = None
 
-    def renewed(self, at: float) -> None:
-        """Redis has renewed the lease; ``at`` is when it was asked, in monotonic seconds."""
+    def renewed(self, at: float, queues: tuple[str, ...]) -> None:
+        """Redis has renewed the lease, and knows these queues.
+
+        ``at`` is when the beat was sent, in monotonic seconds.
+        """
         self._renewed_at = at
+        self._registered = queues
+
+    def is_registered(self, queues: tuple[str, ...]) -> bool:
+        """True if Redis knew exactly these queues at the last beat."""
+        return self._registered == queues
+
+    def unregistered(self) -> None:
+        """Redis has lost the registration: the next beat sends it again."""
+        self._registered = None
 
     def holds_lease(self, lease_s: float) -> bool:
         """True if peers still count this server as alive."""
@@ -59,27 +67,27 @@ class Incarnations:
     def __init__(
         self,
         identity: str,
-        bind: Callable[[str], Store],
         log_config: LogConfig,
         on_lost: Callable[[Incarnation], None],
     ) -> None:
-        self._bind = bind
         self._log_config = log_config
         self._on_lost = on_lost
-        self.current = Incarnation(identity, bind(identity))
+        self.current = Incarnation(identity)
 
     def identity(self) -> str:
         """The present identity."""
         return self.current.identity
 
     def lost(self, identity: str) -> None:
-        """A peer has recovered the lists of this identity, and runs its jobs: continue under a new one."""
+        """A peer has recovered the lists of this identity, and runs its jobs: continue under a new one.
+
+        A second report of the same loss, by a call that was under way, changes nothing.
+        """
         earlier = self.current
         if identity != earlier.identity:
-            # Said again, by a call that was under way.
             return
         log.error("lease.lost")
         new = make_identity()
         set_up_logs(self._log_config, new)
-        self.current = Incarnation(new, self._bind(new))
+        self.current = Incarnation(new)
         self._on_lost(earlier)

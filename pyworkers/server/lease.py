@@ -1,4 +1,4 @@
-"""Lease: renews the lease and writes the counters.
+"""Lease: renews the lease of this server, and writes its counters with each beat.
 
 Runs in the master's event loop.
 """
@@ -6,19 +6,15 @@ Runs in the master's event loop.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Sequence
 
 from pyworkers import logs
-from pyworkers.errors import PyworkersError, StoreError
-from pyworkers.protocol.histogram import Executions
-from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Part
-from pyworkers.store.metrics import MetricsStore
-from pyworkers.store.store import LeaseState
+from pyworkers.store import leases
+from pyworkers.store.leases import LeaseState
+from pyworkers.store.store import Store
 
 # Several beats fit into a lease, so that one that is lost does no harm.
 _BEATS_PER_LEASE = 6
@@ -26,71 +22,33 @@ _BEATS_PER_LEASE = 6
 log = logs.get_logger()
 
 
-class Counters:
-    """What has happened since the last beat. Sidekiq counts a failed job as processed, too.
-
-    A crash of its worker is no failure of a job, and an interruption is neither: they have counters apart.
-    """
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self.executions = Executions()
-
-    def add(self, report: Report) -> None:
-        """Count a settled job. One that was given back, put off, or is no job at all counts as nothing."""
-        outcome = report.outcome
-        if outcome.crashed:
-            self._counts["crashed"] += 1
-            return
-        if outcome.fate is Fate.CANCELLED:
-            self._counts["cancelled"] += 1
-        if outcome.failed:
-            self._counts["failed"] += 1
-        if outcome.failed or outcome.fate == 0:
-            self._counts["processed"] += 1
-            if report.job_class:
-                self.executions.add(report.job_class, report.elapsed_ms, outcome.failed)
-
-    def interrupted(self, jobs: int) -> None:
-        """Count jobs that were given back at the end of a stop, or recovered from a dead server."""
-        if jobs:
-            self._counts["interrupted"] += jobs
-
-    def take(self) -> Counter[str]:
-        """The counts so far; they start again at zero."""
-        counts, self._counts = self._counts, Counter()
-        return counts
-
-    def put_back(self, counts: Counter[str]) -> None:
-        """Keep what could not be written."""
-        self._counts += counts
-
-
 class Lease(Part):
     """Ends the incarnation when a peer has recovered its lists.
 
-    A nudge matters: a new incarnation may fetch nothing before it is registered.
+    ``queues`` are those whose jobs this server may hold; ``on_beat`` is awaited after each beat. A nudge
+    matters: a new incarnation may fetch nothing before it is registered.
     """
 
-    name = "heartbeat"
+    name = "lease"
 
     def __init__(
         self,
+        store: Store,
         incarnations: Incarnations,
         health: Health,
         lease_s: float,
         queues: Callable[[], Sequence[str]],
+        on_beat: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(health)
+        self._store = store
         self._incarnations = incarnations
-        store = incarnations.current.store
-        self._metrics = MetricsStore(store.redis, store.keys)
         self._lease_s = lease_s
         self._queues = queues
-        self.counters = Counters()
+        self._on_beat = on_beat
 
     @property
-    def lease_held(self) -> bool:
+    def is_held(self) -> bool:
         """True if peers still count this server as alive."""
         return self._incarnations.current.holds_lease(self._lease_s)
 
@@ -101,36 +59,15 @@ class Lease(Part):
 
     async def beat(self) -> None:
         """One beat. Raises PyworkersError."""
-        mine = self._incarnations.current
+        mine, queues = self._incarnations.current, tuple(self._queues())
         began = time.monotonic()
-        lease = await mine.store.beat(self._lease_s, self._queues())
+        known = mine.is_registered(queues)
+        beat = leases.beat(self._store.keys, mine.identity, self._lease_s, queues, registered=known)
+        lease = await self._store.arun(beat)
         if lease is LeaseState.LOST:
             self._incarnations.lost(mine.identity)
             return
-        mine.renewed(began)
+        mine.renewed(began, queues)
         if lease is LeaseState.RESTORED:
             log.debug("lease.restored")
-        await self.flush()
-        await self.flush_executions()
-
-    async def flush(self) -> None:
-        """Write the counters. Raises PyworkersError; the counts are kept then."""
-        counts = self.counters.take()
-        if counts:
-            try:
-                await self._incarnations.current.store.count(counts, datetime.now(UTC).strftime("%Y-%m-%d"))
-            except PyworkersError:
-                self.counters.put_back(counts)
-                raise
-
-    async def flush_executions(self) -> None:
-        """Write the numbers by class. Raises PyworkersError; they are kept if Redis could not be reached."""
-        unsent = self.counters.executions.take()
-        if unsent:
-            try:
-                await self._metrics.write(unsent, datetime.now(UTC))
-            except StoreError:
-                # A part of them may have been written, and the rest would be refused again.
-                self.counters.executions.sent()
-                raise
-            self.counters.executions.sent()
+        await self._on_beat()

@@ -26,7 +26,6 @@ from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.waiting import cancel, now, until
-from pyworkers.store.store import QueueStore
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
 
@@ -66,11 +65,8 @@ class Manager:
         on_settled: Callable[[Report], None],
         on_lease_lost: Callable[[str], None],
     ) -> None:
-        redis, keys = config.redis, Keys(config.redis.namespace)
         self.queue = queue
         self.state = State.STARTING
-        self._store = QueueStore(Link(redis), keys, identity)
-        self._waiter = Waiter(redis, keys, queue, identity, config.server.lease)
         self._outbox = Outbox()
         self._endings = Endings(queue, self._outbox.settle, losses)
         hand_out = HandOut(self._outbox.changed.set)
@@ -78,8 +74,10 @@ class Manager:
         self.pool = Pool(queue, spawner, hand_out, self.deliveries, self._failing)
         self._fetcher = Fetcher(
             queue,
-            self._store,
-            self._waiter,
+            Keys(config.redis.namespace),
+            identity,
+            Link(config.redis),
+            Waiter(config.redis, config.server.lease),
             health,
             self._outbox,
             self.deliveries,
@@ -203,7 +201,7 @@ class Manager:
 
     async def _tell(self) -> None:
         await self._fetcher.flush()
-        self.given_back = await self._store.give_back(self.queue)
+        self.given_back = await self._fetcher.give_back()
 
     async def _dismiss_workers(self) -> None:
         self.pool.close()

@@ -31,9 +31,9 @@ from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Plan, plan
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.queues import Queues
-from pyworkers.server.services import Services
+from pyworkers.server.services import Server, Services
 from pyworkers.server.waiting import now, on_callback_failure
-from pyworkers.store.inspection import inspect
+from pyworkers.store.preflight import inspect
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_sentinels
 from pyworkers.store.transport.sentinel import watch_primary
@@ -69,25 +69,19 @@ class Master:
         self._stop = asyncio.Event()
         self._quiet = False
         self._failure: BaseException | None = None
-        redis = connect_async(config.redis)
-        keys = Keys(config.redis.namespace)
-        self._incarnations = Incarnations(
-            identity, lambda name: Store(redis, keys, name), config.log, self._lease_lost
-        )
+        self._store = Store(connect_async(config.redis), Keys(config.redis.namespace))
+        self._incarnations = Incarnations(identity, config.log, self._lease_lost)
         self._managers = Queues(self._make_manager, self._tasks, config.server.shutdown_timeout, self._parted)
         self._generations = Generations(
             first,
             lambda: launch(self._incarnations.identity()),
             Callbacks(self._install, self._tasks.start),
         )
-        self._services = Services(
-            config,
-            self._incarnations,
-            self._health,
-            self._managers,
-            self._facts,
-            {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump},
+        words = {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump}
+        server = Server(
+            config, self._store, self._incarnations, self._health, self._managers, self._facts, words
         )
+        self._services = Services(server)
 
     async def run(self) -> None:
         """Work until stopped. Raises PyworkersError for an error that has an exit code of its own."""
@@ -135,8 +129,9 @@ class Master:
         if bind := self._config.http.bind:
             managers = self._managers.serving
             sources = Sources(
-                self._incarnations.current.store,
+                self._store,
                 self._services.lease,
+                self._services.counters,
                 self._health,
                 lambda: managers,
                 self._facts,
@@ -147,7 +142,7 @@ class Master:
     async def _warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; a refusal to show them is no error."""
         try:
-            findings = await inspect(self._incarnations.current.store.redis, time.time)
+            findings = await self._store.arun(inspect(await self._store.redis_cli(), time.time))
         except PyworkersError as error:
             log.debug("redis.not_inspected", error=error.message)
             return
@@ -175,7 +170,7 @@ class Master:
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
         self._services.serve(list(work.queues))
-        self._managers.apply(work.queues, spawner, self._losses, self._services.orders.paused)
+        self._managers.apply(work.queues, spawner, self._losses, self._services.remote.paused)
 
     def _losses(self, queue: str) -> Losses:
         return Losses(queue, self._plan.manifest, self._config.retry.max, time.time, self._rng)
@@ -194,7 +189,7 @@ class Master:
         )
 
     def _parted(self, manager: Manager) -> None:
-        self._services.lease.counters.interrupted(manager.given_back)
+        self._services.counters.interrupted(manager.given_back)
         self._health.forget_queue(manager.queue)
 
     def _facts(self) -> Facts:
@@ -279,7 +274,7 @@ class Master:
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
         interrupted = sum(manager.given_back for manager in self._managers.serving.values())
-        self._services.lease.counters.interrupted(interrupted)
+        self._services.counters.interrupted(interrupted)
         await self._services.take_leave()
         log.info("server.stopped")
 
@@ -293,3 +288,4 @@ class Master:
         await self._tasks.cancel()
         await self._generations.close()
         await self._services.close()
+        await self._store.close()

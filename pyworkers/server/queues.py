@@ -20,6 +20,8 @@ from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.running import Running
 from pyworkers.server.waiting import ended, now
+from pyworkers.store.jobs import hold_any
+from pyworkers.store.store import Store
 
 log = logs.get_logger()
 
@@ -150,12 +152,14 @@ class Strays(Part):
     def __init__(
         self,
         queues: Queues,
+        store: Store,
         incarnations: Incarnations,
         health: Health,
         pause_s: float,
     ) -> None:
         super().__init__(health)
         self._queues = queues
+        self._store = store
         self._incarnations = incarnations
         self._pause_s = pause_s
 
@@ -184,12 +188,16 @@ class Strays(Part):
                 suspects.append(manager)
             else:
                 idle[name] = manager
-        try:
-            found = await self._incarnations.current.store.hold_any(list(idle))
-        except PyworkersError:
-            found = True
-        if found:
+        if idle and await self._hold_any(list(idle)):
             return [*suspects, *idle.values()]
         for manager in idle.values():
             manager.has_no_strays()
         return suspects
+
+    async def _hold_any(self, queues: list[str]) -> bool:
+        """Whether Redis counts a job of these queues as ours; True if it refuses to say."""
+        identity = self._incarnations.identity()
+        try:
+            return await self._store.arun(hold_any(self._store.keys, queues, identity))
+        except PyworkersError:
+            return True

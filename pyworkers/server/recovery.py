@@ -13,6 +13,8 @@ from pyworkers.failpoints import hit
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Part
+from pyworkers.store import leases
+from pyworkers.store.store import Store
 
 # The lease of a live owner may have been deleted by hand, or lost by a failover; it is back at its next beat.
 # So one look is not enough, and the second comes later than that beat: with the default lease of 30 s, jobs
@@ -27,14 +29,20 @@ log = logs.get_logger()
 
 
 class Recovery(Part):
-    """Watches all leases of one namespace."""
+    """Watches all leases of one namespace. ``on_recovered`` is called with the number of jobs."""
 
     name = "recovery"
 
     def __init__(
-        self, incarnations: Incarnations, health: Health, lease_s: float, on_recovered: Callable[[int], None]
+        self,
+        store: Store,
+        incarnations: Incarnations,
+        health: Health,
+        lease_s: float,
+        on_recovered: Callable[[int], None],
     ) -> None:
         super().__init__(health)
+        self._store = store
         self._incarnations = incarnations
         self._lease_s = lease_s
         self._on_recovered = on_recovered
@@ -52,7 +60,12 @@ class Recovery(Part):
 
     async def sweep(self, now: float) -> int:
         """Recover the incarnations that have been silent for long enough. ``now`` is monotonic seconds."""
-        silent = await self._incarnations.current.store.silent_owners()
+        mine = self._incarnations.current
+        found = await self._store.arun(leases.owners(self._store.keys, mine.identity))
+        if not found.registered:
+            # The registration was lost with its key.
+            mine.unregistered()
+        silent = found.silent
         self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
         moved = 0
         for identity, queues in silent.items():
@@ -63,7 +76,8 @@ class Recovery(Part):
 
     async def _recover(self, identity: str, queues: list[str]) -> int:
         total = 0
-        while (moved := await self._incarnations.current.store.recover(identity, queues, BATCH)) > 0:
+        recovery = leases.recover(self._store.keys, identity, queues, BATCH)
+        while (moved := await self._store.arun(recovery)) > 0:
             total += moved
             hit("mid_recover")
             if moved < BATCH:

@@ -1,11 +1,12 @@
-"""Orders: passes on which queues are paused and which jobs are cancelled.
+"""Remote: executes what people have set in Redis for all servers: paused queues and cancelled jobs.
 
-Runs in the master's event loop. What is wanted comes from ``Changes``. While Redis cannot be asked, the last
-answer holds.
+Runs in the master's event loop. ``Changes`` reads both; while Redis is unreachable, the last reply holds. The
+notes of cancelled jobs are read when their number or the latest of them has changed.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -15,28 +16,35 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
-from pyworkers.server.iterations import Iterations
 from pyworkers.server.parts import Part
 from pyworkers.server.pool.running import Running
-from pyworkers.store.orders import OrdersStore, texts
+from pyworkers.store import notes
+from pyworkers.store.notes import texts
+from pyworkers.store.store import Store
 
 # Notes of jobs that have ended are removed this often, and Sidekiq's cancellations are looked for at some of
 # the turns. It costs nothing while there are none, and no job that runs for long.
 _TURN_S = 1.0
+# Sidekiq looks as often: STATE_FLUSH_INTERVAL in its job/iterable.rb.
+LOOK_S = 5.0
+# Those that a producer writes; the key of another one would have to be quoted.
+_JID = re.compile(rb'"jid"\s*:\s*"([A-Za-z0-9_.:-]{1,128})"')
+# Where producers put them: before the arguments, or behind them.
+_EDGE = 2048
 
 
-class Orders(Part):
+class Remote(Part):
     """``on_paused`` is called with the paused queues again and again, ``on_cancelled`` for new notes.
 
     ``running`` are the jobs that are with a worker.
     """
 
-    name = "orders"
+    name = "remote"
     eager = True
 
     def __init__(
         self,
-        store: OrdersStore,
+        store: Store,
         health: Health,
         cancellations: Cancellations,
         on_paused: Callable[[frozenset[str]], Awaitable[None]],
@@ -50,6 +58,10 @@ class Orders(Part):
         self._on_paused = on_paused
         self._on_cancelled = on_cancelled
         self._errors: dict[str, PyworkersError] = {}
+        self._noticed: Any = [0, []]
+        """The number of the notes and the latest one, as ``look.lua`` reads them."""
+        self._known: Any = [0, []]
+        """The same, when the notes were read."""
         self.paused: frozenset[str] = frozenset()
 
     def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
@@ -68,7 +80,7 @@ class Orders(Part):
     def see_notes(self, reply: Any) -> None:
         """Take the number and the latest of the cancelled jobs."""
         if self._readable("notes", reply):
-            self._store.noticed = reply
+            self._noticed = reply
         self.nudge()
 
     def _readable(self, what: str, reply: Any) -> bool:
@@ -91,7 +103,7 @@ class Orders(Part):
     async def turn(self) -> None:
         """Pass on what is wanted. Raises PyworkersError, after what could be read was passed on."""
         try:
-            cancelled = await self._store.notes()
+            cancelled = await self._notes()
         finally:
             await self._on_paused(self.paused)
         if cancelled is not None:
@@ -102,8 +114,48 @@ class Orders(Part):
             raise error
         await self.forget()
 
+    async def _notes(self) -> frozenset[str] | None:
+        """The ids of the cancelled jobs; None if they are the same as before."""
+        noticed = self._noticed
+        if noticed == self._known:
+            return None
+        found = await self._store.arun(notes.notes(self._store.keys))
+        self._known = noticed
+        return found
+
     async def forget(self) -> None:
         """Remove the notes of the jobs that have ended. Raises PyworkersError."""
         if settled := self._cancellations.take_settled():
-            await self._store.forget(settled)
+            await self._store.arun(notes.forget(self._store.keys, settled))
             self._cancellations.removed(settled)
+
+
+class Iterations:
+    """Looks at the jobs that ran already at the look before."""
+
+    def __init__(self, store: Store, running: Callable[[], Iterable[Running]]) -> None:
+        self._store = store
+        self._running = running
+        self._seen: dict[tuple[str, int], list[str]] = {}
+        self._looked_at = 0.0
+
+    async def look(self, now: float) -> None:
+        """Look, unless that was done a moment ago. ``now`` is monotonic seconds. Raises PyworkersError."""
+        if now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        before, self._seen = self._seen, {}
+        jids: list[str] = []
+        for job in self._running():
+            key = (job.queue, job.number)
+            self._seen[key] = before.get(key) or ids_in(job.raw)
+            if key in before:
+                jids += before[key]
+        if jids:
+            await self._store.arun(notes.heed(self._store.keys, jids))
+
+
+def ids_in(raw: bytes) -> list[str]:
+    """The texts that may be the id of a job. Ids of others, in its arguments, cost a look each, no more."""
+    edges = raw if len(raw) <= 2 * _EDGE else raw[:_EDGE] + raw[-_EDGE:]
+    return list({match[1].decode() for match in _JID.finditer(edges)})

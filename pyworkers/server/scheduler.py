@@ -22,7 +22,9 @@ from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.parts import Part
-from pyworkers.store.schedule import PUT_OFF_S, Promoted, Promotion, ScheduleStore
+from pyworkers.store import sets
+from pyworkers.store.sets import PUT_OFF_S, Move, Promoted
+from pyworkers.store.store import Store
 
 # Enough to amortise the round trip; Redis does nothing else for 1 ms, this master for 4 ms.
 BATCH = 200
@@ -45,7 +47,7 @@ class Scheduler(Part):
 
     def __init__(
         self,
-        store: ScheduleStore,
+        store: Store,
         identity: Callable[[], str],
         health: ServerHealth,
         poll_interval_s: float,
@@ -109,7 +111,7 @@ class Scheduler(Part):
 
     async def _first_score(self, zset: str) -> float:
         try:
-            score = await self._store.first_score(zset)
+            score = await self._store.arun(sets.first_score(zset))
         except StoreError as error:
             return self._refused(zset, error)
         if score is None or score > time.time():
@@ -118,17 +120,18 @@ class Scheduler(Part):
 
     async def _drain(self, zset: str) -> float:
         """Move what is due in one set, batch by batch; other work gets its turn in between."""
-        batch: list[Promotion] = []
+        batch: list[Move] = []
         try:
             while True:
                 now = time.time()
-                found = await self._store.promote(zset, batch, now, self._identity(), BATCH)
+                promotion = sets.promote(self._store.keys, zset, batch, now, self._identity(), BATCH)
+                found = await self._store.arun(promotion)
                 for queue in found.broken:
                     log.error("queue.broken", queue=queue, hint="its key is no list", put_off_s=PUT_OFF_S)
                 if not found.due:
                     self._health_of[zset].ok()
                     return _wake_at(found, now)
-                batch = promotions(found.due, now, self._store.keys)
+                batch = moves(found.due, now, self._store.keys)
                 hit("mid_promote")
         except StoreError as error:
             return self._refused(zset, error)
@@ -145,12 +148,12 @@ def _wake_at(found: Promoted, now: float) -> float:
     return min(upcoming, now + found.others_s) if found.others_s else upcoming
 
 
-def promotions(members: Sequence[bytes], now: float, keys: Keys) -> list[Promotion]:
-    """What becomes of due members: into their queue, freshly stamped; what is no job is buried."""
-    return [_promotion(member, now, keys.namespace) for member in members]
+def moves(members: Sequence[bytes], now: float, keys: Keys) -> list[Move]:
+    """Where due members go: into their queue, with a new ``enqueued_at``; an invalid job to ``dead``."""
+    return [_move(member, now, keys.namespace) for member in members]
 
 
-def _promotion(member: bytes, now: float, namespace: str) -> Promotion:
+def _move(member: bytes, now: float, namespace: str) -> Move:
     try:
         members = envelope.Members(member)
         named = members.get("queue")
@@ -158,10 +161,10 @@ def _promotion(member: bytes, now: float, namespace: str) -> Promotion:
         changes: dict[str, object] = {"enqueued_at": now}
         if queue != named:
             changes["queue"] = queue
-        return Promotion(member, members.splice(changes, remove=("at",)), queue)
+        return Move(member, members.splice(changes, remove=("at",)), queue)
     except (BadMessageError, ValueError) as error:
         log.error("job.failed", outcome="dead", error_class="BadMessageError", error=str(error))
-        return Promotion(member, retry.refused(member, str(error), _NO_QUEUE, now))
+        return Move(member, retry.refused(member, str(error), _NO_QUEUE, now))
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""Services: the parts of a server that speak to Redis, apart from its queues: built, told and ended together.
+"""Services: the parts of a server that talk to Redis, apart from its queues, from their start to their end.
 
 Runs in the master's event loop.
 """
@@ -10,12 +10,14 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.protocol.outcome import Fate, Report
-from pyworkers.server.changes import Changes
+from pyworkers.server.changes import Changes, Follower
+from pyworkers.server.counters import Counters, CounterWriter
 from pyworkers.server.cron import Cron
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat import Facts, Heartbeat
@@ -25,14 +27,11 @@ from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues, Strays
 from pyworkers.server.recovery import Recovery
-from pyworkers.server.remote import Orders
+from pyworkers.server.remote import Remote
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.waiting import pause
-from pyworkers.store.changes import ChangesStore
-from pyworkers.store.cron import CronStore
-from pyworkers.store.orders import OrdersStore
-from pyworkers.store.presence import PresenceStore
-from pyworkers.store.schedule import ScheduleStore
+from pyworkers.store import leases
+from pyworkers.store.store import Store
 
 # How often in-progress lists are compared with what the workers have: cheap, and a stray waits for two looks.
 _ADOPT_S, _ADOPTIONS_PER_LEASE = 5.0, 6
@@ -41,86 +40,134 @@ _GOODBYE_S = 3.0
 log = logs.get_logger()
 
 
-class Services:
-    """``facts`` describe the server, ``words`` are the signals that may come through Redis."""
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What the parts of one server share.
 
-    def __init__(
-        self,
-        config: Config,
-        incarnations: Incarnations,
-        health: ServerHealth,
-        queues: Queues,
-        facts: Callable[[], Facts],
-        words: Mapping[str, Callable[[], None]],
-    ) -> None:
-        self._incarnations = incarnations
-        self._health = health
-        self._cancellations = queues.cancellations
+    ``facts`` describe it; ``words`` are the signals that may come through Redis, each with what it does.
+    """
+
+    config: Config
+    store: Store
+    incarnations: Incarnations
+    health: ServerHealth
+    queues: Queues
+    facts: Callable[[], Facts]
+    words: Mapping[str, Callable[[], None]]
+
+
+class Services:
+    """Makes the parts, starts them, and ends them in order."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._served: list[str] = []
-        redis, keys = incarnations.current.store.redis, incarnations.current.store.keys
-        lease_s, identity = config.server.lease, incarnations.identity
         self.memory = Memory(time.monotonic)
-        self.scheduler = Scheduler(
-            ScheduleStore(redis, keys),
-            identity,
-            health,
-            config.scheduler.poll_interval,
-            config.retry.drain_goretry,
+        self.counters = Counters()
+        self._writer = CounterWriter(server.store, self.counters)
+        self.lease = self._make_lease()
+        self.heartbeat = self._make_heartbeat()
+        self.remote = self._make_remote()
+        self.scheduler = self._make_scheduler()
+        self.cron = self._make_cron()
+        self.changes = self._make_changes()
+        self._parts: list[Part] = [
+            self.lease,
+            self.heartbeat,
+            self.changes,
+            self.remote,
+            self.scheduler,
+            self._make_recovery(),
+            self.cron,
+            self._make_strays(),
+        ]
+
+    def _make_lease(self) -> Lease:
+        server, lease_s = self._server, self._server.config.server.lease
+        health = server.health.of(Lease.name)
+        return Lease(
+            server.store, server.incarnations, health, lease_s, lambda: self._served, self._writer.write
         )
-        self.cron = Cron(CronStore(redis, keys), identity, health.of("cron"), random.Random())
-        self.lease = Lease(incarnations, health.of("heartbeat"), lease_s, lambda: self._served)
-        self.heartbeat = Heartbeat(
-            PresenceStore(redis, keys, config.server.sidekiq6),
-            health.of("presence"),
-            facts,
-            words,
+
+    def _make_heartbeat(self) -> Heartbeat:
+        server = self._server
+        return Heartbeat(
+            server.store,
+            server.health.of(Heartbeat.name),
+            server.facts,
+            server.words,
             self.memory,
-            self.lease.flush,
+            self._writer.write_counts,
+            sidekiq6=server.config.server.sidekiq6,
         )
-        self.orders = Orders(
-            OrdersStore(redis, keys),
-            health.of("orders"),
+
+    def _make_remote(self) -> Remote:
+        server, queues = self._server, self._server.queues
+        return Remote(
+            server.store,
+            server.health.of(Remote.name),
             queues.cancellations,
             queues.set_paused,
             queues.cancel_noted,
             queues.running,
         )
-        self.changes = Changes(
-            ChangesStore(config.redis, keys),
-            health.of("changes"),
-            queues.redis_returned,
-            [self.scheduler, self.orders, self.cron, self.heartbeat],
+
+    def _make_scheduler(self) -> Scheduler:
+        server, config = self._server, self._server.config
+        return Scheduler(
+            server.store,
+            server.incarnations.identity,
+            server.health,
+            config.scheduler.poll_interval,
+            config.retry.drain_goretry,
         )
-        self.changes.follow(identity())
-        adopt_s = min(_ADOPT_S, lease_s / _ADOPTIONS_PER_LEASE)
-        self._parts: list[Part] = [
-            self.lease,
-            self.heartbeat,
-            self.changes,
-            self.orders,
-            self.scheduler,
-            Recovery(incarnations, health.of("recovery"), lease_s, self.lease.counters.interrupted),
-            self.cron,
-            Strays(queues, incarnations, health.of("strays"), adopt_s),
-        ]
+
+    def _make_cron(self) -> Cron:
+        server = self._server
+        return Cron(server.store, server.incarnations.identity, server.health.of(Cron.name), random.Random())
+
+    def _make_changes(self) -> Changes:
+        server = self._server
+        followers: list[Follower] = [self.scheduler, self.remote, self.cron, self.heartbeat]
+        changes = Changes(
+            server.config.redis,
+            server.store.keys,
+            server.health.of(Changes.name),
+            server.queues.redis_returned,
+            followers,
+        )
+        changes.follow(server.incarnations.identity())
+        return changes
+
+    def _make_recovery(self) -> Recovery:
+        server, lease_s = self._server, self._server.config.server.lease
+        health = server.health.of(Recovery.name)
+        return Recovery(server.store, server.incarnations, health, lease_s, self.counters.interrupted)
+
+    def _make_strays(self) -> Strays:
+        server = self._server
+        pause_s = min(_ADOPT_S, server.config.server.lease / _ADOPTIONS_PER_LEASE)
+        health = server.health.of(Strays.name)
+        return Strays(server.queues, server.store, server.incarnations, health, pause_s)
 
     def serve(self, queues: list[str]) -> None:
         """Claim these queues, too, from the next beat on."""
         self._served += [name for name in queues if name not in self._served]
 
     async def register(self, stop: asyncio.Event, fail_fast: bool) -> bool:
-        """Wait for Redis to take the first beat: peers must know of an owner before it fetches.
+        """Wait until Redis takes the first beat: peers must know of an owner before it fetches.
 
-        False when the server was told to stop meanwhile. Raises RedisUnavailableError if it shall fail fast.
+        False if ``stop`` is set meanwhile. With ``fail_fast``, raises RedisUnavailableError at the first
+        failure.
         """
-        health = self._health.of("heartbeat")
+        health = self._server.health.of(Lease.name)
         while not stop.is_set():
             try:
                 await self.lease.beat()
                 health.ok()
                 with suppress(StoreError):
                     await self.changes.read_due(time.monotonic())
-                    await self.orders.turn()
+                    await self.remote.turn()
                 return True
             except PyworkersError as error:
                 if fail_fast:
@@ -129,37 +176,39 @@ class Services:
         return False
 
     def start(self, tasks: Tasks) -> None:
-        """Look again and again, until the tasks are cancelled."""
+        """Run all parts, until the tasks are cancelled."""
         for part in self._parts:
             tasks.start(part.run(), part.name)
 
     def settled(self, report: Report) -> None:
         """Take note of a job whose outcome Redis has taken."""
-        self.lease.counters.add(report)
+        self.counters.add(report)
         if report.cancelled:
-            self._cancellations.settle(report.cancelled)
+            self._server.queues.cancellations.settle(report.cancelled)
         if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
             self.scheduler.expect(report.outcome.at)
 
     def begin_anew(self) -> None:
         """Register and show the incarnation that has just begun."""
-        self.changes.follow(self._incarnations.identity())
+        self.changes.follow(self._server.incarnations.identity())
         self.lease.nudge()
         self.heartbeat.nudge()
 
     async def take_leave(self) -> None:
-        """What Redis is told last; without it, all of this runs out by itself."""
+        """Write the last counters, and deregister; without this, all of it expires by itself."""
         with suppress(PyworkersError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self.heartbeat.end()
-                await self.lease.flush()
-                await self.lease.flush_executions()
-                if not await self._incarnations.current.store.leave(self._served):
-                    log.error("jobs.left", hint="a peer takes over at once")
+                await self._writer.write()
+                await self._deregister()
                 await self.heartbeat.leave()
-                await self.orders.forget()
+                await self.remote.forget()
+
+    async def _deregister(self) -> None:
+        store, identity = self._server.store, self._server.incarnations.identity()
+        if not await store.arun(leases.leave(store.keys, identity, self._served)):
+            log.error("jobs.left", hint="a peer takes over at once")
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of the parts; that of the store is the caller's."""
         await self.changes.close()
-        await self._incarnations.current.store.close()

@@ -16,11 +16,12 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import queues
 from pyworkers.store.calls import Call, Mode, Steps, command, every, one, script
+from pyworkers.store.counters import STATS_TTL_S
+from pyworkers.store.notes import NOTE_TTL_S
 from pyworkers.store.processes import Processes, Works
 from pyworkers.store.queues import Entries
 from pyworkers.store.sets import Matches
 from pyworkers.store.stats import read_owners
-from pyworkers.store.store import NOTE_TTL_S, STATS_TTL_S
 from pyworkers.store.transport.replies import integer
 
 # Sidekiq's job/iterable.rb: since 7.3 a job may be iterable, and its state lives for 30 days.

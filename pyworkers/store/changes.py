@@ -15,7 +15,6 @@ from typing import Any
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.transport.connections import PUSH, errors_translated, translate
 from pyworkers.store.transport.link import Link, Wire
@@ -26,13 +25,14 @@ _RESP3 = 3
 
 
 class ChangesStore:
-    """The keys of one namespace that a master follows."""
+    """The keys that a master follows.
 
-    def __init__(self, config: RedisConfig, keys: Keys) -> None:
+    ``on_change`` is called when ``stale`` has grown: by the keys that have changed, by all after a loss.
+    """
+
+    def __init__(self, config: RedisConfig, on_change: Callable[[], None]) -> None:
         self._config = config
-        self.keys = keys
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when ``stale`` has grown: by the keys that have changed, by all after a loss."""
+        self._on_change = on_change
         # An old hiredis does not tell an announcement from a reply.
         self._link = Link(config) if PUSH is None else _TrackingLink(config, self._announce)
         self._kinds: dict[str, str] = {}
@@ -93,7 +93,7 @@ class ChangesStore:
         found = set(self._kinds) if names is None else self._kinds.keys() & set(names)
         if not found <= self.stale:
             self.stale |= found
-            self.on_change()
+            self._on_change()
 
 
 class _ProtocolRefusedError(ConnectionError):

@@ -1,81 +1,85 @@
-"""Cron store: which slots have been fired, and the one script that fires one.
+"""Cron: which slots have been fired, and the one script that fires one.
 
-Runs in the master's event loop. It moves opaque bytes, reads no clock, and never decides what is due.
-Errors of redis-py leave as RedisUnavailableError or StoreError.
+Run by the master. It moves opaque bytes, reads no clock, and never decides what is due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
-
-from redis.asyncio import Redis
+from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store import scripts
-from pyworkers.store.transport.connections import errors_translated
-from pyworkers.store.transport.replies import integer
+from pyworkers.store.calls import Call, Mode, command, every, one, script
+from pyworkers.store.transport.replies import integer, maybe_blob
 
 
-class CronStore:
-    """The slots of all cron entries in one namespace, over the connection pool of the caller."""
+class Firing(NamedTuple):
+    """One slot of an entry: its time in epoch seconds, and the job to enqueue.
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._redis = redis
-        self._keys = keys
+    After ``life_s`` seconds Redis forgets that the slot was fired, so they must outlast the entry's grace.
+    ``definition`` is what Redis holds of a run-time entry, and empty for another.
+    """
 
-    async def fire(
-        self, name: str, slot: int, payload: bytes, queue: str, life_s: int, definition: bytes = b""
-    ) -> bool:
-        """Enqueue the job of a slot, unless that was done. True if this call did it.
+    name: str
+    slot: int
+    payload: bytes
+    queue: str
+    life_s: int
+    definition: bytes = b""
 
-        Nor if the entry is paused, or is a run-time entry that is no longer defined by ``definition``. After
-        ``life_s`` seconds it is forgotten which slot it was, so they must outlast the entry's grace. Safe to
-        send again after a lost reply.
-        """
-        keys = self._keys
-        names = [keys.cron_slot(name, slot), keys.queues, keys.queue(queue), keys.cron_last]
-        names += (keys.cron_entries, keys.cron_paused)
-        args: list[Any] = [life_s, queue, payload, name, slot, definition]
-        with errors_translated():
-            return bool(await scripts.load("fire")(self._redis, names, args, integer))
 
-    async def last_slots(self) -> dict[str, int]:
-        """The last slot that was fired, or since when it is known, by name of the entry (epoch seconds)."""
-        with errors_translated():
-            found: dict[str, int] = await self._redis.execute_command(
-                "HGETALL", self._keys.cron_last, read=_slots
-            )
-        return found
+class Changed(NamedTuple):
+    """What people have changed at run time: definitions by name, and the names of the paused entries."""
 
-    async def register(self, names: Iterable[str], now: int) -> None:
-        """Remember that entries are known since ``now``; of one that is known already, nothing changes."""
-        with errors_translated():
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for name in names:
-                    pipe.hsetnx(self._keys.cron_last, name, now)
-                await pipe.execute()
+    entries: dict[bytes, bytes]
+    paused: set[bytes]
 
-    async def version(self) -> bytes | None:
-        """What is another value after each change at run time; None before the first."""
-        with errors_translated():
-            found: bytes | None = await self._redis.execute_command("GET", self._keys.cron_version)
-        return found
 
-    async def changes(self) -> tuple[dict[bytes, bytes], set[bytes]]:
-        """The definitions of the run-time entries by name, and the names of the paused entries."""
-        with errors_translated():
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.hgetall(self._keys.cron_entries)
-                pipe.smembers(self._keys.cron_paused)
-                entries, paused = await pipe.execute()
-        return entries, set(paused)
+def fire(keys: Keys, firing: Firing) -> Call[bool]:
+    """Enqueue the job of a slot, unless that was done. True if this call did it.
 
-    async def declare(self, identity: str, entries: bytes, life_s: int) -> None:
-        """Show the entries of a server's code and configuration to people, for ``life_s`` seconds."""
-        with errors_translated():
-            key = self._keys.cron_declared(identity)
-            await self._redis.execute_command("SET", key, entries, "EX", life_s)
+    False, too, if the entry is paused, or is a run-time entry with another definition by now. Safe to send
+    again after a lost reply.
+    """
+    name, slot, payload, queue, life_s, definition = firing
+    names = [keys.cron_slot(name, slot), keys.queues, keys.queue(queue), keys.cron_last]
+    names += (keys.cron_entries, keys.cron_paused)
+    return script("fire", names, [life_s, queue, payload, name, slot, definition], _true)
+
+
+def last_slots(keys: Keys) -> Call[dict[str, int]]:
+    """By name of the entry: the last slot that was fired, or since when it is known (epoch seconds)."""
+    return one("HGETALL", keys.cron_last, read=_slots)
+
+
+def register(keys: Keys, names: Iterable[str], now: int) -> Call[list[Any]]:
+    """Remember that entries are known since ``now``; entries known already stay as they are."""
+    return every([command("HSETNX", keys.cron_last, name, now) for name in names])
+
+
+def version(keys: Keys) -> Call[bytes | None]:
+    """A value that differs after each change at run time; None before the first."""
+    return one("GET", keys.cron_version, read=maybe_blob)
+
+
+def changed(keys: Keys) -> Call[Changed]:
+    """The run-time entries and the paused ones, at one moment."""
+    commands = [command("HGETALL", keys.cron_entries), command("SMEMBERS", keys.cron_paused)]
+    return Call(commands, _changed, Mode.TRANSACTION)
+
+
+def declare(keys: Keys, identity: str, entries: bytes, life_s: int) -> Call[bool]:
+    """Show the entries of a server's code and configuration to people, for ``life_s`` seconds."""
+    return one("SET", keys.cron_declared(identity), entries, "EX", life_s, read=bool)
+
+
+def _changed(found: list[Any]) -> Changed:
+    entries, paused = found
+    return Changed(entries, set(paused))
+
+
+def _true(reply: Any) -> bool:
+    return bool(integer(reply))
 
 
 def _slots(stored: dict[bytes, bytes]) -> dict[str, int]:

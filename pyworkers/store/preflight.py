@@ -1,18 +1,22 @@
 """Preflight: finds unsafe settings of a Redis and an application, each with its fix.
 
-Pure; used by the master at its start and by ``pyworkers check``. The sources are Redis' own pages on
-eviction, persistence and replication.
+Used by the master at its start and by ``pyworkers check``. ``inspect`` reads the settings of a Redis, and the
+rest is pure. The sources are Redis' own pages on eviction, persistence and replication.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pyworkers.config.fields import mask_url
 from pyworkers.embedded import socket_url
+from pyworkers.errors import StoreError
+from pyworkers.store.calls import Steps, one
+from pyworkers.store.transport.replies import integer
 
 OLDEST = (6, 2)
 # Schedules and leases of several hosts meet in Redis; more than this between clocks is seen by users.
@@ -27,6 +31,19 @@ class Finding:
     code: str
     message: str
     fix: str
+
+
+def inspect(redis_cli: str, clock: Callable[[], float]) -> Steps[list[Finding]]:
+    """Find what is unsafe about a Redis.
+
+    ``redis_cli`` is the command line that reaches it, and ``clock`` gives epoch seconds on this host.
+    """
+    info = yield from one("INFO", "everything", read=_texts)
+    before = clock()
+    theirs = yield from one("TIME", read=_seconds)
+    offset_s = (before + clock()) / 2 - theirs
+    save = yield from _save()
+    return judge(info, save, offset_s, redis_cli, scripts=(yield from _may_run_scripts()))
 
 
 def judge(
@@ -49,6 +66,35 @@ def judge(
         fix = "pyworkers acl --role worker, with the same --config, --url and --namespace"
         found.append(Finding("scripts", message, fix))
     return [finding for finding in found if finding is not None]
+
+
+def _save() -> Steps[str | None]:
+    try:
+        return (yield from one("CONFIG GET", "save", read=_first))
+    except StoreError:
+        # Managed servers refuse CONFIG, and so does a minimal ACL.
+        return None
+
+
+def _may_run_scripts() -> Steps[bool]:
+    try:
+        yield from one("EVAL", "return 1", 0, read=integer)
+    except StoreError as error:
+        return error.code not in ("NOPERM", "UNKNOWN")
+    return True
+
+
+def _texts(info: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in info.items()}
+
+
+def _seconds(reply: Any) -> float:
+    seconds, microseconds = reply
+    return float(seconds) + float(microseconds) / 1e6
+
+
+def _first(found: Mapping[str, str]) -> str | None:
+    return next(iter(found.values()), None)
 
 
 def judge_app(app: str, import_ms: int, threads: Sequence[str]) -> list[Finding]:

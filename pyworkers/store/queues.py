@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, one, script
-from pyworkers.store.sets import PAGE
-from pyworkers.store.store import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
+from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS, PAGE
 from pyworkers.store.transport.replies import blobs, integer, maybe_blob
 
 # A queue that is consumed as fast as it is filled would never come to an end.

@@ -13,9 +13,15 @@ from typing import Any
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, one, script
-from pyworkers.store.store import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
-from pyworkers.store.transport.replies import blobs, integer
+from pyworkers.store.transport.replies import blob, blobs, integer
 
+# Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, Retries).
+DEAD_MAX_AGE_S = 180 * 86_400
+DEAD_MAX_JOBS = 9_999
+TURN_MS = 1000
+"""A turn is renewed with every batch, which takes some 10 ms; after a crash, peers wait for this long."""
+PUT_OFF_S = 60.0
+"""How long a job stays away from the head of its set when the key of its queue is not a list."""
 PAGE = 200
 """Jobs in memory at a time, or a few times as many; payloads may be large."""
 _PER_SCAN = 1000
@@ -34,6 +40,22 @@ class Move:
     member: bytes
     payload: bytes = b""
     queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """The result of a batch, and what comes next.
+
+    ``moved`` members were moved; the jobs of the ``broken`` queues were put off, because their keys are not
+    lists. ``due`` are members to move next: none are left, or a peer is moving them, for ``others_s`` seconds
+    unless it renews its turn. ``upcoming`` is the first score later than now, in epoch seconds.
+    """
+
+    moved: int
+    broken: list[str]
+    upcoming: float | None
+    others_s: float
+    due: list[bytes]
 
 
 class Members(Pages[Member]):
@@ -121,6 +143,56 @@ def clear(zset: str) -> Call[int]:
     return Call(
         [command("ZCARD", zset), command("UNLINK", zset)], lambda replies: int(replies[0]), Mode.TRANSACTION
     )
+
+
+def first_score(zset: str) -> Call[float | None]:
+    """The lowest score of a sorted set, in epoch seconds; None if it is empty."""
+    return one("ZRANGE", zset, 0, 0, "WITHSCORES", read=_first_score)
+
+
+def promote(
+    keys: Keys, zset: str, moves: Sequence[Move], now: float, identity: str, wanted: int = 0
+) -> Call[Promoted]:
+    """Move members of a sorted set into their queues, and ask for up to ``wanted`` that are due.
+
+    Members that are gone meanwhile are left alone, so this is safe to send again after a lost reply.
+    Asking takes the turn of this set, unless a peer has it; the turn ends when nothing is due any more.
+    """
+    names = [zset, keys.turn(zset), keys.dead, keys.queues]
+    args: list[Any] = [repr(now), identity, TURN_MS, wanted, repr(now + PUT_OFF_S)]
+    args += (now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS)
+    for queue, batch in _by_queue(moves).items():
+        if queue is not None:
+            names.append(keys.queue(queue))
+        args += (queue or "", len(batch))
+        args += (move.member for move in batch)
+        args += (move.payload for move in batch)
+    return script("promote", names, args, _promoted)
+
+
+def _first_score(first: list[Any]) -> float | None:
+    """Of a member and its score, which are a pair in the third protocol."""
+    if not first:
+        return None
+    return float(first[0][1] if isinstance(first[0], list) else first[1])
+
+
+def _promoted(reply: list[Any]) -> Promoted:
+    moved, broken, upcoming, others_ms, due = reply
+    return Promoted(
+        integer(moved),
+        [name.decode() for name in blobs(broken)],
+        float(upcoming) if blob(upcoming) else None,
+        integer(others_ms) / 1000,
+        blobs(due),
+    )
+
+
+def _by_queue(moves: Sequence[Move]) -> dict[str | None, list[Move]]:
+    batches: dict[str | None, list[Move]] = {}
+    for move in moves:
+        batches.setdefault(move.queue, []).append(move)
+    return batches
 
 
 def _literal(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Waiter: the blocking move of one job from a queue into the in-progress list.
+"""Waiter: the blocking move of one job from a queue into an in-progress list.
 
-Runs in the master's event loop, on a connection of its own, because the connection is busy while it waits.
-Nothing is ever sent twice: a repeated BRPOPLPUSH after a lost reply would take a second job.
+Runs in the master's event loop, on a connection of its own, because the connection is busy while it waits. It
+sends nothing twice: a repeated BRPOPLPUSH after a lost reply would take a second job.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import suppress
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
-from pyworkers.protocol.keys import Keys
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport.connections import CONNECT_TIMEOUT_S, errors_translated
 from pyworkers.store.transport.link import Link
@@ -20,9 +19,9 @@ from pyworkers.store.transport.replies import integer
 
 # How long Redis blocks at a time: an idle queue costs 60 / 20 = 3 commands a minute.
 LONGEST_BLOCK_S = 20.0
-# A master that was stopped (SIGSTOP, a suspended machine) is still served while it blocks. That must be over
-# before its lease is, or a job would go to an owner whose lists were recovered already. A lease that is
-# renewed has 5/6 of its time left at least (heartbeat.py).
+# Redis still serves the blocked connection of a master that is stopped (SIGSTOP, a suspended machine). The
+# block must end before the lease, or a job would go to an owner whose lists were recovered already. A lease
+# that is renewed has 5/6 of its time left at least (server/lease.py).
 _PART_OF_LEASE = 2 / 3
 # A reply later than this after the block means that the connection is half open.
 PATIENCE_S = 2
@@ -31,14 +30,9 @@ PATIENCE_S = 2
 class Waiter:
     """Waits for one job at a time. ``unblock`` ends the wait without losing a job."""
 
-    def __init__(
-        self, config: RedisConfig, keys: Keys, queue: str, identity: str, lease_s: float = 30.0
-    ) -> None:
+    def __init__(self, config: RedisConfig, lease_s: float = 30.0) -> None:
         self._block_s = min(LONGEST_BLOCK_S, lease_s * _PART_OF_LEASE)
         self._link = Link(config, self._block_s + PATIENCE_S)
-        self._keys = keys
-        self._queue = queue
-        self.identity = identity
         # The link's time-out is for one command; this is for all of it, from the connect on.
         self._longest_s = CONNECT_TIMEOUT_S + self._block_s + 2 * PATIENCE_S
         self.blocked = False
@@ -49,23 +43,22 @@ class Waiter:
         """The number of the move whose reply is awaited; 0 if none is."""
         return self._moves if self.blocked else 0
 
-    async def wait(self, taken: Callable[[bytes], None]) -> None:
-        """Return when ``taken`` was called with the next job; without one after a while or ``unblock``.
+    async def wait(self, source: str, target: str, taken: Callable[[bytes], None]) -> None:
+        """Move the next job, and return when ``taken`` was called with it; or without one, after a while.
 
-        A move that neither returns nor fails in its time is ended, and its connection replaced: a
-        link closes when what waits for a reply is cancelled.
+        ``source`` and ``target`` are the keys of the queue and of the list. A move that neither returns nor
+        fails in its time is ended, and its connection replaced: a link closes when the wait for a reply is
+        cancelled. Raises PyworkersError.
         """
         with errors_translated():
             async with asyncio.timeout(self._longest_s):
-                await self._move(taken)
+                await self._move(source, target, taken)
 
-    async def _move(self, taken: Callable[[bytes], None]) -> None:
+    async def _move(self, source: str, target: str, taken: Callable[[bytes], None]) -> None:
         def heard(raw: bytes | None) -> None:
             if raw is not None:
                 taken(raw)
 
-        source = self._keys.queue(self._queue)
-        target = self._keys.inprogress(self._queue, self.identity)
         self._moves += 1
         self.blocked = True
         try:
@@ -74,14 +67,14 @@ class Waiter:
             self.blocked = False
 
     async def unblock(self, control: Commands) -> None:
-        """Make a running ``wait`` return at once, through another connection."""
+        """Make a running ``wait`` return at once. ``control`` is another connection, to send that over."""
         if self.blocked and self._link.client_id is not None:
             # A refusal (ACL) or an outage only means that the wait ends by its own time-out.
             with suppress(PyworkersError), errors_translated():
                 await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id, read=integer)
 
     def leave(self) -> None:
-        """End a wait with an error: another server is the primary now."""
+        """End a wait with an error: another server is the primary."""
         self._link.leave()
 
     async def close(self) -> None:

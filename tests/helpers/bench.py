@@ -20,7 +20,6 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.health import Health
 from pyworkers.server.waiting import cancel
-from pyworkers.store.changes import ChangesStore
 from pyworkers.store.transport.connections import connect_async
 
 
@@ -44,9 +43,9 @@ class RedisBench:
 
     def follow(self, part: Follower) -> None:
         """Pass on to a part of the master what others change, until ``close``."""
-        store = ChangesStore(self.config, self.keys)
-        self.ends.push_async_callback(store.close)
-        changes = Changes(store, Health(time.monotonic, random.Random()), lambda: None, [part])
+        health = Health(time.monotonic, random.Random())
+        changes = Changes(self.config, self.keys, health, lambda: None, [part])
+        self.ends.push_async_callback(changes.close)
         changes.follow("host:1:x")
         self.start(changes.run())
 

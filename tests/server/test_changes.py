@@ -48,13 +48,14 @@ class Bench(RedisBench):
         self.returns: list[float] = []
 
     def changes(self) -> ChangesStore:
-        self.store = ChangesStore(self.config, self.keys)
-        self.ends.push_async_callback(self.store.close)
         health = Health(time.monotonic, random.Random())
-        changes = Changes(self.store, health, lambda: self.returns.append(time.time()), [self.part])
+        changes = Changes(
+            self.config, self.keys, health, lambda: self.returns.append(time.time()), [self.part]
+        )
+        self.ends.push_async_callback(changes.close)
         changes.follow("host:1:x")
         self.start(changes.run())
-        return self.store
+        return changes._store
 
     async def told(self, key: str, expected: Any, timeout: float = 10) -> None:
         told = self.part.told[key]

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,43 +18,41 @@ from pyworkers.api import CronSet
 from pyworkers.app import Worker
 from pyworkers.config.fields import Config, CronConfig
 from pyworkers.errors import ConfigError, RedisUnavailableError, StoreError
+from pyworkers.ipc.control import Manifest
 from pyworkers.protocol import envelope
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.server import cron as cron_module
 from pyworkers.server.cron import Cron, entries_of
 from pyworkers.server.health import Health
-from pyworkers.store.cron import CronStore
+from pyworkers.store import cron as store_cron
+from pyworkers.store.calls import Call, Work
+from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for, stretched
 
 NOON = 1_793_534_400
+NOTHING: Manifest = {"queues": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}
+T = TypeVar("T")
 
 
 def entry(schedule: str = "*/5 * * * *", name: str = "sweep", **fields: Any) -> CronEntry:
     return CronEntry(name, schedule, **{"queue": "mail", "job_class": "Sweep", **fields})
 
 
-class Sleepy(CronStore):
+class Sleepy(Store):
     """A store whose Redis can be away."""
 
     away = False
 
-    async def fire(
-        self, name: str, slot: int, payload: bytes, queue: str, life_s: int, definition: bytes = b""
-    ) -> bool:
+    async def arun(self, work: Work[T]) -> T:
         if self.away:
             raise RedisUnavailableError("away")
-        return await super().fire(name, slot, payload, queue, life_s, definition)
+        return await super().arun(work)
 
-    async def version(self) -> bytes | None:
-        if self.away:
-            raise RedisUnavailableError("away")
-        return await super().version()
 
-    async def last_slots(self) -> dict[str, int]:
-        if self.away:
-            raise RedisUnavailableError("away")
-        return await super().last_slots()
+def fires(work: Work[Any]) -> bool:
+    """Whether this call fires a slot: it is the one script."""
+    return isinstance(work, Call) and work.commands[0].parts[0] == "EVALSHA"
 
 
 class Bench(RedisBench):
@@ -76,6 +74,10 @@ class Bench(RedisBench):
         cron = self.cron(*entries)
         self.start(cron.run())
         return cron
+
+    async def last_slots(self) -> dict[str, int]:
+        """The last slot of each entry, as Redis holds it."""
+        return await self.store.arun(store_cron.last_slots(self.keys))
 
     async def slots(self, queue: str = "mail") -> list[int]:
         """The slots of the jobs in a queue, as they were enqueued."""
@@ -111,7 +113,7 @@ async def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(
     monkeypatch.setattr(cron_module, "_LOOK_S", 60.0)
 
     cron = bench.running(entry("every 9000d"))
-    await async_wait_for(bench.store.last_slots, message="the first look")
+    await async_wait_for(bench.last_slots, message="the first look")
     cron.use([entry("every 9000d"), entry("every 1s", name="second", queue="other")])
     await async_wait_for(lambda: bench.slots("other"), timeout=stretched(5))
 
@@ -124,7 +126,7 @@ async def test_a_clock_that_was_set_is_noticed_within_seconds(
     monkeypatch.setattr(cron_module.time, "time", lambda: now() + shift)
 
     bench.running(entry("every 1d"))
-    await async_wait_for(bench.store.last_slots, message="the first look")
+    await async_wait_for(bench.last_slots, message="the first look")
     tomorrow = (now() // 86_400 + 1) * 86_400
     shift = tomorrow + 100 - now()
     await async_wait_for(bench.slots, timeout=cron_module._LOOK_S + 2)
@@ -163,7 +165,7 @@ async def test_a_new_entry_fires_nothing_for_the_past(bench: Bench) -> None:
     cron = bench.cron(entry(misfire="all"))
     await cron.fire_due(NOON + 2.5)
     assert await bench.slots() == []
-    assert await bench.store.last_slots() == {"sweep": NOON + 2}
+    assert await bench.last_slots() == {"sweep": NOON + 2}
     await cron.fire_due(NOON + 299.9)
     assert await bench.slots() == []
     await cron.fire_due(NOON + 300.0)
@@ -219,17 +221,17 @@ async def test_an_outage_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.cron(entry()).fire_due(NOON + 1.0)
-    original, calls = bench.store.fire, 0
+    original, calls = bench.store.arun, 0
 
-    async def fire(*args: Any) -> bool:
+    async def arun(work: Work[Any]) -> Any:
         nonlocal calls
-        calls += 1
-        fired = await original(*args)
-        if calls == 2:
+        calls += fires(work)
+        found = await original(work)
+        if fires(work) and calls == 2:
             raise RedisUnavailableError("the reply was lost")
-        return fired
+        return found
 
-    monkeypatch.setattr(bench.store, "fire", fire)
+    monkeypatch.setattr(bench.store, "arun", arun)
     cron = bench.cron(entry(misfire="all", grace_s=3600.0))
     with pytest.raises(RedisUnavailableError):
         await cron.fire_due(NOON + 1000.0)
@@ -282,15 +284,16 @@ async def test_an_entry_replaced_while_it_is_fired_goes_by_its_new_schedule(
 ) -> None:
     cron = bench.cron(entry())
     await cron.fire_due(NOON - 1.0)
-    original = bench.store.fire
+    original = bench.store.arun
 
-    async def fire(*args: Any) -> bool:
-        cron.use([entry("* * * * *")])
-        return await original(*args)
+    async def arun(work: Work[Any]) -> Any:
+        if fires(work):
+            cron.use([entry("* * * * *")])
+        return await original(work)
 
-    monkeypatch.setattr(bench.store, "fire", fire)
+    monkeypatch.setattr(bench.store, "arun", arun)
     await cron.fire_due(NOON + 0.5)
-    monkeypatch.setattr(bench.store, "fire", original)
+    monkeypatch.setattr(bench.store, "arun", original)
     await cron.fire_due(NOON + 1.0)
     await cron.fire_due(NOON + 60.0)
     assert await bench.slots() == [NOON, NOON + 60]
@@ -339,7 +342,7 @@ async def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_
     people = added(bench)
     for _ in range(2):
         bench.follow(bench.running(entry("every 9000d")))
-    await async_wait_for(bench.store.last_slots, message="the first look")
+    await async_wait_for(bench.last_slots, message="the first look")
     people.add("new", "every 1s", "New", queue="new")
 
     async def some() -> bool:
@@ -353,7 +356,7 @@ async def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_
     for cron in bench.crons:
         await cron.fire_due(time.time() + 5)
     assert await bench.slots("new") == slots
-    assert (await bench.store.last_slots()).keys() == {"sweep"}
+    assert (await bench.last_slots()).keys() == {"sweep"}
 
 
 async def test_a_run_time_entry_is_caught_up_like_any_other(bench: Bench) -> None:
@@ -558,14 +561,13 @@ def test_what_a_job_declares_goes_with_an_entry_of_the_configuration() -> None:
 
 
 def test_a_configured_period_is_a_schedule() -> None:
-    (one,) = entries_of(Worker().manifest(), Config(cron=(configured(schedule=None, every="2h"),)))
+    (one,) = entries_of(NOTHING, Config(cron=(configured(schedule=None, every="2h"),)))
     assert (one.schedule, one.origin) == ("every 2h", "configuration")
 
 
 def test_an_application_without_cron_entries_has_those_of_the_configuration() -> None:
-    assert [
-        one.name for one in entries_of(Worker().manifest(), Config(cron=(configured("a"), configured("b"))))
-    ] == ["a", "b"]
+    found = entries_of(NOTHING, Config(cron=(configured("a"), configured("b"))))
+    assert [one.name for one in found] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from pyworkers.server.fetcher import Fetcher
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.outbox import Outbox
 from pyworkers.store import waiter as waiter_module
-from pyworkers.store.store import QueueStore, Settlement, Store
-from pyworkers.store.transport.connections import connect_async
+from pyworkers.store.calls import Call
+from pyworkers.store.jobs import InProgress, Settlement
+from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for
@@ -48,13 +49,15 @@ class Bench(RedisBench):
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
         self.health = ServerHealth(time.monotonic, random.Random())
-        self.store = Store(connect_async(self.config, single_connection_client=True), self.keys, IDENTITY)
-        self.waiter = Waiter(self.config, self.keys, "q", IDENTITY)
+        self.link = Link(self.config)
+        self.waiter = Waiter(self.config)
         self.deliveries = FakeDeliveries()
         self.outbox = Outbox()
         self.fetcher = Fetcher(
             "q",
-            self.store,
+            self.keys,
+            IDENTITY,
+            self.link,
             self.waiter,
             self.health.of_queue("q"),
             self.outbox,
@@ -92,7 +95,7 @@ async def test_the_limit_of_a_move_leaves_it_time_enough(bench: Bench) -> None:
 async def test_what_the_wait_cannot_deal_with_ends_the_fetcher(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(_taken: object) -> None:
+    async def fail(*_args: object) -> None:
         raise RuntimeError("nobody has foreseen this")
 
     monkeypatch.setattr(bench.waiter, "wait", fail)
@@ -105,14 +108,16 @@ async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_bef
 ) -> None:
     monkeypatch.setattr(outbox_module, "MAX_BYTES", 1000)
 
-    exchange = bench.store.exchange
+    exchange = InProgress.exchange
     calls: list[tuple[int, int]] = []
 
-    async def noted(queue: str, batch: list[Settlement], wanted: int, now: float) -> object:
+    async def noted(
+        inprogress: InProgress, link: Link, batch: list[Settlement], wanted: int, now: float
+    ) -> object:
         calls.append((len(batch), wanted))
-        return await exchange(queue, batch, wanted, now)
+        return await exchange(inprogress, link, batch, wanted, now)
 
-    monkeypatch.setattr(bench.store, "exchange", noted)
+    monkeypatch.setattr(InProgress, "exchange", noted)
     held = bench.keys.inprogress("q", IDENTITY)
     for number in range(5):
         raw = b"%d" % number
@@ -153,15 +158,15 @@ async def test_while_nothing_can_be_settled_nothing_is_fetched(bench: Bench) -> 
 async def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give_back = QueueStore.give_back
+    give_back = InProgress.give_back
     outages = iter([RedisUnavailableError("away"), RedisUnavailableError("away")])
 
-    async def given_back_in_the_end(store: QueueStore, queue: str) -> int:
+    def given_back_in_the_end(inprogress: InProgress) -> Call[int]:
         if outage := next(outages, None):
             raise outage
-        return await give_back(store, queue)
+        return give_back(inprogress)
 
-    monkeypatch.setattr(QueueStore, "give_back", given_back_in_the_end)
+    monkeypatch.setattr(InProgress, "give_back", given_back_in_the_end)
 
     earlier, queue = bench.keys.inprogress("q", "host:1:earlier"), bench.keys.queue("q")
     await bench.redis.lpush(earlier, b"job")
@@ -176,21 +181,19 @@ async def test_a_fetcher_that_stops_looks_for_no_strays(
 ) -> None:
     questions: list[str] = []
 
-    def noted(bench: Bench, name: str) -> None:
-        question = getattr(bench.store, name)
+    names = {"LLEN": "held", "LRANGE": "inprogress"}
+    send = bench.link.execute_command
 
-        async def ask(queue: str) -> object:
-            questions.append(name)
-            answer = await question(queue)
+    async def noted(*command: Any, **options: Any) -> object:
+        reply = await send(*command, **options)
+        if command[0] in names:
+            questions.append(names[command[0]])
             bench.fetcher._fetching = len(questions) < stops_after
-            return answer
+        return reply
 
-        monkeypatch.setattr(bench.store, name, ask)
-
+    monkeypatch.setattr(bench.link, "execute_command", noted)
     await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"stray")
     bench.fetcher._fetching = stops_after > 0
-    noted(bench, "held")
-    noted(bench, "inprogress")
     await bench.fetcher.adopt()
     await bench.fetcher.adopt()
     assert (questions, bench.deliveries.jobs) == (asked, [])
@@ -199,7 +202,7 @@ async def test_a_fetcher_that_stops_looks_for_no_strays(
 async def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange = bench.store.exchange
+    exchange = InProgress.exchange
     asked, sent = asyncio.Event(), asyncio.Event()
 
     async def slow(*args: Any) -> object:
@@ -207,7 +210,7 @@ async def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
         await sent.wait()
         return await exchange(*args)
 
-    monkeypatch.setattr(bench.store, "exchange", slow)
+    monkeypatch.setattr(InProgress, "exchange", slow)
     bench.start(bench.fetcher.run())
     await asked.wait()
     quiet = asyncio.create_task(bench.fetcher.quiet())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from typing import TypeVar
 
 import pytest
 
@@ -14,29 +14,32 @@ from pyworkers.protocol import envelope
 from pyworkers.server import scheduler as scheduler_module
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.scheduler import BATCH, Scheduler
-from pyworkers.store.schedule import Promoted, Promotion, ScheduleStore
+from pyworkers.store import sets
+from pyworkers.store.calls import Call, Work, arun
+from pyworkers.store.sets import Promoted
+from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for, stretched
 
+T = TypeVar("T")
 
-class Observed(ScheduleStore):
+
+class Observed(Store):
     """A store whose Redis can be away, and that counts."""
 
     away = False
     looks = handed_out = moved = 0
 
-    async def first_score(self, zset: str) -> float | None:
-        self.looks += 1
-        if self.away:
-            raise RedisUnavailableError("away")
-        return await super().first_score(zset)
-
-    async def promote(
-        self, zset: str, promotions: Sequence[Promotion], now: float, identity: str, wanted: int = 0
-    ) -> Promoted:
-        found = await super().promote(zset, promotions, now, identity, wanted)
-        self.handed_out += len(found.due)
-        self.moved += found.moved
+    async def arun(self, work: Work[T]) -> T:
+        assert isinstance(work, Call)
+        if work.commands[0].parts[0] == "ZRANGE":
+            self.looks += 1
+            if self.away:
+                raise RedisUnavailableError("away")
+        found = await super().arun(work)
+        if isinstance(found, Promoted):
+            self.handed_out += len(found.due)
+            self.moved += found.moved
         return found
 
 
@@ -172,7 +175,8 @@ async def test_sidekiqs_pollers_and_ours_share_the_sets(bench: Bench) -> None:
 async def test_a_master_that_dies_in_its_turn_is_replaced(bench: Bench) -> None:
     await bench.put(1, time.time() - 1)
     zset = bench.keys.schedule
-    dead = await ScheduleStore(bench.redis, bench.keys).promote(zset, [], time.time(), "dead", BATCH)
+    promotion = sets.promote(bench.keys, zset, [], time.time(), "dead", BATCH)
+    dead = await arun(bench.redis, promotion)
     assert len(dead.due) == 1
     bench.start(bench.scheduler().run())
     await bench.arrived(1, timeout=stretched(10))

@@ -8,18 +8,33 @@ import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
-from pyworkers.store.cron import CronStore
+from pyworkers.store import cron
+from pyworkers.store.cron import Firing
+from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for, free_port, stretched
 
 SLOT = 1_793_534_400
 
 
+class Slots(Store):
+    """What one server does with the slots of cron."""
+
+    async def fire(self, name: str, slot: int, payload: bytes, queue: str, life_s: int) -> bool:
+        return await self.arun(cron.fire(self.keys, Firing(name, slot, payload, queue, life_s)))
+
+    async def last_slots(self) -> dict[str, int]:
+        return await self.arun(cron.last_slots(self.keys))
+
+    async def register(self, names: list[str], now: int) -> None:
+        await self.arun(cron.register(self.keys, names, now))
+
+
 class Bench(RedisBench):
     """Stores with connections of their own."""
 
-    def store(self) -> CronStore:
-        return CronStore(self.connection(), self.keys)
+    def store(self) -> Slots:
+        return Slots(self.connection(), self.keys)
 
     async def jobs(self, queue: str = "mail") -> list[bytes]:
         return list(await self.redis.lrange(self.keys.queue(queue), 0, -1))

@@ -11,9 +11,10 @@ from pyworkers.errors import StoreError
 from pyworkers.protocol.effects import CountOut, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.acl import Role
-from pyworkers.store.store import Exchange, Settlement, Store
+from pyworkers.store.jobs import Exchange, Settlement
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.owner import Owner
 
 NOW = 1_795_225_197.5
 COUNT = CountOut("batch:7", "pending", "callbacks", b"callback")
@@ -28,7 +29,7 @@ class Bench(RedisBench):
 
     async def prepare(self) -> None:
         await self.redis.hset(self.keys.owners, "host:1:aaa", '["q"]')
-        self.store = Store(self.connection(), self.keys, "host:1:aaa")
+        self.store = Owner(self.connection(), self.keys, "host:1:aaa")
 
     async def take(self, *jobs: bytes) -> None:
         await self.redis.lpush(self.keys.queue("q"), *jobs)

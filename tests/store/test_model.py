@@ -19,9 +19,12 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.effects import CountOut
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome
-from pyworkers.store.schedule import Promotion, ScheduleStore
-from pyworkers.store.store import LeaseLostError, Store
+from pyworkers.store import sets
+from pyworkers.store.calls import arun
+from pyworkers.store.jobs import LeaseLostError
+from pyworkers.store.sets import Move
 from pyworkers.store.transport.connections import connect_async
+from tests.helpers.owner import Owner
 
 QUEUES = ["a", "b"]
 COUNT = CountOut("members", "left", "callbacks", b"callback")
@@ -41,7 +44,7 @@ class StoreModel(RuleBasedStateMachine):
         config = RedisConfig(url=self.url, namespace=self.keys.namespace)
         self.runner = asyncio.Runner()
         self.redis = connect_async(config)
-        self.stores = {name: Store(self.redis, self.keys, name) for name in OWNERS}
+        self.stores = {name: Owner(self.redis, self.keys, name) for name in OWNERS}
         self.fates: dict[str, list[bytes]] = {
             place: [] for place in ("finished", "schedule", "retry", "dead")
         }
@@ -132,7 +135,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(owner=owners, queue=queues)
     def give_back(self, owner: str, queue: str) -> None:
-        self.do(self.stores[owner].give_back(queue, batch=2))
+        self.do(self.stores[owner].give_back(queue, most=2))
         self.return_one(owner, queue)
 
     def return_all(self, owner: str) -> None:
@@ -148,12 +151,17 @@ class StoreModel(RuleBasedStateMachine):
     )
     def promote(self, zset: str, queue: str, most: int, twice: bool) -> None:
         key = getattr(self.keys, zset)
-        store, owner = ScheduleStore(self.redis, self.keys), OWNERS[0]
-        members = self.do(store.promote(key, [], 100.0, owner, most)).due
-        promotions = [Promotion(member, member, queue) for member in members]
-        assert self.do(store.promote(key, promotions, 100.0, owner)).moved == len(members)
+
+        def promote(moves: list[Move], wanted: int = 0) -> sets.Promoted:
+            call = sets.promote(self.keys, key, moves, 100.0, OWNERS[0], wanted)
+            found: sets.Promoted = self.do(arun(self.redis, call))
+            return found
+
+        members = promote([], most).due
+        moves = [Move(member, member, queue) for member in members]
+        assert promote(moves).moved == len(members)
         if twice:
-            assert self.do(store.promote(key, promotions, 100.0, owner)).moved == 0
+            assert promote(moves).moved == 0
         for member in members:
             self.fates[zset].remove(member)
             self.queues[queue].append(member)

@@ -8,11 +8,25 @@ import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
-from pyworkers.store.schedule import PUT_OFF_S, TURN_MS, Promotion, ScheduleStore
+from pyworkers.store import sets
+from pyworkers.store.sets import PUT_OFF_S, TURN_MS, Move, Promoted
+from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for, free_port, stretched
 
 NOW = 1_795_225_197.25
+
+
+class Promoter(Store):
+    """What one server does with sorted sets."""
+
+    async def first_score(self, zset: str) -> float | None:
+        return await self.arun(sets.first_score(zset))
+
+    async def promote(
+        self, zset: str, moves: list[Move], now: float, identity: str, wanted: int = 0
+    ) -> Promoted:
+        return await self.arun(sets.promote(self.keys, zset, moves, now, identity, wanted))
 
 
 class Bench(RedisBench):
@@ -20,14 +34,14 @@ class Bench(RedisBench):
 
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
-        self.store = ScheduleStore(self.redis, self.keys)
+        self.store = Promoter(self.redis, self.keys)
         self.zset = self.keys.schedule
 
-    async def plan(self, count: int, queue: str = "q") -> list[Promotion]:
+    async def plan(self, count: int, queue: str = "q") -> list[Move]:
         """That many due jobs in ``schedule``, and what is to become of them."""
         names = [f"{queue}{number:04}" for number in range(count)]
         await self.redis.zadd(self.zset, {name: NOW - count + place for place, name in enumerate(names)})
-        return [Promotion(name.encode(), f"{name}!".encode(), queue) for name in names]
+        return [Move(name.encode(), f"{name}!".encode(), queue) for name in names]
 
     async def waiting(self, queue: str = "q") -> list[bytes]:
         """The jobs of a queue, the one that is popped next first."""
@@ -107,7 +121,7 @@ async def test_the_turn_of_a_master_that_died_ends_by_itself(bench: Bench) -> No
 
 async def test_a_member_without_a_queue_is_buried_as_it_is(bench: Bench) -> None:
     await bench.redis.zadd(bench.keys.retry, {"not json": 1})
-    found = await bench.store.promote(bench.keys.retry, [Promotion(b"not json")], NOW, "a", 5)
+    found = await bench.store.promote(bench.keys.retry, [Move(b"not json")], NOW, "a", 5)
     assert (found.moved, found.due) == (1, [])
     assert await bench.redis.zrange(bench.keys.dead, 0, -1, withscores=True) == [(b"not json", NOW)]
     assert await bench.redis.zcard(bench.keys.retry) == 0
@@ -116,10 +130,10 @@ async def test_a_member_without_a_queue_is_buried_as_it_is(bench: Bench) -> None
 async def test_a_member_without_a_queue_is_buried_with_its_payload(bench: Bench) -> None:
     await bench.redis.zadd(bench.keys.retry, {"a": 1, "b": 2, "c": 3})
     buried = [
-        Promotion(b"a", b"a!"),
-        Promotion(b"gone", b"gone!"),
-        Promotion(b"c"),
-        Promotion(b"b", b"b!"),
+        Move(b"a", b"a!"),
+        Move(b"gone", b"gone!"),
+        Move(b"c"),
+        Move(b"b", b"b!"),
     ]
     found = await bench.store.promote(bench.keys.retry, buried, NOW, "a", 5)
     assert (found.moved, found.due) == (3, [])
@@ -143,7 +157,7 @@ async def test_an_error_in_the_middle_removes_nothing(bench: Bench, key: str) ->
     planned = await bench.plan(2)
     await bench.redis.zadd(bench.zset, {"not json": 1})
     await bench.redis.set(getattr(bench.keys, key), "something else")
-    broken = planned if key == "queues" else [Promotion(b"not json")]
+    broken = planned if key == "queues" else [Move(b"not json")]
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await bench.store.promote(bench.zset, broken, NOW, "a")
     assert await bench.redis.zcard(bench.zset) == 3
@@ -154,7 +168,7 @@ async def test_errors_of_redis_leave_as_ours(bench: Bench) -> None:
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await bench.store.first_score(bench.zset)
     bench.config = RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0")
-    away = ScheduleStore(bench.connection(), bench.keys)
+    away = Promoter(bench.connection(), bench.keys)
     with pytest.raises(RedisUnavailableError):
         await away.first_score(bench.zset)
     with pytest.raises(RedisUnavailableError):

@@ -15,15 +15,14 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.store import counters, cron, heartbeat, jobs, leases, notes, sets
+from pyworkers.store.calls import Call, Work, arun_one
 from pyworkers.store.changes import ChangesStore
-from pyworkers.store.counts import read_counts
-from pyworkers.store.cron import CronStore
-from pyworkers.store.inspection import inspect
-from pyworkers.store.metrics import MetricsStore
-from pyworkers.store.orders import OrdersStore
-from pyworkers.store.presence import PresenceStore
-from pyworkers.store.schedule import Promotion, ScheduleStore
-from pyworkers.store.store import LeaseLostError, QueueStore, Store
+from pyworkers.store.cron import Firing
+from pyworkers.store.jobs import InProgress, LeaseLostError
+from pyworkers.store.preflight import inspect
+from pyworkers.store.sets import Move
+from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
@@ -49,12 +48,11 @@ class Parts:
         self.keys = keys
         self._link = Link(config)
         self._redis = connect_async(config)
-        self._waiter = Waiter(config, keys, "q", "h:1:a")
-        jobs, store = QueueStore(self._link, keys, "h:1:a"), Store(self._redis, keys, "h:1:a")
-        schedule, cron = ScheduleStore(self._redis, keys), CronStore(self._redis, keys)
-        presence, orders = PresenceStore(self._redis, keys, sidekiq6=True), OrdersStore(self._redis, keys)
-        metrics, tally = MetricsStore(self._redis, keys), Tally(processed=1, total_ms=5)
+        self._waiter = Waiter(config)
+        inprogress, store = InProgress(keys, "q", "h:1:a"), Store(self._redis, keys)
+        tally = Tally(processed=1, total_ms=5)
         tally.buckets[0] = 1
+        firing = Firing("sweep", 1, b"{}", "q", 60)
         done = [(b"{}", Outcome(Fate.DONE))]
 
         kinds = {
@@ -66,44 +64,53 @@ class Parts:
         }
         own = {"lease": keys.lease("h:1:a"), "queue": keys.queue("q")}
         followed = {own.get(name) or getattr(keys, name): kind for name, kind in kinds.items()}
-        self._changes = ChangesStore(config, keys)
+        self._changes = ChangesStore(config, lambda: None)
         self._changes.follow(followed)
 
-        async def notes() -> None:
-            orders.noticed = [time.time(), []]
-            await orders.notes()
+        async def beat() -> None:
+            for known in (False, True):
+                await store.arun(leases.beat(keys, "h:1:a", 30, ["q"], registered=known))
+
+        def run(work: Callable[[], Work[object]]) -> Callable[[], Awaitable[object]]:
+            return lambda: store.arun(work())
+
+        def send(call: Call[object]) -> Callable[[], Awaitable[object]]:
+            return lambda: arun_one(self._link, call)
 
         self.calls: dict[str, Callable[[], Awaitable[object]]] = {
-            "beat": lambda: store.beat(30, ["q"]),
-            "exchange": lambda: jobs.exchange("q", done, 2, time.time()),
-            "held": lambda: jobs.held("q"),
-            "inprogress": lambda: jobs.inprogress("q"),
-            "give_back": lambda: jobs.give_back("q"),
-            "wait": lambda: self._waiter.wait(lambda _: None),
-            "hold_any": lambda: store.hold_any(["q"]),
+            "beat": beat,
+            "exchange": lambda: inprogress.exchange(self._link, done, 2, time.time()),
+            "held": send(inprogress.held()),
+            "inprogress": send(inprogress.inprogress()),
+            "give_back": send(inprogress.give_back()),
+            "wait": lambda: self._waiter.wait(inprogress.source, inprogress.key, lambda _: None),
+            "hold_any": run(lambda: jobs.hold_any(keys, ["q"], "h:1:a")),
             "look": lambda: self._changes.read(followed),
             "ask": self._changes.ask,
-            "silent_owners": store.silent_owners,
-            "recover": lambda: store.recover("h:2:b", ["q"], 5),
-            "count": lambda: store.count({"processed": 1}, "2026-01-01"),
-            "metrics": lambda: metrics.write({"Add": tally}, datetime.now(UTC)),
-            "time": presence.time,
-            "presence": lambda: presence.beat("h:1:a", {"info": "{}"}, {"w": "{}"}),
-            "prune": presence.prune,
-            "presence.leave": lambda: presence.leave("h:1:a"),
-            "orders": notes,
-            "orders.forget": lambda: orders.forget(["x"]),
-            "first_score": lambda: schedule.first_score(keys.retry),
-            "promote": lambda: schedule.promote(keys.retry, [Promotion(b"x", b"x", "q")], 1.0, "h:1:a", 5),
-            "fire": lambda: cron.fire("sweep", 1, b"{}", "q", 60),
-            "last_slots": cron.last_slots,
-            "register": lambda: cron.register(["sweep"], 1),
-            "version": cron.version,
-            "changes": cron.changes,
-            "declare": lambda: cron.declare("h:1:a", b"[]", 60),
-            "counts": lambda: read_counts(self._redis, keys, ["q"]),
-            "inspect": lambda: inspect(self._redis, time.time),
-            "leave": lambda: store.leave(["q"]),
+            "owners": run(lambda: leases.owners(keys, "h:1:a")),
+            "recover": run(lambda: leases.recover(keys, "h:2:b", ["q"], 5)),
+            "count": run(lambda: counters.add(keys, {"processed": 1}, "2026-01-01")),
+            "executions": run(lambda: counters.add_executions(keys, {"Add": tally}, datetime.now(UTC))),
+            "clock": run(heartbeat.clock),
+            "heartbeat": run(
+                lambda: heartbeat.beat(keys, "h:1:a", {"info": "{}"}, {"w": "{}"}, sidekiq6=True)
+            ),
+            "heartbeat.prune": run(lambda: heartbeat.prune(keys)),
+            "heartbeat.leave": run(lambda: heartbeat.leave(keys, "h:1:a", sidekiq6=True)),
+            "notes": run(lambda: notes.notes(keys)),
+            "notes.heed": run(lambda: notes.heed(keys, ["x"])),
+            "notes.forget": run(lambda: notes.forget(keys, ["x"])),
+            "first_score": run(lambda: sets.first_score(keys.retry)),
+            "promote": run(lambda: sets.promote(keys, keys.retry, [Move(b"x", b"x", "q")], 1.0, "h:1:a", 5)),
+            "fire": run(lambda: cron.fire(keys, firing)),
+            "last_slots": run(lambda: cron.last_slots(keys)),
+            "register": run(lambda: cron.register(keys, ["sweep"], 1)),
+            "version": run(lambda: cron.version(keys)),
+            "changed": run(lambda: cron.changed(keys)),
+            "declare": run(lambda: cron.declare(keys, "h:1:a", b"[]", 60)),
+            "counts": run(lambda: counters.read(keys, ["q"])),
+            "inspect": run(lambda: inspect("redis-cli", time.time)),
+            "leave": run(lambda: leases.leave(keys, "h:1:a", ["q"])),
         }
 
     async def prepare(self, *, forget_scripts: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -10,12 +11,17 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
+from pyworkers.store import counters
 from pyworkers.store.acl import Role
-from pyworkers.store.store import DEAD_MAX_JOBS, LeaseLostError, LeaseState, Store
+from pyworkers.store.calls import arun
+from pyworkers.store.jobs import InProgress, LeaseLostError
+from pyworkers.store.leases import LeaseState
+from pyworkers.store.sets import DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.waiter import Waiter
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.owner import Owner
 from tests.helpers.support import stretched
 
 NOW = 1_795_225_197.5
@@ -32,13 +38,18 @@ class Bench(RedisBench):
     async def prepare(self) -> None:
         await self.redis.hset(self.keys.owners, "host:1:aaa", '["q"]')
 
-    def store(self, identity: str = "host:1:aaa") -> Store:
-        return Store(self.connection(), self.keys, identity)
+    def store(self, identity: str = "host:1:aaa") -> Owner:
+        return Owner(self.connection(), self.keys, identity)
 
-    def waiter(self, queue: str, identity: str = "host:1:aaa") -> Waiter:
-        waiter = Waiter(self.config, self.keys, queue, identity)
+    def waiter(self) -> Waiter:
+        waiter = Waiter(self.config)
         self.ends.push_async_callback(waiter.close)
         return waiter
+
+    async def wait(self, waiter: Waiter, taken: Callable[[bytes], None]) -> None:
+        """Wait for a job of the queue ``q``."""
+        inprogress = InProgress(self.keys, "q", "host:1:aaa")
+        await waiter.wait(inprogress.source, inprogress.key, taken)
 
     async def push(self, queue: str, *jobs: bytes) -> None:
         await self.redis.lpush(self.keys.queue(queue), *jobs)
@@ -199,7 +210,7 @@ async def test_twenty_peers_recover_each_job_once_and_in_order(bench: Bench) -> 
     peers = [bench.store(f"host:{number}:peer") for number in range(20)]
     assert await peers[0].silent_owners() == {"host:1:aaa": ["q", "empty"]}
 
-    async def sweep(peer: Store) -> int:
+    async def sweep(peer: Owner) -> int:
         return await peer.recover("host:1:aaa", ["q", "empty"], 16)
 
     moved = 0
@@ -282,7 +293,7 @@ async def test_giving_back_restores_the_order(bench: Bench) -> None:
     jobs = [b"%d" % number for number in range(7)]
     await bench.push("q", *jobs)
     await store.exchange("q", [], 5, NOW)
-    assert await store.give_back("q", batch=2) == 5
+    assert await store.give_back("q", most=2) == 5
     assert await bench.waiting("q") == jobs
     assert await bench.redis.smembers(bench.keys.queues) == {b"q"}
 
@@ -305,13 +316,12 @@ async def test_a_wrong_type_is_a_named_error_and_what_was_settled_stays_settled(
     assert exchange.stale == [1]
     assert await store.inprogress("q") == []
     with pytest.raises(StoreError, match="WRONGTYPE"):
-        await bench.waiter("q").wait(never)
+        await bench.wait(bench.waiter(), never)
 
 
 async def test_counters_are_sidekiqs(bench: Bench) -> None:
-    store = bench.store()
-    await store.count({"processed": 3, "failed": 1}, "2026-11-21")
-    await store.count({"processed": 2}, "2026-11-21")
+    for added in ({"processed": 3, "failed": 1}, {"processed": 2}):
+        await arun(bench.redis, counters.add(bench.keys, added, "2026-11-21"))
     assert await bench.redis.get(bench.keys.stat("processed")) == b"5"
     assert await bench.redis.get(bench.keys.stat("failed", "2026-11-21")) == b"1"
     assert await bench.redis.ttl(bench.keys.stat("processed", "2026-11-21")) > 4 * 365 * 86_400
@@ -322,9 +332,9 @@ def never(raw: bytes) -> None:
 
 
 async def test_the_waiter_gets_a_job_as_soon_as_it_is_pushed(bench: Bench) -> None:
-    waiter = bench.waiter("q")
+    waiter = bench.waiter()
     taken = list[bytes]()
-    waiting = asyncio.create_task(waiter.wait(taken.append))
+    waiting = asyncio.create_task(bench.wait(waiter, taken.append))
     await bench.push("q", b"1")
     await asyncio.wait_for(waiting, stretched(2))
     assert taken == [b"1"]
@@ -332,8 +342,8 @@ async def test_the_waiter_gets_a_job_as_soon_as_it_is_pushed(bench: Bench) -> No
 
 
 async def test_unblocking_the_waiter_takes_no_job(bench: Bench) -> None:
-    waiter = bench.waiter("q")
-    waiting = asyncio.create_task(waiter.wait(never))
+    waiter = bench.waiter()
+    waiting = asyncio.create_task(bench.wait(waiter, never))
     while not waiting.done():
         await waiter.unblock(bench.redis)
         await asyncio.sleep(0.01)
@@ -343,8 +353,8 @@ async def test_unblocking_the_waiter_takes_no_job(bench: Bench) -> None:
 
 
 async def test_a_killed_connection_is_an_outage_and_the_next_wait_works(bench: Bench) -> None:
-    waiter = bench.waiter("q")
-    waiting = asyncio.create_task(waiter.wait(never))
+    waiter = bench.waiter()
+    waiting = asyncio.create_task(bench.wait(waiter, never))
     while not (waiter.blocked and waiter._link.client_id):
         await asyncio.sleep(0.01)
     await bench.redis.client_kill_filter(_id=str(waiter._link.client_id), skipme=True)
@@ -352,16 +362,15 @@ async def test_a_killed_connection_is_an_outage_and_the_next_wait_works(bench: B
         await waiting
     await bench.push("q", b"1")
     taken = list[bytes]()
-    await waiter.wait(taken.append)
+    await bench.wait(waiter, taken.append)
     assert taken == [b"1"]
 
 
 async def test_an_absent_server_is_an_outage() -> None:
     config = RedisConfig(url="redis://127.0.0.1:1/0")
-    store = Store(connect_async(config), Keys(), "host:1:aaa")
-    with pytest.raises(RedisUnavailableError):
-        await store.beat(30, ["q"])
-    await store.close()
+    async with connect_async(config) as redis:
+        with pytest.raises(RedisUnavailableError):
+            await Owner(redis, Keys(), "host:1:aaa").beat(30, ["q"])
 
 
 async def test_a_server_that_peers_do_not_know_of_takes_nothing(bench: Bench) -> None:

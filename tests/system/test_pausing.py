@@ -68,9 +68,9 @@ def test_a_set_that_cannot_be_read_pauses_nothing(tmp_path: Path, one_redis_url:
         server.redis.sadd(server.keys.paused, "q")
         server.wait_for_event("manager.state", queue="q", state="paused", timeout=30)
         server.redis.set(server.keys.paused, "no set")
-        server.wait_for_event("redis.refused", part="orders", timeout=30)
+        server.wait_for_event("redis.refused", part="remote", timeout=30)
         # The last answer holds.
         server.push("q", {"class": "A", "args": [], "jid": "a"})
         server.redis.delete(server.keys.paused)
         server.wait_for_notes(1, "start", "a")
-        wait_for(lambda: server.events("redis.accepted", part="orders"))
+        wait_for(lambda: server.events("redis.accepted", part="remote"))

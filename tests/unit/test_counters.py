@@ -6,7 +6,7 @@ import pytest
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
-from pyworkers.server.lease import Counters
+from pyworkers.server.counters import Counters
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from pyworkers.protocol.histogram import BOUNDS_MS, Executions, Tally
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.metrics import commands
+from pyworkers.store.counters import add_executions
 
 # The 21st at 1:43, as in the key names seen from real Sidekiqs (protocol.md, Counters).
 NOW = datetime(2026, 11, 21, 1, 43, 9, tzinfo=UTC)
@@ -46,6 +47,15 @@ def test_what_was_not_written_is_written_with_the_next_beat() -> None:
     assert {name: tally.processed for name, tally in executions.totals().items()} == {"A": 2, "B": 1}
 
 
+def commands(keys: Keys, tallies: dict[str, Tally], now: datetime) -> list[tuple[Any, ...]]:
+    """The commands that add these tallies, with texts instead of bytes."""
+    call = add_executions(keys, tallies, now)
+    return [
+        tuple(part.decode() if isinstance(part, bytes) else part for part in sent.parts)
+        for sent in call.commands
+    ]
+
+
 def tally_of(*durations_ms: int, failed: int = 0) -> Tally:
     executions = Executions()
     for ms in durations_ms:
@@ -56,7 +66,7 @@ def tally_of(*durations_ms: int, failed: int = 0) -> Tally:
 
 
 def test_the_keys_are_those_of_both_sidekiqs() -> None:
-    found = list(commands(Keys("app:"), {"Ok|Job": tally_of(10, 12, 1000, failed=3)}, NOW))
+    found = commands(Keys("app:"), {"Ok|Job": tally_of(10, 12, 1000, failed=3)}, NOW)
     hashes = ["app:j|20261121|1:43", "app:j|261121|1:43", "app:j|261121|1:4"]
     histograms = ["app:Ok_Job-21-01:43", "app:h|Ok_Job-21-1:43"]
     for key in hashes:
@@ -72,13 +82,13 @@ def test_the_keys_are_those_of_both_sidekiqs() -> None:
 
 def test_minutes_below_ten() -> None:
     early = datetime(2026, 1, 2, 13, 7, tzinfo=UTC)
-    found = list(commands(Keys(), {"A": tally_of(1)}, early))
+    found = commands(Keys(), {"A": tally_of(1)}, early)
     assert {command[1] for command in found} == {
         "j|20260102|13:7", "j|260102|13:07", "j|260102|13:0", "A-02-13:7", "h|A-2-13:7",
     }  # fmt: skip
 
 
 def test_nothing_is_written_of_durations_where_all_jobs_failed() -> None:
-    found = list(commands(Keys(), {"A": tally_of(failed=1)}, NOW))
+    found = commands(Keys(), {"A": tally_of(failed=1)}, NOW)
     assert {command[0] for command in found} == {"HINCRBY", "EXPIRE"}
     assert {command[2] for command in found if command[0] == "HINCRBY"} == {"A|p", "A|f"}

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import cast
 
 import pytest
 
-from pyworkers.server.iterations import LOOK_S, Iterations, ids_in
+from pyworkers.protocol.keys import Keys
 from pyworkers.server.pool.running import Running
-from pyworkers.store.orders import OrdersStore
+from pyworkers.server.remote import LOOK_S, Iterations, ids_in
+from pyworkers.store.calls import Call, Steps
+from pyworkers.store.store import Store
 
 
 class Asked:
     """Notes what is asked of Redis."""
 
+    keys = Keys()
+
     def __init__(self) -> None:
         self.looks: list[list[str]] = []
 
-    async def heed(self, jids: Sequence[str]) -> int:
-        self.looks.append(sorted(jids))
+    async def arun(self, work: Steps[int]) -> int:
+        """The ids stand behind the key of the notes, a key for each of them, and the life of a note."""
+        call: Call[int] = next(iter(work))
+        parts = call.commands[0].parts
+        self.looks.append(sorted(jid.decode() for jid in parts[3 + parts[2] + 1 :]))
         return 0
 
 
 def test_only_jobs_that_ran_at_the_look_before_are_looked_up() -> None:
     asked = Asked()
     jobs: list[Running] = []
-    iterations = Iterations(cast(OrdersStore, asked), lambda: jobs)
+    iterations = Iterations(cast(Store, asked), lambda: jobs)
 
     def look(now: float, *numbers: int) -> list[list[str]]:
         jobs[:] = [Running("q", 1, number, b'{"jid":"%d"}' % number, 0.0) for number in numbers]

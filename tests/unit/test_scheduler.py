@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.server.scheduler import promotions
-from pyworkers.store.schedule import Promotion
+from pyworkers.server.scheduler import moves
+from pyworkers.store.sets import Move
 
 NOW = 1_793_534_400.0
 
@@ -16,34 +16,34 @@ NOW = 1_793_534_400.0
     [
         (
             b'{"queue":"mail","args":[1.50],"at":7,"x":1e3}',
-            Promotion(
+            Move(
                 b'{"queue":"mail","args":[1.50],"at":7,"x":1e3}',
                 b'{"queue":"mail","args":[1.50],"x":1e3,"enqueued_at":1793534400.0}',
                 "mail",
             ),
         ),
-        (b'{"queue":"app:mail"}', Promotion(b'{"queue":"app:mail"}',
+        (b'{"queue":"app:mail"}', Move(b'{"queue":"app:mail"}',
             b'{"queue":"mail","enqueued_at":1793534400.0}', "mail")),
-        (b'{"enqueued_at":1}', Promotion(b'{"enqueued_at":1}',
+        (b'{"enqueued_at":1}', Move(b'{"enqueued_at":1}',
             b'{"enqueued_at":1793534400.0,"queue":"default"}', "default")),
-        (b'{"queue":null}', Promotion(b'{"queue":null}',
+        (b'{"queue":null}', Move(b'{"queue":null}',
             b'{"queue":"default","enqueued_at":1793534400.0}', "default")),
-        (b"", Promotion(b"")),
-        (b"no job", Promotion(b"no job")),
-        (b"[1]", Promotion(b"[1]")),
-        (b'{"queue":"a"} {}', Promotion(b'{"queue":"a"} {}')),
-        (b'{"queue":"\xff"}', Promotion(b'{"queue":"\xff"}')),
+        (b"", Move(b"")),
+        (b"no job", Move(b"no job")),
+        (b"[1]", Move(b"[1]")),
+        (b'{"queue":"a"} {}', Move(b'{"queue":"a"} {}')),
+        (b'{"queue":"\xff"}', Move(b'{"queue":"\xff"}')),
     ],
 )  # fmt: skip
-def test_what_becomes_of_a_due_member(member: bytes, expected: Promotion) -> None:
-    assert promotions([member], NOW, Keys("app:")) == [expected]
+def test_what_becomes_of_a_due_member(member: bytes, expected: Move) -> None:
+    assert moves([member], NOW, Keys("app:")) == [expected]
 
 
 @pytest.mark.parametrize(
     "member", [b'{"queue":5}', b'{"queue":["a"]}', b'{"queue":"a b"}', b'{"queue":"\\ud800"}']
 )
 def test_a_member_with_an_impossible_queue_is_buried_with_the_reason(member: bytes) -> None:
-    [promotion] = promotions([member], NOW, Keys("app:"))
+    [promotion] = moves([member], NOW, Keys("app:"))
     assert (promotion.member, promotion.queue) == (member, None)
     assert promotion.payload.startswith(member[:-1] + b',"error_message":"')
     assert promotion.payload.endswith(b',"error_class":"BadMessageError","failed_at":1793534400.0}')

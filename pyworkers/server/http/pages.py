@@ -17,13 +17,15 @@ import simplejson
 
 from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.histogram import Tally
+from pyworkers.server.counters import Counters
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat import Facts
 from pyworkers.server.lease import Lease
 from pyworkers.server.manager import Manager, State
 from pyworkers.server.pool.running import Payloads
 from pyworkers.server.proc import Memory
-from pyworkers.store.counts import Counts, read_counts
+from pyworkers.store import counters
+from pyworkers.store.counters import Counts
 from pyworkers.store.store import Store
 
 _FRESH_S = 1.0
@@ -36,6 +38,7 @@ class Sources:
 
     store: Store
     lease: Lease
+    counters: Counters
     health: ServerHealth
     managers: Callable[[], Mapping[str, Manager]]
     facts: Callable[[], Facts]
@@ -71,7 +74,7 @@ class Views:
         taking = bool(states) and all(state in (State.RUNNING, State.PAUSED) for state in states)
         return {
             "fetching": taking and not self._from.facts().quiet,
-            "lease": self._from.lease.lease_held,
+            "lease": self._from.lease.is_held,
             "redis": not self._from.health.is_down,
         }
 
@@ -103,7 +106,7 @@ class Views:
             counts = None
         return Snapshot(
             self.ready(),
-            self._from.lease.counters.executions.totals(),
+            self._from.counters.executions.totals(),
             {name: Counter(manager.pool.pids().values()) for name, manager in managers.items()},
             {name: manager.state is State.PAUSED for name, manager in managers.items()},
             counts,
@@ -114,10 +117,10 @@ class Views:
         async with self._asking:
             if self._counts is None or time.monotonic() - self._counted_at > _FRESH_S:
                 self._counts = None
-                store = self._from.store
+                store, queues = self._from.store, list(self._from.managers())
                 try:
                     async with asyncio.timeout(_PATIENCE_S):
-                        self._counts = await read_counts(store.redis, store.keys, list(self._from.managers()))
+                        self._counts = await store.arun(counters.read(store.keys, queues))
                 except TimeoutError as error:
                     raise RedisUnavailableError("Redis did not answer in time") from error
                 self._counted_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""Presence: Sidekiq's tools list the server, see what it runs, and can quiet and stop it."""
+"""Heartbeat: Sidekiq's tools list the server, see what it runs, and can quiet and stop it."""
 
 from __future__ import annotations
 
@@ -199,16 +199,16 @@ def test_a_killed_server_is_listed_no_more_once_a_peer_has_recovered_it(
             (tmp_path / "peer" / "finish").touch()
 
 
-def test_presence_that_fails_costs_no_job(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_a_heartbeat_that_fails_costs_no_job(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     with redis.Redis.from_url(one_redis_url) as connection:
         connection.set(f"{namespace}processes", "not a set")
     (tmp_path / "finish").touch()
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
-        server.wait_for_event("redis.refused", part="presence")
+        server.wait_for_event("redis.refused", part="heartbeat")
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start")
         server.redis.delete(server.keys.processes)
-        server.wait_for_event("redis.accepted", part="presence", timeout=30)
+        server.wait_for_event("redis.accepted", part="heartbeat", timeout=30)
         assert fields_of(server)["busy"] == "0"
         assert server.events("redis.down") == []
 

@@ -1,0 +1,92 @@
+"""Counters: what the jobs of this server have come to since they were last written to Redis.
+
+Runs in the master's event loop. It never decides what becomes of a job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from pyworkers.errors import PyworkersError, StoreError
+from pyworkers.protocol.histogram import Executions
+from pyworkers.protocol.outcome import Fate, Report
+from pyworkers.store import counters
+from pyworkers.store.store import Store
+
+
+class Counters:
+    """Counts settled jobs. Sidekiq counts a failed job as processed, too.
+
+    A crash of its worker is no failure of a job, nor is an interruption: they have counters of their own.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self.executions = Executions()
+
+    def add(self, report: Report) -> None:
+        """Count a settled job. One that was given back, put off, or is not a job counts as nothing."""
+        outcome = report.outcome
+        if outcome.crashed:
+            self._counts["crashed"] += 1
+            return
+        if outcome.fate is Fate.CANCELLED:
+            self._counts["cancelled"] += 1
+        if outcome.failed:
+            self._counts["failed"] += 1
+        if outcome.failed or outcome.fate == 0:
+            self._counts["processed"] += 1
+            if report.job_class:
+                self.executions.add(report.job_class, report.elapsed_ms, outcome.failed)
+
+    def interrupted(self, jobs: int) -> None:
+        """Count jobs that were given back at the end of a stop, or recovered from a dead server."""
+        if jobs:
+            self._counts["interrupted"] += jobs
+
+    def take(self) -> Counter[str]:
+        """The counts so far; they start again at zero."""
+        counts, self._counts = self._counts, Counter()
+        return counts
+
+    def put_back(self, counts: Counter[str]) -> None:
+        """Keep counts that could not be written."""
+        self._counts += counts
+
+
+class CounterWriter:
+    """Writes ``counters`` to Redis."""
+
+    def __init__(self, store: Store, counters: Counters) -> None:
+        self._store = store
+        self._counters = counters
+
+    async def write(self) -> None:
+        """Write everything. Raises PyworkersError."""
+        await self.write_counts()
+        await self._write_executions()
+
+    async def write_counts(self) -> None:
+        """Write the counts of all jobs together. Raises PyworkersError; the counts are kept then."""
+        counts = self._counters.take()
+        if counts:
+            try:
+                today = datetime.now(UTC).strftime("%Y-%m-%d")
+                await self._store.arun(counters.add(self._store.keys, counts, today))
+            except PyworkersError:
+                self._counters.put_back(counts)
+                raise
+
+    async def _write_executions(self) -> None:
+        """Write the numbers by class. Raises PyworkersError; they are kept if Redis could not be reached."""
+        executions = self._counters.executions
+        unsent = executions.take()
+        if unsent:
+            try:
+                await self._store.arun(counters.add_executions(self._store.keys, unsent, datetime.now(UTC)))
+            except StoreError:
+                # A part of them may have been written, and the rest would be refused again.
+                executions.sent()
+                raise
+            executions.sent()

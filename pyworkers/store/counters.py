@@ -1,0 +1,116 @@
+"""Counters: runs and failures in Redis, by day and by class, as Sidekiq counts them.
+
+Run by the master, which adds to them with its heartbeat. The keys of the Metrics page are those that 7.x and
+8.x read, all with a TTL (metrics/tracking.rb of 7.3.9 and 8.1.7; protocol.md, Counters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyworkers.protocol.histogram import Tally
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, Command, command, every
+
+STATS_TTL_S = 5 * 365 * 86_400
+SHORT_TTL_S = 8 * 3600
+LONG_TTL_S = 72 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counters of all servers, and how many jobs wait; ``enqueued`` is by queue."""
+
+    processed: int
+    failed: int
+    retries: int
+    enqueued: Mapping[str, int]
+
+
+def read(keys: Keys, queues: Sequence[str]) -> Call[Counts]:
+    """The numbers now, with those of these queues."""
+    commands = [
+        command("GET", keys.stat("processed"), read=_number),
+        command("GET", keys.stat("failed"), read=_number),
+        command("ZCARD", keys.retry),
+        *(command("LLEN", keys.queue(queue)) for queue in queues),
+    ]
+
+    def counts(found: list[Any]) -> Counts:
+        processed, failed, retries, *sizes = found
+        return Counts(processed, failed, retries, dict(zip(queues, sizes, strict=True)))
+
+    return Call(commands, counts)
+
+
+def add(keys: Keys, counters: Mapping[str, int], day: str) -> Call[list[Any]]:
+    """Add to ``stat:*``; ``day`` is ``YYYY-MM-DD`` in UTC."""
+    commands: list[Command] = []
+    for name, increment in counters.items():
+        daily = keys.stat(name, day)
+        commands += (
+            command("INCRBY", keys.stat(name), increment),
+            command("INCRBY", daily, increment),
+            command("EXPIRE", daily, STATS_TTL_S),
+        )
+    return every(commands)
+
+
+def add_executions(keys: Keys, tallies: Mapping[str, Tally], now: datetime) -> Call[list[Any]]:
+    """Add the tallies of each class to the minute of ``now``, which is in UTC."""
+    return every(list(_executions(keys, tallies, now)))
+
+
+def _executions(keys: Keys, tallies: Mapping[str, Tally], now: datetime) -> Iterator[Command]:
+    hashes = {keys.executions(moment): ttl_s for moment, ttl_s in moments(now).items()}
+    for name, tally in tallies.items():
+        # Readers split the fields there.
+        job_class = name.replace("|", "_")
+        for key in hashes:
+            yield _increment(key, f"{job_class}|p", tally.processed)
+            if tally.failed:
+                yield _increment(key, f"{job_class}|f", tally.failed)
+            if any(tally.buckets):
+                yield _increment(key, f"{job_class}|ms", tally.total_ms)
+        if any(tally.buckets):
+            for moment in histogram_moments(job_class, now):
+                yield _add_to_histogram(keys.histogram(moment), tally.buckets)
+                yield command("EXPIRE", keys.histogram(moment), SHORT_TTL_S)
+    for key, ttl_s in hashes.items():
+        yield command("EXPIRE", key, ttl_s)
+
+
+def moments(now: datetime) -> dict[str, int]:
+    """The times by which hashes are named, each with its TTL: 7.x's minute, 8.x's minute and ten minutes."""
+    return {
+        f"{now:%Y%m%d}|{now.hour}:{now.minute}": SHORT_TTL_S,
+        f"{now:%y%m%d}|{now.hour}:{now.minute:02}": SHORT_TTL_S,
+        f"{now:%y%m%d}|{now.hour}:{now.minute // 10}": LONG_TTL_S,
+    }
+
+
+def histogram_moments(job_class: str, now: datetime) -> tuple[str, str]:
+    """The names of the histograms of 7.x and of 8.x."""
+    return (
+        f"{job_class}-{now:%d}-{now:%H}:{now.minute}",
+        f"h|{job_class}-{now.day}-{now.hour}:{now.minute}",
+    )
+
+
+def _increment(key: str, field: str, number: int) -> Command:
+    return command("HINCRBY", key, field, number)
+
+
+def _add_to_histogram(key: str, buckets: list[int]) -> Command:
+    parts: list[str | int] = []
+    for place, number in enumerate(buckets):
+        if number:
+            parts += ["INCRBY", "u16", f"#{place}", number]
+    return command("BITFIELD", key, "OVERFLOW", "SAT", *parts)
+
+
+def _number(stored: bytes | None) -> int:
+    return int(stored or 0)

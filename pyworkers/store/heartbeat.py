@@ -1,0 +1,104 @@
+"""Heartbeat: writes this server into Sidekiq's registry of processes, where its Web UI and API find it.
+
+Run by the master. The lease alone decides who owns a job; these keys may be lost without harm. The commands
+are those of Sidekiq 8's launcher.rb (protocol.md, Servers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, Command, Mode, Steps, command, every, one
+from pyworkers.store.transport.replies import integer
+
+# Longer than go-workers2 waits (60 s, and 5 s between its looks) before it takes a silent server out of
+# ``processes``: its heartbeat ends for good if it finds the name there without a hash.
+TTL_S = 90
+"""How long a server without heartbeats is shown."""
+# Sidekiq's launcher.rb and scheduled.rb.
+_WORK_TTL_S, CLEANUP_S = 60, 60
+
+
+def clock() -> Call[float]:
+    """Redis' clock, in epoch seconds."""
+    return one("TIME", read=_seconds)
+
+
+def beat(
+    keys: Keys,
+    identity: str,
+    fields: Mapping[str, str | int | bytes],
+    jobs: Mapping[str, str] | None,
+    *,
+    signalled: bool = True,
+    sidekiq6: bool = False,
+) -> Call[bytes | None]:
+    """Write a server's heartbeat and running jobs; ``jobs`` None: none, as before.
+
+    Returns a signal left for this server, or None; read only if ``signalled``. ``sidekiq6``: write the
+    running jobs under their earlier name as well.
+    """
+    commands: list[Command] = []
+    for work in _works(keys, identity, sidekiq6) if jobs is not None else ():
+        commands.append(command("UNLINK", work))
+        if jobs:
+            commands += (_write(work, jobs), command("EXPIRE", work, _WORK_TTL_S))
+    commands.append(command("SADD", keys.processes, identity))
+    commands.append(_write(keys.process(identity), fields))
+    commands.append(command("EXPIRE", keys.process(identity), TTL_S))
+    if signalled:
+        commands.append(command("RPOP", keys.signals(identity)))
+    mode = Mode.PIPELINE if jobs is None else Mode.TRANSACTION
+    return Call(commands, _last if signalled else _nothing, mode)
+
+
+def leave(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Call[list[Any]]:
+    """Take a server out of the registry; its hash expires by itself, as Sidekiq's do."""
+    works = [command("UNLINK", work) for work in _works(keys, identity, sidekiq6)]
+    return every([command("SREM", keys.processes, identity), *works])
+
+
+def prune(keys: Keys) -> Steps[list[bytes]]:
+    """Remove the servers whose hash has expired, unless that was done a moment ago."""
+    if not (yield from one("SET", keys.process_cleanup, "1", "NX", "EX", CLEANUP_S, read=bool)):
+        return []
+    names = yield from _registered(keys)
+    infos = yield from every([command("HGET", keys.process("").encode() + name, "info") for name in names])
+    dead = [name for name, info in zip(names, infos, strict=True) if info is None]
+    if dead:
+        yield from one("SREM", keys.processes, *dead, read=integer)
+    return dead
+
+
+def _registered(keys: Keys) -> Steps[list[bytes]]:
+    names: list[bytes] = []
+    cursor = None
+    while cursor != 0:
+        cursor, page = yield from one("SSCAN", keys.processes, cursor or 0, read=tuple)
+        names += page
+    return list(dict.fromkeys(names))
+
+
+def _works(keys: Keys, identity: str, sidekiq6: bool) -> Iterable[str]:
+    return (keys.work(identity), keys.workers(identity)) if sidekiq6 else (keys.work(identity),)
+
+
+def _write(key: str, fields: Mapping[str, str | int | bytes]) -> Command:
+    return command("HSET", key, *chain.from_iterable(fields.items()))
+
+
+def _seconds(reply: Any) -> float:
+    seconds, microseconds = reply
+    return float(seconds) + float(microseconds) / 1e6
+
+
+def _last(found: list[Any]) -> bytes | None:
+    word: bytes | None = found[-1]
+    return word
+
+
+def _nothing(_found: list[Any]) -> None:
+    return None

@@ -1,0 +1,111 @@
+"""Leases: registers an incarnation and renews its lease, and recovers the jobs of those whose lease is gone.
+
+Run by the master. Each change of state is one script; none of them decides who is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import simplejson
+
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, Steps, command, every, one, script
+from pyworkers.store.transport.replies import integer
+
+# A tombstone must outlive any owner that may come back: a suspended laptop, a paused container.
+TOMBSTONE_TTL_S = 7 * 86_400
+
+
+class LeaseState(IntEnum):
+    """What a beat found."""
+
+    LOST = 0
+    HELD = 1
+    RESTORED = 2
+
+
+class Owners(NamedTuple):
+    """The incarnations that Redis knows: whether ours is ``registered``, and those without a lease.
+
+    ``silent`` holds the queues of each.
+    """
+
+    registered: bool
+    silent: Mapping[str, list[str]]
+
+
+def beat(
+    keys: Keys, identity: str, lease_s: float, queues: Sequence[str], *, registered: bool
+) -> Steps[LeaseState]:
+    """Renew the lease; register the queues whose jobs this incarnation may hold, unless Redis knows them.
+
+    ``registered``: Redis had them at the last beat. Should they be lost since, they are sent again.
+    """
+    if registered:
+        renewed = yield from script("beat", *_renewal(keys, identity, lease_s, ""), _renewed)
+        if renewed is not None:
+            return renewed
+    return (yield from script("beat", *_renewal(keys, identity, lease_s, _dump(queues)), LeaseState))
+
+
+def leave(keys: Keys, identity: str, queues: Sequence[str]) -> Call[bool]:
+    """Forget this incarnation after a stop; False if jobs are left in its lists, for a peer to find."""
+    names = [keys.lease(identity), keys.owners, *(keys.inprogress(queue, identity) for queue in queues)]
+    return script("leave", names, [identity], _true)
+
+
+def owners(keys: Keys, identity: str) -> Steps[Owners]:
+    """The incarnations without a lease, other than this one, and whether this one is registered."""
+    found = yield from one("HGETALL", keys.owners, read=_queues_by_owner)
+    registered = found.pop(identity, None) is not None
+    leases = [keys.lease(name) for name in found]
+    if not leases or (yield from one("EXISTS", *leases, read=integer)) == len(leases):
+        return Owners(registered, {})
+    alive = yield from every([command("EXISTS", lease) for lease in leases])
+    silent = {name: queues for (name, queues), lives in zip(found.items(), alive, strict=True) if not lives}
+    return Owners(registered, silent)
+
+
+def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Call[int]:
+    """Return up to ``most`` jobs of a dead incarnation to their queues; -1 if it lives.
+
+    The first call takes it out of ``processes``; the one that returns less than ``most`` forgets it.
+    """
+    names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues, keys.processes]
+    names += (keys.work(identity), keys.workers(identity), keys.signals(identity))
+    for queue in queues:
+        names += (keys.inprogress(queue, identity), keys.queue(queue))
+    return script("recover", names, [identity, TOMBSTONE_TTL_S, most, *queues], integer)
+
+
+def _renewal(keys: Keys, identity: str, lease_s: float, queues: str) -> tuple[list[str], list[Any]]:
+    names = [keys.lease(identity), keys.tombstone(identity), keys.owners]
+    return names, [identity, int(lease_s * 1000), queues]
+
+
+def _renewed(reply: Any) -> LeaseState | None:
+    """None if Redis does not hold the queues of this incarnation."""
+    return None if integer(reply) == -1 else LeaseState(reply)
+
+
+def _true(reply: Any) -> bool:
+    return bool(integer(reply))
+
+
+def _queues_by_owner(owners: dict[bytes, bytes]) -> dict[str, list[str]]:
+    return {name.decode(): _load(queues) for name, queues in owners.items()}
+
+
+def _dump(queues: Sequence[str]) -> str:
+    return str(simplejson.dumps(list(queues)))
+
+
+def _load(stored: bytes) -> list[str]:
+    try:
+        queues = simplejson.loads(stored)
+    except ValueError:
+        return []
+    return [name for name in queues if isinstance(name, str)] if isinstance(queues, list) else []
