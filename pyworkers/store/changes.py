@@ -1,9 +1,9 @@
-"""Changes: reads the keys that other programs may change, as soon as Redis announces a change.
+"""Changes: reads the keys that other programs may change, and learns from Redis when one of them changes.
 
-Runs in the master's event loop, on a connection of its own. Redis remembers which keys that connection has
-read and says when one of them changes (https://redis.io/docs/latest/commands/client-tracking/), so that
-nothing is sent while nothing changes. Where Redis, a proxy or an ACL refuses that, ``announced`` is False and
-the caller has to poll. It never changes a key.
+Runs in the master's event loop, on a connection of its own. Redis remembers the keys that this connection has
+read, and announces their changes (https://redis.io/docs/latest/commands/client-tracking/), so that nothing is
+sent while nothing changes. Where Redis, a proxy or an ACL refuses that, ``announced`` is False and the caller
+has to poll. It never changes a key.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.store import scripts
-from pyworkers.store.transport.connections import PUSH, errors_translated, translate
+from pyworkers.errors import RedisUnavailableError
+from pyworkers.store.calls import arun_one, one, script
+from pyworkers.store.transport.connections import PUSH, translate
 from pyworkers.store.transport.link import Link, Wire
 from pyworkers.store.transport.replies import Reader, blobs, done, integer, maybe_blob
 
-# Redis announces changes unasked in this version of its protocol alone.
+# The only version of Redis' protocol with announcements.
 _RESP3 = 3
 
 
@@ -33,7 +34,7 @@ class ChangesStore:
     def __init__(self, config: RedisConfig, on_change: Callable[[], None]) -> None:
         self._config = config
         self._on_change = on_change
-        # An old hiredis does not tell an announcement from a reply.
+        # An old hiredis cannot tell an announcement from a reply.
         self._link = Link(config) if PUSH is None else _TrackingLink(config, self._announce)
         self._kinds: dict[str, str] = {}
         self.stale: set[str] = set()
@@ -41,11 +42,11 @@ class ChangesStore:
 
     @property
     def announced(self) -> bool:
-        """True if Redis says when one of the keys that were read has changed."""
+        """True if Redis announces the changes of the keys that were read."""
         return isinstance(self._link, _TrackingLink) and self._link.tracking
 
     def follow(self, kinds: Mapping[str, str]) -> None:
-        """Read these keys from now on, each with the read that ``look.lua`` calls by this name."""
+        """Read these keys from now on, each by the kind of read of ``look.lua`` that is named."""
         self._kinds = dict(kinds)
         self.stale = set(kinds)
 
@@ -55,11 +56,10 @@ class ChangesStore:
         Raises RedisUnavailableError and StoreError.
         """
         wanted = [name for name in names if name in self._kinds]
-        # Before the reply: what changes after the read is announced after it.
+        # Before the reply: a change after the read is announced after it.
         self.stale.difference_update(wanted)
         try:
-            with errors_translated():
-                replies = await self._look(wanted)
+            replies = await self._look(wanted)
         except BaseException:
             self.stale.update(wanted)
             raise
@@ -67,11 +67,10 @@ class ChangesStore:
 
     async def ask(self) -> None:
         """Find out whether the connection is alive, with the cheapest command. Raises PyworkersError."""
-        with errors_translated():
-            await self._link.execute_command("CLIENT", "ID", read=integer)
+        await arun_one(self._link, one("CLIENT", "ID", read=integer))
 
     def leave(self) -> None:
-        """Go on with another server, which has become the primary."""
+        """Leave the connection: another server is the primary."""
         self._link.leave()
 
     async def close(self) -> None:
@@ -80,13 +79,15 @@ class ChangesStore:
 
     async def _look(self, names: list[str]) -> Any:
         kinds = [self._kinds[name] for name in names]
-        script = scripts.load("look")
+        look = script("look", names, kinds, partial(_looked, kinds))
         try:
-            return await script(self._link, names, kinds, partial(_looked, kinds))
-        except _ProtocolRefusedError:
+            return await arun_one(self._link, look)
+        except RedisUnavailableError as error:
+            if not isinstance(error.__cause__, _ProtocolRefusedError):
+                raise
             await self._link.aclose()
             self._link = Link(self._config)
-            return await script(self._link, names, kinds, partial(_looked, kinds))
+            return await arun_one(self._link, look)
 
     def _announce(self, names: Iterable[str] | None) -> None:
         """These keys have changed; None: perhaps all have."""
@@ -151,7 +152,7 @@ def _notes(reply: Any) -> Any:
     return [integer(number), _unless_refused(blobs, latest)]
 
 
-# What each kind of read in look.lua gives.
+# The shape of the reply to each kind of read of look.lua.
 _KINDS: dict[str, Reader] = {
     "first": _first,
     "members": blobs,

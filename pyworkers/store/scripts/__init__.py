@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from redis import Redis as BlockingRedis
 from redis.exceptions import NoScriptError
 
-T = TypeVar("T")
-
 
 class Commands(Protocol):
-    """What sends a command: a client of redis-py, or a Link."""
+    """A connection that sends a command: a client of redis-py, or a Link."""
 
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         """The reply; the option ``read`` is the function that reads it. Raises redis-py's errors."""
@@ -24,21 +22,10 @@ class Commands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One script, called by its digest; a server that forgot it (restart, SCRIPT FLUSH) is told again."""
+    """One script, called by its digest; a server that forgot it (restart, SCRIPT FLUSH) gets its text."""
 
     text: str
     sha: str
-
-    async def __call__(
-        self, redis: Commands, keys: list[str], args: list[Any], read: Callable[[Any], T]
-    ) -> T:
-        """Run it; what ``read`` makes of the reply. Raises redis-py's errors."""
-        reply: T
-        try:
-            reply = await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args, read=read)
-        except NoScriptError:
-            reply = await redis.execute_command("EVAL", self.text, len(keys), *keys, *args, read=read)
-        return reply
 
     def call(self, redis: BlockingRedis, keys: Sequence[str | bytes], args: Sequence[Any]) -> Any:
         """Run it over a blocking client. Raises redis-py's errors."""
