@@ -1,4 +1,4 @@
-"""Cancellations: which jobs shall not run, as far as this master knows.
+"""Cancellations: the cancelled jobs that this master knows.
 
     cancel(jid) ──► note in Redis ──► every master, within a second (Remote) ──► here
                                            │ a job that arrives: settled as cancelled, it never starts
@@ -28,15 +28,15 @@ class Cancellations:
 
     def __init__(self) -> None:
         self.noted: frozenset[str] = frozenset()
-        """The ids of the jobs that shall not run."""
+        """The ids of the cancelled jobs that have not ended."""
         self._settled: set[str] = set()
 
     def use(self, noted: Iterable[str]) -> None:
-        """Know these, except for those that are dealt with already."""
+        """Take these ids, except for those of jobs that have ended."""
         self.noted = frozenset(noted) - self._settled
 
     def jid_of(self, raw: bytes) -> str:
-        """The id of a job that shall not run; empty for all others."""
+        """The id of a job that is cancelled; empty for all others."""
         for match in _JID.finditer(raw):
             if _text(match[1]) in self.noted:
                 try:

@@ -1,8 +1,9 @@
-"""Changes: passes on what other programs change to the parts of the master that it concerns.
+"""Changes: reads the keys that other programs change, and passes each reply to the part that follows the key.
 
-Runs in the master's event loop. It reads what is due first, which queues are paused, which jobs are
-cancelled, and so on. Redis announces changes, so nothing is sent while nothing changes; where it does not,
-all is read once a second, in one command. A part whose key cannot be read says so itself.
+Runs in the master's event loop. The keys hold the first due job of each set, the paused queues, the
+cancelled jobs, and so on. Redis announces changes, so nothing is sent while nothing changes; where it does
+not, all keys are read once a second, in one command. An error of one key goes to its part alone, which logs
+it.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ LOOK_S = 1.0
 _GAP_S = 0.05
 # A half-open connection announces nothing.
 _ASK_S = 10.0
-# Should an announcement be lost in spite of everything.
+# In case that an announcement is lost in spite of everything.
 _DISTRUST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """How a key is read (``look.lua``), what takes the reply or the PyworkersError, and how often to read it
-    where changes are not announced.
+    """A followed key: its kind of read in ``look.lua``, and the function that takes the reply.
+
+    ``take`` gets the PyworkersError where the read fails. Unless changes are announced, the key is read each
+    ``every_s`` seconds.
     """
 
     kind: str
@@ -43,14 +46,14 @@ class Follow:
 
 
 class Follower(Protocol):
-    """A part of the master that needs to know what others change."""
+    """A part of the master that follows keys."""
 
     def follows(self, keys: Keys, identity: str, /) -> Mapping[str, Follow]:
-        """What it needs to know, by key."""
+        """The keys to read, each with what takes the reply."""
 
 
 class Changes(Part):
-    """``on_return`` is called with the first answer after an outage."""
+    """Reads the keys of ``parts``. ``on_return`` is called with the first reply after an outage."""
 
     name = "changes"
 
@@ -81,7 +84,7 @@ class Changes(Part):
         self.nudge()
 
     def leave(self) -> None:
-        """Go on with another server, which has become the primary."""
+        """Leave the connection: another server is the primary."""
         self._store.leave()
 
     async def close(self) -> None:
@@ -96,7 +99,7 @@ class Changes(Part):
         return self._next() - time.monotonic()
 
     def failed(self, backoff_s: float) -> float:
-        """An outage, whose end others wait for."""
+        """Note the outage, so that its end is passed on."""
         self._away = True
         return backoff_s
 

@@ -1,7 +1,7 @@
 """Cron: enqueues the jobs of the cron entries at their slots.
 
 Runs in the master's event loop, in every master. All of them may fire a slot; the script lets one do it, so
-that no leader is needed. It never decides what a line means: that is ``pyworkers.protocol.cron``.
+that no leader is needed. The meaning of a line is decided in ``pyworkers.protocol.cron``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyworkers.store.store import Store
 _LOOK_S = 3.0
 # Timers and the clock agree to the millisecond; waking a little late saves an empty look.
 _SLACK_S = 0.001
-# For so long people see what a server had declared that was killed.
+# The entries of a server that was killed are shown for so long.
 _DECLARED_S = 60
 # A slot's key outlives the grace by this much, for masters whose clocks differ.
 _CLOCKS_DIFFER_S = 3600
@@ -57,7 +57,7 @@ class _Watched:
 
 
 class Cron(Part):
-    """Fires the entries that it was told to ``use`` last, and those that people add while it runs."""
+    """Fires the entries of the last ``use``, and those that people add while it runs."""
 
     name = "cron"
 
@@ -77,24 +77,24 @@ class Cron(Part):
         self._declare_at = -math.inf
 
     def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
-        """What it needs to know, by key."""
+        """The keys to read, each with what takes the reply."""
         return {keys.cron_version: Follow("text", self.see)}
 
     def see(self, version: Any) -> None:
-        """Take the version of what people have changed at run time, or the error in its place."""
+        """Take the version of the changes at run time, or the error in its place."""
         if isinstance(version, PyworkersError) or version != self._version:
             self._stale = True
             self.nudge()
 
     def use(self, entries: Iterable[CronEntry]) -> None:
-        """Fire these entries from now on. Where one was that stays, Redis knows."""
+        """Fire these entries from now on. Redis holds the last slot of those that stay."""
         self._declared = list(entries)
         self._declare_at = -math.inf
         self._watch()
         self.nudge()
 
     def _watch(self) -> None:
-        """Watch what is declared and what was added, but for what is paused; what stays keeps its place."""
+        """Watch all entries that are declared or added and not paused; those that stay keep their place."""
         entries = [(entry, b"") for entry in self._declared]
         names = {entry.name.encode() for entry in self._declared}
         for name, definition in self._added.items():
@@ -118,7 +118,7 @@ class Cron(Part):
         self._watched = watched
 
     async def look(self) -> float:
-        """Fire what is due. Until the next slot, or for a while at most."""
+        """Fire what is due. Returns the seconds until the next slot, or until a look at the clock."""
         await self._keep_up(time.monotonic())
         await self.fire_due(time.time())
         slot = min((one.next for one in self._watched), default=math.inf)
@@ -130,7 +130,7 @@ class Cron(Part):
         return backoff_s
 
     async def _keep_up(self, now: float) -> None:
-        """Learn what people have changed, and let them see what is declared here."""
+        """Read the changes at run time, and show the entries that are declared here."""
         if self._stale:
             await self.refresh()
         if self._declared and now >= self._declare_at:
@@ -140,7 +140,7 @@ class Cron(Part):
             self._declare_at = now + _DECLARED_S / 3
 
     async def refresh(self) -> None:
-        """Learn which entries people have added, changed, removed or paused. Raises PyworkersError."""
+        """Read the entries that were added, changed, removed or paused at run time. Raises PyworkersError."""
         self._stale = False
         try:
             await self._refresh()
@@ -157,9 +157,9 @@ class Cron(Part):
             self._version = version
 
     async def fire_due(self, now: float) -> bool:
-        """Fire what is due at ``now``. True if Redis was asked.
+        """Fire what is due at ``now``. True if anything was sent to Redis.
 
-        Raises PyworkersError; what could not be fired stays due.
+        Raises PyworkersError; slots that could not be fired stay due.
         """
         self._notice(now)
         watched = self._watched  # `use` may replace them meanwhile
@@ -176,14 +176,14 @@ class Cron(Part):
         return asked
 
     def _notice(self, now: float) -> None:
-        """After the clock was set back, slots come again; those that were fired have their keys."""
+        """After the clock was set back, slots come again; the keys of those that were fired stop them."""
         if now < self._seen:
             for one in self._watched:
                 one.next = -math.inf
         self._seen = now
 
     async def _recall(self, strangers: Sequence[_Watched], now: float) -> bool:
-        """Learn where the entries were before this master started. One that is new has missed nothing."""
+        """Read the last slots from before this master started. A new entry has missed none."""
         if not strangers:
             return False
         known = await self._store.arun(slots.last_slots(self._keys))
@@ -232,7 +232,7 @@ def entries_of(manifest: Manifest, config: Config) -> list[CronEntry]:
 
 
 def _configured(section: CronConfig, manifest: Manifest) -> CronEntry:
-    """The entry of the file; what its job declares goes with it, as if the job had been enqueued in code."""
+    """The entry of the file, with the options that its job declares, as if it were enqueued in code."""
     queue, job = manifest["queues"].get(section.queue), manifest["jobs"].get(section.job_class)
     owned = queue is not None and queue["kind"] == "process"
     options = {} if job is None or owned else dict(job["envelope"])

@@ -1,8 +1,9 @@
 """Fetcher: moves jobs from one queue to its idle workers, and outcomes back.
 
-Runs in the master's event loop. One exchange in flight at a time; while the queue is empty and a worker is
-idle, one blocking move waits beside it. Nothing is fetched that no idle worker can start; so while
-Redis is away, at most as many outcomes wait as there are workers, each at most twice the size of its job.
+Runs in the master's event loop. One exchange is under way at a time; while the queue is empty and a worker
+is idle, one blocking move waits beside it. No job is fetched without an idle worker to start it; so while
+Redis is unreachable, at most as many outcomes wait as there are workers, each at most twice the size of its
+job.
 
     idle worker ──► exchange(outcomes, wanted) ──► jobs ──► pool
                         │ fewer than wanted
@@ -88,7 +89,7 @@ class Fetcher:
         """Fetch no more. Jobs that the exchange or the blocking move under way has taken still run."""
         self._fetching = False
         while self._asking:
-            # Redis may not have read it yet, and would take a job for it that comes later.
+            # Redis may not have read the exchange yet, and would take a job that comes later.
             self._answered.clear()
             await self._answered.wait()
         while (waiting := self._waiting) is not None:
@@ -96,14 +97,14 @@ class Fetcher:
             await asyncio.wait([waiting], timeout=0.2)
 
     def move_to(self, identity: str) -> None:
-        """Go on as another incarnation: the jobs whose outcomes Redis has not taken are somebody else's."""
+        """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer."""
         self._outbox.clear()
         self._strangers.clear()
         self._inprogress = InProgress(self._keys, self._queue, identity)
         self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
-        """Give back what still came for an earlier incarnation, however often it takes: nobody else will."""
+        """Give back the jobs that still came for an earlier incarnation, until Redis has taken them."""
         if (waiting := self._waiting) is not None:
             await self._waiter.unblock(self._link)
             await asyncio.wait([waiting])
@@ -124,7 +125,7 @@ class Fetcher:
         raise self._defect
 
     async def flush(self) -> None:
-        """Settle what is left, once ``run`` has ended. Raises PyworkersError."""
+        """Settle the outcomes that are left, once ``run`` has ended. Raises PyworkersError."""
         while self._outbox:
             batch = self._outbox.portion()
             found = await self._inprogress.exchange(self._link, _settlements(batch), 0, time.time())
@@ -143,7 +144,7 @@ class Fetcher:
         return total
 
     def leave(self) -> None:
-        """Go on with another server, which has become the primary."""
+        """Leave the connections: another server is the primary."""
         self._waiter.leave()
         self._link.leave()
 
@@ -221,7 +222,7 @@ class Fetcher:
             nonlocal got
             got = True
             hit("after_fetch")
-            # What came for an earlier incarnation stays in its list, which is cleared out.
+            # A job for an earlier incarnation stays in its list, which ``clear_out`` gives back.
             if self._inprogress is mine:
                 self._deliveries.deliver(raw)
 
@@ -249,13 +250,13 @@ class Fetcher:
                 self._waiter.leave()
 
     def _waited(self, task: asyncio.Task[None]) -> None:
-        """What the wait could not deal with ends ``run``, and with it the server, not this queue alone."""
+        """An unexpected error of the wait ends ``run``, and with it the server, not this queue alone."""
         if not task.cancelled():
             self._defect = task.exception()
             self._wake.set()
 
     async def _wait_out(self, error: PyworkersError) -> None:
-        """Pause after a failure: Redis is away, or it refuses this queue's key alone."""
+        """Pause after a failure: Redis is unreachable, or it refuses this queue's key alone."""
         await asyncio.sleep(self._health.failed(error))
         self._wake.set()
 
@@ -265,14 +266,14 @@ class Fetcher:
         return self._deliveries.busy > 0 or bool(self._outbox)
 
     async def adopt(self) -> None:
-        """Run the jobs that Redis counts as ours and that never reached us: their reply was lost.
+        """Run the jobs that are in our in-progress list and never arrived: their reply was lost.
 
         Two sightings are needed, because a reply may be on its way: that of the blocking move which was under
         way at the first one must have come before the second; it is ended for that. Nothing is adopted while
         nothing is fetched: a stop gives them back. Nor is Redis asked then: its answers come in order, so
         what was asked before is answered before a stop closes the connection. Raises PyworkersError.
         """
-        # Their number first: it costs nothing, while jobs may be large.
+        # Their number first: it is cheap, while jobs may be large.
         if not self._fetching or await self._none_strange() or not self._fetching:
             self.has_no_strays()
             return
@@ -297,7 +298,7 @@ class Fetcher:
         self._suspect = None
 
     async def _in_doubt(self) -> bool:
-        """True while the move that was under way at the first sighting has no reply. It has so much time."""
+        """True while the move that was under way at the first sighting has no reply; for a time at most."""
         suspect = self._suspect
         if suspect is None or suspect.move != self._waiter.under_way:
             self._suspect = None

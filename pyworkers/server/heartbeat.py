@@ -1,8 +1,8 @@
 """Heartbeat: registers this server for Sidekiq's Web UI and API, and executes their signals.
 
-Runs in the master's event loop, apart from the lease: a failure here loses no job. One server
-is one process for Sidekiq, its workers are the threads: each row of their table stretches the interval in
-which Sidekiq looks for scheduled jobs.
+Runs in the master's event loop, apart from the lease: a failure here loses no job. One server is one process
+for Sidekiq, and its workers are the threads, because each process stretches the interval in which Sidekiq
+looks for scheduled jobs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyworkers.version import __version__
 
 # Sidekiq beats every 5 s up to version 6, and every 10 s since.
 BEAT_S = 5.0
-# An unchanged entry is renewed this often; readers take a server for dead after a minute without renewal.
+# An unchanged heartbeat is renewed this often; to readers, a server is dead after a minute without one.
 _SAME_S = 15.0
 # The interval while a viewer is active.
 _WATCHED_S = 1.0
@@ -45,7 +45,7 @@ log = logs.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What there is to say about this server; ``queues`` holds the number of workers by queue."""
+    """The facts that a heartbeat shows; ``queues`` holds the number of workers by queue."""
 
     identity: str
     queues: Mapping[str, int]
@@ -56,8 +56,8 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A look of somebody at the servers' numbers, and until when it counts (monotonic seconds)."""
+class Watch:
+    """A viewer's request for fresh numbers, and until when it counts (monotonic seconds)."""
 
     name: bytes
     until: float = -math.inf
@@ -98,44 +98,44 @@ class Heartbeat(Part):
         self._shown_at = -math.inf
         self._had_jobs = True
         self._signalled = True
-        self._look = Look(b"0")
+        self._watch = Watch(b"0")
         self._clock_offset_s = 0.0
         self._clock_read = -math.inf
         self._rtt_us = 0
 
     @property
     def _watched(self) -> bool:
-        return time.monotonic() < self._look.until
+        return time.monotonic() < self._watch.until
 
     async def look(self) -> float:
-        """Beat if there is something to say, or if it was not said for long."""
+        """Beat if there is a change, or if the last beat was long ago."""
         await self._beat_if_changed()
         return _WATCHED_S if self._watched else BEAT_S
 
     async def _beat_if_changed(self) -> None:
-        # Before the counters are written: a later look is answered by the next beat.
-        look = self._look
+        # Before the counters are written: a later request is answered by the next beat.
+        watch = self._watch
         if self._watched:
             await self._flush()
         elif not self._nudged and self._is_known():
             return
-        await self.beat(look)
+        await self.beat(watch)
         await self._prune()
 
     def _is_known(self) -> bool:
         return time.monotonic() - self._shown_at < _SAME_S and self._shown == self._state()
 
     def _state(self) -> object:
-        """What a beat is about; memory, which always changes, may wait."""
+        """The facts whose change leads to a beat; memory, which always changes, may wait."""
         facts = self._facts()
         jobs = [(job.queue, job.number) for job in facts.running]
         return facts.identity, dict(facts.queues), jobs, facts.quiet
 
     def follows(self, keys: Keys, identity: str) -> dict[str, Follow]:
-        """What it needs to know, by key."""
+        """The keys to read, each with what takes the reply."""
         return {
             keys.signals(identity): Follow("length", self.see_signals),
-            keys.watched: Follow("text", self.see_look),
+            keys.watched: Follow("text", self.see_watch),
         }
 
     def see_signals(self, number: Any) -> None:
@@ -144,14 +144,14 @@ class Heartbeat(Part):
             self._signalled = True
             self.nudge()
 
-    def see_look(self, look: Any) -> None:
-        """Take the last look of somebody at the servers' numbers; None if nobody has looked of late."""
-        if isinstance(look, bytes) and look != self._look.name:
-            self._look = Look(look[:32], time.monotonic() + WATCHED_TTL_S)
+    def see_watch(self, name: Any) -> None:
+        """Take the name of the last request of a viewer; None without one of late."""
+        if isinstance(name, bytes) and name != self._watch.name:
+            self._watch = Watch(name[:32], time.monotonic() + WATCHED_TTL_S)
             self.nudge()
 
-    async def beat(self, look: Look) -> None:
-        """One beat, and the order that it brought; it answers ``look``. Raises PyworkersError."""
+    async def beat(self, watch: Watch) -> None:
+        """One beat, and the signal that it brings; it answers ``watch``. Raises PyworkersError."""
         rss_kb = await self._memory.total_kb(self._facts().pids)
         await self._set_clock()
         facts, state = self._facts(), self._state()
@@ -169,7 +169,7 @@ class Heartbeat(Part):
             "quiet": "true" if facts.quiet else "false",
             "rss": rss_kb,
             "worker_heartbeats": "[]",
-            "look": look.name,
+            "look": watch.name,
         }
         signalled, self._signalled = self._signalled, False
         changed = jobs if jobs or self._had_jobs else None
@@ -196,7 +196,7 @@ class Heartbeat(Part):
             self._execute(word.decode(errors="replace"))
 
     async def _set_clock(self) -> None:
-        """Learn what Redis' clock says and how long an answer takes, once a minute."""
+        """Read Redis' clock, and measure how long a reply takes, once a minute."""
         before = time.monotonic()
         if before - self._clock_read >= _CLOCK_S:
             self._clock_offset_s = await self._store.arun(heartbeat.clock()) - time.time()
@@ -204,7 +204,7 @@ class Heartbeat(Part):
             self._rtt_us = round((self._clock_read - before) * 1e6)
 
     async def leave(self) -> None:
-        """Be shown no more; after ``end``, for a later beat would show us again. Raises PyworkersError."""
+        """Deregister this server; after ``end``, or a beat registers it again. Raises PyworkersError."""
         if self._shown_as:
             leave = heartbeat.leave(self._store.keys, self._shown_as, sidekiq6=self._sidekiq6)
             await self._store.arun(leave)

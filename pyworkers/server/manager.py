@@ -105,7 +105,7 @@ class Manager:
         self.pool.use(spawner, concurrency)
 
     async def set_paused(self, paused: bool) -> None:
-        """Fetch nothing, or fetch again, as people want it; what runs goes on."""
+        """Fetch nothing, or fetch again; running jobs continue."""
         if paused and self.state is State.RUNNING:
             await self._fetch_no_more(State.PAUSED)
         elif not paused and self.state is State.PAUSED:
@@ -113,7 +113,7 @@ class Manager:
             self._enter(State.RUNNING)
 
     async def quiet(self) -> None:
-        """Fetch nothing more; what runs goes on."""
+        """Fetch nothing more; running jobs continue."""
         if self.state in (State.RUNNING, State.PAUSED):
             await self._fetch_no_more(State.QUIET)
         else:
@@ -123,7 +123,7 @@ class Manager:
         self.state = state
         await self._fetcher.quiet()
         if self.state is state:
-            # Said only now: until here the blocking move could still take a job.
+            # Logged only now: until here the blocking move could still take a job.
             self._enter(state)
 
     @property
@@ -137,7 +137,7 @@ class Manager:
         return self._fetcher.knows_jobs
 
     async def adopt(self) -> None:
-        """Run jobs whose fetch never came to our knowledge. Raises PyworkersError."""
+        """Run the jobs whose fetch had no reply. Raises PyworkersError."""
         await self._fetcher.adopt()
 
     def has_no_strays(self) -> None:
@@ -149,16 +149,16 @@ class Manager:
         await self._fetcher.check_wait()
 
     def move_to(self, identity: str) -> None:
-        """Give up all claims, and go on as another incarnation."""
+        """Give up all jobs, and continue under another identity."""
         self.pool.abandon()
         self._fetcher.move_to(identity)
 
     def leave(self) -> None:
-        """Go on with another Redis server, which has become the primary."""
+        """Leave the connections: another Redis server is the primary."""
         self._fetcher.leave()
 
     async def clear_out(self, identity: str) -> None:
-        """Give back what still came for an earlier incarnation."""
+        """Give back the jobs that still came for an earlier incarnation."""
         await self._fetcher.clear_out(identity)
 
     async def stop(self, deadline: float) -> None:
@@ -166,7 +166,7 @@ class Manager:
 
         Jobs that still run two seconds earlier are asked to end.
 
-        Raises PyworkersError when Redis could not be told: the lease runs out, and a peer takes over.
+        Raises PyworkersError when Redis is unreachable: the lease expires, and a peer takes over.
         """
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())
@@ -184,22 +184,22 @@ class Manager:
     async def _cancel_fetcher(self) -> None:
         if self._task is not None:
             await cancel([self._task])
-        # What it took from now on would be given back by nobody.
+        # A job that it took from now on would not be given back.
         await self._fetcher.end_wait()
 
     async def _settle_up(self) -> None:
-        """Nothing stays in the in-progress list. A killed job is given back when its process is gone.
+        """Empty the in-progress list. A killed job is given back when its process is gone.
 
         At the latest after ``_KILLED_S``: what SIGKILL has not ended by then runs no more code of its own, it
         is in a call of the kernel.
         """
         self.pool.abandon()
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
-        await _in_time(self._tell())
+        await _in_time(self._give_back())
         if self.given_back:
             log.warning("jobs.given_back", queue=self.queue, jobs=self.given_back)
 
-    async def _tell(self) -> None:
+    async def _give_back(self) -> None:
         await self._fetcher.flush()
         self.given_back = await self._fetcher.give_back()
 
@@ -210,7 +210,7 @@ class Manager:
             await until(lambda: self.pool.empty, now() + _KILLED_S)
 
     def describe(self) -> dict[str, object]:
-        """The state for people: SIGTTIN logs it."""
+        """The state, as SIGTTIN logs it."""
         return {
             "queue": self.queue,
             "state": self.state.value,
@@ -228,7 +228,7 @@ class Manager:
 
 
 async def _in_time(work: Awaitable[None]) -> None:
-    """Do this part of a stop soon, or raise RedisUnavailableError: a supervisor kills what waits for long."""
+    """Do this part of a stop soon, or raise RedisUnavailableError: a supervisor kills a slow process."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             await work

@@ -28,7 +28,7 @@ class Outbox:
         return len(self._reports)
 
     def settle(self, raw: bytes, report: Report) -> None:
-        """Have an outcome settled with the next exchange."""
+        """Add an outcome, for the next exchange to settle."""
         self._reports.append((raw, report))
         self.changed.set()
 

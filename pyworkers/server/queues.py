@@ -1,4 +1,4 @@
-"""Queues: the managers of all queues, and what concerns all of them at once.
+"""Queues: the managers of all queues, and the operations on all of them at once.
 
 Runs in the master's event loop. A queue that a reload has dropped is *parting*: it takes no more jobs, but
 its workers still finish theirs.
@@ -92,10 +92,10 @@ class Queues:
         """All jobs that are with a worker."""
         return [job for manager in self.everyone() for job in manager.deliveries.running()]
 
-    # What people want
+    # What people ask for
 
     def cancel_noted(self) -> None:
-        """Have the jobs end that shall not run."""
+        """End the jobs that are cancelled."""
         for manager in self.everyone():
             manager.deliveries.cancel_noted()
 
@@ -110,18 +110,18 @@ class Queues:
     # What happens in Redis
 
     def leave_primary(self) -> None:
-        """Go on with another server, which has become the primary."""
+        """Leave the connections: another server is the primary."""
         log.warning("redis.failover")
         for manager in self.everyone():
             manager.leave()
 
     def move_to(self, identity: str) -> None:
-        """Give up all claims, and go on as another incarnation."""
+        """Give up all jobs, and continue under another identity."""
         for manager in self.everyone():
             manager.move_to(identity)
 
     def clear_out(self, identity: str) -> None:
-        """Give back what still comes for an earlier incarnation."""
+        """Give back the jobs that still come for an earlier incarnation."""
         task = self._tasks.start(self._clear_out(identity), "clearance")
         self._clearances.add(task)
         task.add_done_callback(self._clearances.discard)
@@ -134,7 +134,7 @@ class Queues:
         await ended(self._clearances, timeout_s)
 
     def redis_returned(self) -> None:
-        """The first answer after an outage: fetch over connections that work."""
+        """Check the connections of all fetchers, after the first reply since an outage."""
         self._tasks.start(self._check_waits(), "waits")
 
     async def _check_waits(self) -> None:
@@ -142,7 +142,7 @@ class Queues:
 
 
 class Strays(Part):
-    """Looks for jobs whose fetch never came to our knowledge, each ``pause_s``.
+    """Looks for jobs whose fetch had no reply, each ``pause_s``.
 
     Redis is asked once for all queues that should have no job of ours, so that idle queues cost nothing each.
     """

@@ -21,8 +21,8 @@ from pyworkers.store.store import Store
 # run again 30 + 5 + 9 s after a crash, and at most 5 s later for the sweep.
 _SWEEPS_PER_LEASE = 6
 _GRACE = 0.3
-# Paced: after an outage of everything, the heap of recovered jobs must not stall the queues' other commands.
-# A batch takes Redis about a millisecond; this many rest between them.
+# Paced: after an outage of everything, the many recovered jobs must not stall the other commands. A batch
+# takes Redis about a millisecond; this many seconds pass between two.
 BATCH, _REST_S = 500, 0.02
 
 log = logs.get_logger()

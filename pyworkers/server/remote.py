@@ -22,12 +22,12 @@ from pyworkers.store import notes
 from pyworkers.store.notes import texts
 from pyworkers.store.store import Store
 
-# Notes of jobs that have ended are removed this often, and Sidekiq's cancellations are looked for at some of
-# the turns. It costs nothing while there are none, and no job that runs for long.
+# Notes of jobs that have ended are removed this often, and Sidekiq's cancellations are read at some of the
+# turns. Without notes, and without jobs that run for long, that sends nothing.
 _TURN_S = 1.0
 # Sidekiq looks as often: STATE_FLUSH_INTERVAL in its job/iterable.rb.
 LOOK_S = 5.0
-# Those that a producer writes; the key of another one would have to be quoted.
+# The ids that producers write; the key of any other would have to be quoted.
 _JID = re.compile(rb'"jid"\s*:\s*"([A-Za-z0-9_.:-]{1,128})"')
 # Where producers put them: before the arguments, or behind them.
 _EDGE = 2048
@@ -65,7 +65,7 @@ class Remote(Part):
         self.paused: frozenset[str] = frozenset()
 
     def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
-        """What it needs to know, by key."""
+        """The keys to read, each with what takes the reply."""
         return {
             keys.paused: Follow("members", self.see_paused),
             keys.cancelled: Follow("notes", self.see_notes),
@@ -91,7 +91,7 @@ class Remote(Part):
         return True
 
     async def look(self) -> float:
-        """Pass on what is wanted, and look for Sidekiq's cancellations."""
+        """Pass on the paused queues and the cancelled jobs, and look for Sidekiq's cancellations."""
         await self.turn()
         await self._iterations.look(time.monotonic())
         return _TURN_S
@@ -101,7 +101,10 @@ class Remote(Part):
         return max(_TURN_S, backoff_s)
 
     async def turn(self) -> None:
-        """Pass on what is wanted. Raises PyworkersError, after what could be read was passed on."""
+        """Pass on the paused queues and the cancelled jobs, as far as they are readable.
+
+        Raises PyworkersError afterwards.
+        """
         try:
             cancelled = await self._notes()
         finally:

@@ -38,7 +38,7 @@ log = logs.get_logger()
 
 
 class Scheduler(Part):
-    """``identity`` names this master to its peers; ``expect`` and ``see`` say when there is something to do.
+    """``identity`` names this master to its peers; ``expect`` and ``see`` take the times of jobs to come.
 
     A set that Redis refuses to work on is tried again after ``poll_interval_s``.
     """
@@ -63,11 +63,11 @@ class Scheduler(Part):
         self._next = -math.inf
 
     def follows(self, _keys: Keys, _identity: str) -> dict[str, Follow]:
-        """What it needs to know of the sorted sets, by key."""
+        """The sorted sets, each with what takes its first member."""
         return {zset: Follow("first", partial(self.see, zset), self._interval_s) for zset in self.zsets}
 
     def see(self, zset: str, first: Any) -> None:
-        """Take the first member of a set and its score, as Redis replies; or why it refuses."""
+        """Take the first member of a set and its score, as Redis replies, or the error in their place."""
         if isinstance(first, PyworkersError):
             self.expect(self._refused(zset, first))
         elif first:
@@ -76,7 +76,7 @@ class Scheduler(Part):
             self._health_of[zset].ok()
 
     def expect(self, at: float) -> None:
-        """A job was put away until ``at``: do not oversleep."""
+        """Wake up at ``at`` at the latest, in epoch seconds: a job is due then."""
         if at < self._next:
             self._next = at
             self.nudge()
@@ -90,12 +90,12 @@ class Scheduler(Part):
         return min(self._next + _SLACK_S - time.time(), _NAP_S)
 
     def failed(self, backoff_s: float) -> float:
-        """Whatever is due, ask Redis again."""
+        """Ask Redis again, even if nothing is due by then."""
         self._next = -math.inf
         return backoff_s
 
     async def move_due(self) -> float:
-        """Move everything that is due; returns when there will be more, as far as one can see.
+        """Move all that is due. Returns the next time that is known, in epoch seconds.
 
         Raises RedisUnavailableError. A set that Redis refuses to work on does not stop the others.
         """
@@ -119,7 +119,7 @@ class Scheduler(Part):
         return math.inf if score is None else score
 
     async def _drain(self, zset: str) -> float:
-        """Move what is due in one set, batch by batch; other work gets its turn in between."""
+        """Move all that is due in one set, batch by batch; other tasks run in between."""
         batch: list[Move] = []
         try:
             while True:
@@ -137,13 +137,13 @@ class Scheduler(Part):
             return self._refused(zset, error)
 
     def _refused(self, zset: str, error: PyworkersError) -> float:
-        """Redis will say the same again: leave the set alone for a while. Until when."""
+        """Leave the set alone for a while, for Redis would refuse it again. Returns the time until then."""
         self._health_of[zset].failed(error)
         return time.time() + self._interval_s
 
 
 def _wake_at(found: Promoted, now: float) -> float:
-    """When the next member is due, or a peer that moves them may have died of it."""
+    """When the next member is due, or the turn of a peer ends, which may have died in it."""
     upcoming = math.inf if found.upcoming is None else found.upcoming
     return min(upcoming, now + found.others_s) if found.others_s else upcoming
 
@@ -169,14 +169,14 @@ def _move(member: bytes, now: float, namespace: str) -> Move:
 
 @lru_cache(maxsize=1024)
 def _queue_called(name: str, namespace: str) -> str:
-    """go-workers writes the queue with its namespace. Raises ValueError for what cannot be a queue."""
+    """The queue of that name; go-workers writes its namespace before it. Raises ValueError if invalid."""
     queue = name.removeprefix(namespace)
     check_queue_name(queue)
     return queue
 
 
 def _queue_instead_of(named: object) -> str:
-    """Raises ValueError for what is no name."""
+    """Sidekiq's default for a job without a queue. Raises ValueError for an invalid name."""
     if named is not None:
         check_queue_name(named)
     return _NO_QUEUE

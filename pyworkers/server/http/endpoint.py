@@ -1,8 +1,8 @@
 """Endpoint: /stats /livez /readyz /metrics over HTTP, in the master's event loop. Needs the extra ``http``.
 
-Meant for the loopback interface: who can reach it reads the arguments of running jobs. Each connection
-answers one request and lives ten seconds at most. There are only so many, and a new one is never refused:
-the oldest that waits for its request is closed instead, so clients that hang keep nobody out.
+Meant for the loopback interface: a client that can connect can read the arguments of running jobs. Each
+connection answers one request and lives ten seconds at most. Their number is limited, and a new one is never
+refused: the oldest that waits for its request is closed instead, so a client that hangs blocks no other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logs.get_logger()
 
 
 class Endpoint:
-    """Listens from the moment that it is made. Raises ConfigError where it cannot."""
+    """Listens from its construction on. Raises ConfigError if the address is invalid or in use."""
 
     def __init__(self, bind: str, views: Views) -> None:
         self._socket = _listen(bind)
@@ -63,7 +63,7 @@ class Endpoint:
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the master's."""
+        """Leave signals to the master."""
         yield
 
 
@@ -129,7 +129,7 @@ def _listen(bind: str) -> socket.socket:
         ) from error
     listener.setblocking(False)
     if not ipaddress.ip_address(address[0]).is_loopback:
-        hint = "whoever can connect can read the arguments of running jobs"
+        hint = "any client that can connect can read the arguments of running jobs"
         log.warning("http.exposed", bind=bind, hint=hint)
     log.info("http.listening", bind=bind)
     return listener

@@ -1,7 +1,7 @@
-"""Views: what the HTTP endpoint says about this server.
+"""Pages: the contents of the HTTP endpoint.
 
-Runs in the master's event loop. Nothing here changes anything, and Redis is asked at most once a second,
-however many ask us.
+Runs in the master's event loop. It changes nothing, and reads Redis at most once a second, however many
+clients there are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the views look."""
+    """The objects that the views read."""
 
     store: Store
     lease: Lease
@@ -47,7 +47,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All numbers at one moment. ``counts`` is None while Redis does not answer."""
+    """All numbers at one moment. ``counts`` is None while Redis is unreachable."""
 
     ready: Mapping[str, bool]
     tallies: Mapping[str, Tally]
@@ -69,7 +69,7 @@ class Views:
         self._counted_at = -_FRESH_S
 
     def ready(self) -> dict[str, bool]:
-        """What must hold for jobs to be taken; a paused queue is no fault."""
+        """The conditions under which jobs are taken; a paused queue is not a fault."""
         states = [manager.state for manager in self._from.managers().values()]
         taking = bool(states) and all(state in (State.RUNNING, State.PAUSED) for state in states)
         return {

@@ -1,4 +1,4 @@
-"""Exposition: the numbers of one server as Prometheus reads them. Needs the extra ``metrics``.
+"""Prometheus: the numbers of one server in Prometheus' format. Needs the extra ``metrics``.
 
 Runs in the master, which has aggregated all workers. Labels are the names of queues and handlers alone, so
 that no payload can add a time series.
