@@ -27,7 +27,7 @@ from pyworkers.server.parts import Part
 from pyworkers.server.pool.running import Payloads, Running
 from pyworkers.server.proc import Memory
 from pyworkers.store import heartbeat
-from pyworkers.store.heartbeat import CLEANUP_S
+from pyworkers.store.processes import CLEANUP_S, cleanup
 from pyworkers.store.store import Store
 from pyworkers.version import __version__
 
@@ -221,7 +221,7 @@ class Heartbeat(Part):
         if time.monotonic() - self._pruned < CLEANUP_S:
             return
         self._pruned = time.monotonic()
-        for identity in await self._store.arun(heartbeat.prune(self._store.keys)):
+        for identity in await self._store.arun(cleanup(self._store.keys)):
             log.info("process.pruned", owner=identity.decode(errors="backslashreplace"))
 
 

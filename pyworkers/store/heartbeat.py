@@ -11,15 +11,14 @@ from itertools import chain
 from typing import Any
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Command, Mode, Steps, command, every, one
-from pyworkers.store.transport.replies import integer
+from pyworkers.store.calls import Call, Command, Mode, command, every, one
 
 # Longer than go-workers2 waits (60 s, and 5 s between its looks) before it takes a silent server out of
 # ``processes``: its heartbeat ends for good if it finds the name there without a hash.
 TTL_S = 90
 """How long a server without heartbeats is shown."""
-# Sidekiq's launcher.rb and scheduled.rb.
-_WORK_TTL_S, CLEANUP_S = 60, 60
+# Sidekiq's launcher.rb.
+_WORK_TTL_S = 60
 
 
 def clock() -> Call[float]:
@@ -59,27 +58,6 @@ def leave(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Call[list[Any
     """Take a server out of the registry; its hash expires by itself, as Sidekiq's do."""
     works = [command("UNLINK", work) for work in _works(keys, identity, sidekiq6)]
     return every([command("SREM", keys.processes, identity), *works])
-
-
-def prune(keys: Keys) -> Steps[list[bytes]]:
-    """Remove the servers whose hash has expired, unless that was done a moment ago."""
-    if not (yield from one("SET", keys.process_cleanup, "1", "NX", "EX", CLEANUP_S, read=bool)):
-        return []
-    names = yield from _registered(keys)
-    infos = yield from every([command("HGET", keys.process("").encode() + name, "info") for name in names])
-    dead = [name for name, info in zip(names, infos, strict=True) if info is None]
-    if dead:
-        yield from one("SREM", keys.processes, *dead, read=integer)
-    return dead
-
-
-def _registered(keys: Keys) -> Steps[list[bytes]]:
-    names: list[bytes] = []
-    cursor = None
-    while cursor != 0:
-        cursor, page = yield from one("SSCAN", keys.processes, cursor or 0, read=tuple)
-        names += page
-    return list(dict.fromkeys(names))
 
 
 def _works(keys: Keys, identity: str, sidekiq6: bool) -> Iterable[str]:

@@ -21,6 +21,7 @@ from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
 from pyworkers.store.jobs import InProgress, LeaseLostError
 from pyworkers.store.preflight import inspect
+from pyworkers.store.processes import cleanup
 from pyworkers.store.sets import Move
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
@@ -95,7 +96,7 @@ class Parts:
             "heartbeat": run(
                 lambda: heartbeat.beat(keys, "h:1:a", {"info": "{}"}, {"w": "{}"}, sidekiq6=True)
             ),
-            "heartbeat.prune": run(lambda: heartbeat.prune(keys)),
+            "cleanup": run(lambda: cleanup(keys)),
             "heartbeat.leave": run(lambda: heartbeat.leave(keys, "h:1:a", sidekiq6=True)),
             "notes": run(lambda: notes.notes(keys)),
             "notes.heed": run(lambda: notes.heed(keys, ["x"])),
