@@ -18,8 +18,8 @@ from pyworkers.protocol import cron
 from pyworkers.protocol.cron import CronEntry, Origin
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode, new_jid
-from pyworkers.store import cron_admin
-from pyworkers.store.cron_admin import Stored
+from pyworkers.store import cron as cron_store
+from pyworkers.store.cron import Stored
 
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"
 
@@ -150,7 +150,7 @@ class CronSet:
 
     def remove(self, name: str) -> None:
         """Remove a run-time entry. Raises BadArgumentError if there is none."""
-        if not self._admin.run(cron_admin.remove(self._keys, name)):
+        if not self._admin.run(cron_store.remove(self._keys, name)):
             job = self.find(name)
             if job is None:
                 raise _no_such_entry(name, "no run-time entry")
@@ -160,11 +160,11 @@ class CronSet:
     def pause(self, name: str) -> bool:
         """Pause an entry, however it was declared; False if it was paused already."""
         self._require(name)
-        return self._admin.run(cron_admin.pause(self._keys, name))
+        return self._admin.run(cron_store.pause(self._keys, name))
 
     def resume(self, name: str) -> bool:
         """Undo ``pause``; False if the entry was not paused. Slots missed during the pause do not fire."""
-        return self._admin.run(cron_admin.resume(self._keys, name, time.time()))
+        return self._admin.run(cron_store.resume(self._keys, name, time.time()))
 
     def trigger(self, name: str) -> str:
         """Enqueue the job of an entry now, also of a paused one. Returns its jid.
@@ -178,7 +178,7 @@ class CronSet:
         return jid
 
     def _read(self) -> Stored:
-        return self._admin.run(cron_admin.read(self._keys))
+        return self._admin.run(cron_store.read(self._keys))
 
     def _require(self, name: str) -> CronJob:
         job = self.find(name)
@@ -196,7 +196,7 @@ class CronSet:
         if found is not None and found.origin != "run time":
             hint = f"it is declared in the {found.origin}: choose another name"
             raise BadArgumentError(f"a cron entry {entry.name!r} exists already", hint=hint)
-        put = cron_admin.put(self._keys, entry.name, dump(entry), time.time(), exists=exists)
+        put = cron_store.put(self._keys, entry.name, dump(entry), time.time(), exists=exists)
         if not self._admin.run(put):
             if exists:
                 raise _no_such_entry(entry.name, "no run-time entry")

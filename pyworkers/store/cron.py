@@ -1,15 +1,18 @@
-"""Cron: which slots have been fired, and the one script that fires one.
+"""Cron: fires slots, and reads and changes the entries of run time, each change one transaction.
 
-Run by the master. It moves opaque bytes, reads no clock, and never decides what is due.
+Used by the master, and by ``api`` for people. It moves opaque bytes, reads no clock, and never decides what
+is due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Mode, command, every, one, script
+from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, one, script
 from pyworkers.store.transport.replies import integer, maybe_blob
 
 
@@ -33,6 +36,18 @@ class Changed(NamedTuple):
 
     entries: dict[bytes, bytes]
     paused: set[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All that Redis holds: definitions of the run-time entries by name, lists of the entries that servers
+    declare, names of the paused entries, and each entry's last slot, or the time since which it is known.
+    """
+
+    added: Mapping[bytes, bytes]
+    declared: list[bytes]
+    paused: set[bytes]
+    last: Mapping[bytes, bytes]
 
 
 def fire(keys: Keys, firing: Firing) -> Call[bool]:
@@ -73,6 +88,41 @@ def declare(keys: Keys, identity: str, entries: bytes, life_s: int) -> Call[bool
     return one("SET", keys.cron_declared(identity), entries, "EX", life_s, read=bool)
 
 
+def read(keys: Keys) -> Steps[Stored]:
+    """Read everything."""
+    commands = [command("HGETALL", keys.cron_entries), command("SMEMBERS", keys.cron_paused)]
+    commands += [command("HGETALL", keys.cron_last), command("HKEYS", keys.owners)]
+    added, paused, last, owners = yield from every(commands)
+    names = [keys.cron_declared(decoded(owner)) for owner in owners]
+    lists = (yield from one("MGET", *names, read=list)) if names else []
+    return Stored(added, [found for found in lists if found is not None], set(paused), last)
+
+
+def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | None) -> Call[bool]:
+    """Write a run-time entry, which must ``exist`` already or must not; False if that is not so."""
+    names = [keys.cron_entries, keys.cron_last, keys.cron_version]
+    condition = "" if exists is None else int(exists)
+    return script("cron_put", names, [name, definition, int(now), _version(), condition], bool)
+
+
+def remove(keys: Keys, name: str) -> Call[bool]:
+    """Remove a run-time entry; False if there is none."""
+    names = [keys.cron_entries, keys.cron_last, keys.cron_version, keys.cron_paused]
+    return script("cron_remove", names, [name, _version()], bool)
+
+
+def pause(keys: Keys, name: str) -> Call[bool]:
+    """Pause an entry; False if it was paused already."""
+    commands = [command("SADD", keys.cron_paused, name), command("SET", keys.cron_version, _version())]
+    return Call(commands, lambda replies: bool(replies[0]), Mode.TRANSACTION)
+
+
+def resume(keys: Keys, name: str, now: float) -> Call[bool]:
+    """Undo ``pause``; False if the entry was not paused."""
+    names = [keys.cron_paused, keys.cron_last, keys.cron_version]
+    return script("cron_resume", names, [name, int(now), _version()], bool)
+
+
 def _changed(found: list[Any]) -> Changed:
     entries, paused = found
     return Changed(entries, set(paused))
@@ -84,3 +134,8 @@ def _true(reply: Any) -> bool:
 
 def _slots(stored: dict[bytes, bytes]) -> dict[str, int]:
     return {name.decode(): int(slot) for name, slot in stored.items()}
+
+
+def _version() -> str:
+    # Random: after a FLUSHALL, a counter would reach the same number again.
+    return os.urandom(8).hex()

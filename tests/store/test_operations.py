@@ -14,7 +14,7 @@ from pyworkers.config.cron_entries import dump
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import Keys
-from pyworkers.store import cron_admin, processes, queues, sets, stats
+from pyworkers.store import cron, processes, queues, sets, stats
 from pyworkers.store.calls import Pages
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.processes import Processes, Works
@@ -217,12 +217,12 @@ def test_cron_entries_are_changed(run_work: Run, keys: Keys, db: redis.Redis) ->
     definition = dump(CronEntry("poll", "@daily", "q", "Poll"))
     db.hset(keys.owners, "our:1:x", "[]")
     db.set(keys.cron_declared("our:1:x"), "[]")
-    assert run_work(cron_admin.put(keys, "poll", definition, 5.0, exists=False))
-    assert not run_work(cron_admin.put(keys, "poll", definition, 5.0, exists=False))
-    assert [run_work(cron_admin.pause(keys, "poll")) for _ in range(2)] == [True, False]
-    stored: Any = run_work(cron_admin.read(keys))
+    assert run_work(cron.put(keys, "poll", definition, 5.0, exists=False))
+    assert not run_work(cron.put(keys, "poll", definition, 5.0, exists=False))
+    assert [run_work(cron.pause(keys, "poll")) for _ in range(2)] == [True, False]
+    stored: Any = run_work(cron.read(keys))
     assert (stored.added, stored.declared) == ({b"poll": definition}, [b"[]"])
     assert (stored.paused, stored.last) == ({b"poll"}, {b"poll": b"5"})
-    assert [run_work(cron_admin.resume(keys, "poll", 6.0)) for _ in range(2)] == [True, False]
-    assert [run_work(cron_admin.remove(keys, "poll")) for _ in range(2)] == [True, False]
+    assert [run_work(cron.resume(keys, "poll", 6.0)) for _ in range(2)] == [True, False]
+    assert [run_work(cron.remove(keys, "poll")) for _ in range(2)] == [True, False]
     assert db.get(keys.cron_version) is not None
