@@ -12,7 +12,7 @@ from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from pyworkers.api.stats import Day, QueueStats, Stats
 from pyworkers.store.processes import ProcessView
-from pyworkers.store.stats import Search
+from pyworkers.store.search import Search
 
 __all__ = [
     "CronJob",

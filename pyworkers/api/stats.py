@@ -14,7 +14,8 @@ from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.store.processes import ProcessView
-from pyworkers.store.stats import QueueView, Search, counters, overview, set_counters
+from pyworkers.store.search import Search
+from pyworkers.store.stats import QueueView, counters, overview, set_counters
 
 # Sidekiq keeps the counters of a day for five years (protocol.md, Counters).
 _MOST_DAYS = 5 * 365

@@ -28,7 +28,7 @@ from pyworkers.api import (
 from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
-from pyworkers.store.stats import REST_S, Search
+from pyworkers.store.search import REST_S, Search
 from tests.helpers.records import job, register
 from tests.helpers.support import ROOT
 

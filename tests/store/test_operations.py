@@ -19,8 +19,8 @@ from pyworkers.store.calls import Pages
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.processes import Processes, Works
 from pyworkers.store.queues import Entries
+from pyworkers.store.search import Search
 from pyworkers.store.sets import Matches, Members, Move
-from pyworkers.store.stats import Search
 from tests.helpers.records import job, register
 from tests.store.conftest import Run
 

@@ -12,7 +12,8 @@ from pyworkers.api import stats as api_stats
 from pyworkers.cli import main
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
-from pyworkers.store.stats import Overview, QueueView, Search
+from pyworkers.store.search import Search
+from pyworkers.store.stats import Overview, QueueView
 
 NOW = 1_795_225_197.5
 
