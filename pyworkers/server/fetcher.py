@@ -277,7 +277,7 @@ class Fetcher:
         if not self._fetching or await self._none_strange() or not self._fetching:
             self.has_no_strays()
             return
-        jobs = await arun_one(self._link, self._inprogress.inprogress())
+        jobs = await arun_one(self._link, self._inprogress.jobs())
         if not self._fetching or await self._in_doubt():
             return
         known = self._deliveries.known() + self._outbox.known()
@@ -308,7 +308,7 @@ class Fetcher:
         return True
 
     async def _none_strange(self) -> bool:
-        held = await arun_one(self._link, self._inprogress.held())
+        held = await arun_one(self._link, self._inprogress.count())
         return held <= self._deliveries.busy + len(self._outbox)
 
 

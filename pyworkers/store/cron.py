@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, one, script
-from pyworkers.store.transport.replies import integer, maybe_blob
+from pyworkers.store.transport.replies import maybe_blob, nonzero
 
 
 class Firing(NamedTuple):
@@ -59,7 +59,7 @@ def fire(keys: Keys, firing: Firing) -> Call[bool]:
     name, slot, payload, queue, life_s, definition = firing
     names = [keys.cron_slot(name, slot), keys.queues, keys.queue(queue), keys.cron_last]
     names += (keys.cron_entries, keys.cron_paused)
-    return script("fire", names, [life_s, queue, payload, name, slot, definition], _true)
+    return script("fire", names, [life_s, queue, payload, name, slot, definition], nonzero)
 
 
 def last_slots(keys: Keys) -> Call[dict[str, int]]:
@@ -126,10 +126,6 @@ def resume(keys: Keys, name: str, now: float) -> Call[bool]:
 def _changed(found: list[Any]) -> Changed:
     entries, paused = found
     return Changed(entries, set(paused))
-
-
-def _true(reply: Any) -> bool:
-    return bool(integer(reply))
 
 
 def _slots(stored: dict[bytes, bytes]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from pyworkers.store.calls import Call, one, script
 from pyworkers.store.scripts import Commands
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import errors_translated, translate
-from pyworkers.store.transport.replies import blobs, integer, integers
+from pyworkers.store.transport.replies import blobs, integer, integers, nonzero
 
 GIVEN_BACK_AT_ONCE = 1000
 """Jobs that one script gives back."""
@@ -107,11 +107,11 @@ class InProgress:
             raise LeaseLostError(self.identity)
         return found
 
-    def held(self) -> Call[int]:
+    def count(self) -> Call[int]:
         """How many jobs are in the list."""
         return one("LLEN", self.key, read=integer)
 
-    def inprogress(self) -> Call[list[bytes]]:
+    def jobs(self) -> Call[list[bytes]]:
         """The bytes of all jobs in the list, newest first."""
         return one("LRANGE", self.key, 0, -1, read=blobs)
 
@@ -123,11 +123,7 @@ class InProgress:
 def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Call[bool]:
     """Whether an in-progress list of these queues, at least one, holds a job of this identity."""
     names = [keys.inprogress(queue, identity) for queue in queues]
-    return one("EXISTS", *names, read=_any)
-
-
-def _any(reply: Any) -> bool:
-    return integer(reply) > 0
+    return one("EXISTS", *names, read=nonzero)
 
 
 def _exchanged(settled: int, wanted: int, effects: Sequence[Effect], reply: list[Any]) -> Exchange | None:

@@ -13,7 +13,7 @@ import simplejson
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Steps, command, every, one, script
-from pyworkers.store.transport.replies import integer
+from pyworkers.store.transport.replies import integer, nonzero
 
 # A tombstone must outlive any owner that may come back: a suspended laptop, a paused container.
 TOMBSTONE_TTL_S = 7 * 86_400
@@ -54,7 +54,7 @@ def beat(
 def leave(keys: Keys, identity: str, queues: Sequence[str]) -> Call[bool]:
     """Forget this incarnation after a stop; False if jobs are left in its lists, for a peer to find."""
     names = [keys.lease(identity), keys.owners, *(keys.inprogress(queue, identity) for queue in queues)]
-    return script("leave", names, [identity], _true)
+    return script("leave", names, [identity], nonzero)
 
 
 def owners(keys: Keys, identity: str) -> Steps[Owners]:
@@ -89,10 +89,6 @@ def _renewal(keys: Keys, identity: str, lease_s: float, queues: str) -> tuple[li
 def _renewed(reply: Any) -> LeaseState | None:
     """None if Redis does not hold the queues of this incarnation."""
     return None if integer(reply) == -1 else LeaseState(reply)
-
-
-def _true(reply: Any) -> bool:
-    return bool(integer(reply))
 
 
 def _queues_by_owner(owners: dict[bytes, bytes]) -> dict[str, list[str]]:

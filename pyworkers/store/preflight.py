@@ -16,6 +16,7 @@ from pyworkers.config.fields import mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import StoreError
 from pyworkers.store.calls import Steps, one
+from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import integer
 
 OLDEST = (6, 2)
@@ -40,7 +41,7 @@ def inspect(redis_cli: str, clock: Callable[[], float]) -> Steps[list[Finding]]:
     """
     info = yield from one("INFO", "everything", read=_texts)
     before = clock()
-    theirs = yield from one("TIME", read=_seconds)
+    theirs = yield from redis_clock()
     offset_s = (before + clock()) / 2 - theirs
     save = yield from _save()
     return judge(info, save, offset_s, redis_cli, scripts=(yield from _may_run_scripts()))
@@ -86,11 +87,6 @@ def _may_run_scripts() -> Steps[bool]:
 
 def _texts(info: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in info.items()}
-
-
-def _seconds(reply: Any) -> float:
-    seconds, microseconds = reply
-    return float(seconds) + float(microseconds) / 1e6
 
 
 def _first(found: Mapping[str, str]) -> str | None:

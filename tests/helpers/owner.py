@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store import jobs, leases
+from pyworkers.store import leases
 from pyworkers.store.calls import arun
 from pyworkers.store.jobs import Exchange, InProgress, Settlement
 from pyworkers.store.leases import LeaseState
@@ -29,11 +29,8 @@ class Owner:
     ) -> Exchange:
         return await self._list(queue).exchange(self._redis, settlements, wanted, now)
 
-    async def held(self, queue: str) -> int:
-        return await arun(self._redis, self._list(queue).held())
-
     async def inprogress(self, queue: str) -> list[bytes]:
-        return await arun(self._redis, self._list(queue).inprogress())
+        return await arun(self._redis, self._list(queue).jobs())
 
     async def give_back(self, queue: str, most: int = 1000) -> int:
         """All jobs of the list, up to ``most`` at a time."""
@@ -41,9 +38,6 @@ class Owner:
         while moved := await arun(self._redis, self._list(queue).give_back(most)):
             total += moved
         return total
-
-    async def hold_any(self, queues: Sequence[str]) -> bool:
-        return await arun(self._redis, jobs.hold_any(self._keys, queues, self.identity))
 
     async def beat(self, lease_s: float, queues: list[str]) -> LeaseState:
         known = queues == self._registered

@@ -81,8 +81,8 @@ class Parts:
         self.calls: dict[str, Callable[[], Awaitable[object]]] = {
             "beat": beat,
             "exchange": lambda: inprogress.exchange(self._link, done, 2, time.time()),
-            "held": send(inprogress.held()),
-            "inprogress": send(inprogress.inprogress()),
+            "inprogress.count": send(inprogress.count()),
+            "inprogress.jobs": send(inprogress.jobs()),
             "give_back": send(inprogress.give_back()),
             "wait": lambda: self._waiter.wait(inprogress.source, inprogress.key, lambda _: None),
             "hold_any": run(lambda: jobs.hold_any(keys, ["q"], "h:1:a")),
@@ -213,7 +213,7 @@ async def test_one_reply_too_many_is_the_last_of_its_connection(
             with contextlib.suppress(RedisUnavailableError):
                 await parts.calls[call]()
             assert len(proxy.done) == 1
-            for other in ("held", "version", call):
+            for other in ("inprogress.count", "version", call):
                 await parts.prepare()
                 await parts.calls[other]()
             assert proxy.reused == []

@@ -111,6 +111,11 @@ def integer(reply: Any) -> int:
     return reply
 
 
+def nonzero(reply: Any) -> bool:
+    """An integer, read as whether it is not 0."""
+    return integer(reply) != 0
+
+
 def blob(reply: Any) -> bytes:
     """Bytes."""
     if type(reply) is not bytes:
