@@ -21,8 +21,5 @@ def fleet(tmp_path: Path, one_redis_url: str, namespace: str) -> Iterator[Fleet]
 @pytest.fixture
 def own(tmp_path: Path, one_binary: str) -> Iterator[OwnRedis]:
     """A Redis that the scenario may kill; it runs."""
-    server = OwnRedis(one_binary, tmp_path / "redis")
-    try:
+    with OwnRedis(one_binary, tmp_path / "redis") as server:
         yield server.start()
-    finally:
-        server.kill()

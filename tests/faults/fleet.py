@@ -17,8 +17,9 @@ from pyworkers.failpoints import LOG_VARIABLE, VARIABLE
 from pyworkers.protocol.keys import Keys
 from tests.faults.invariants import check
 from tests.faults.ledger import CONCURRENCY_VARIABLE, LEDGER_VARIABLE, SERVER_VARIABLE, Ledger
+from tests.helpers.processes import process_alive
 from tests.helpers.server_process import ServerProcess
-from tests.helpers.support import PATIENCE_S, process_alive, stretched, wait_for
+from tests.helpers.support import PATIENCE_S, stretched, wait_for
 
 APP = "tests.faults.app:worker"
 LEASE_S = 2

@@ -18,10 +18,10 @@ import redis
 
 from tests.faults.fleet import LEASE_S, Fleet, Server, stopped
 from tests.faults.ledger import clock
+from tests.helpers.processes import children, process_alive
 from tests.helpers.proxy import Proxy, Trap, script
 from tests.helpers.redises import OwnRedis
-from tests.helpers.server_process import children
-from tests.helpers.support import process_alive, stretched, wait_for
+from tests.helpers.support import stretched, wait_for
 
 SCRIPTS = ("exchange", "beat", "promote", "recover")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fleet import APP, LEASE_S, Fleet, stopped
-from tests.helpers.server_process import children
-from tests.helpers.support import process_alive, stretched, wait_for
+from tests.helpers.processes import children, process_alive
+from tests.helpers.support import stretched, wait_for
 
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
 

@@ -16,7 +16,7 @@ from pyworkers.errors import StoreError
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import clock
 from tests.helpers.proxy import Proxy, Trap, proxied, script
-from tests.helpers.redises import OwnRedis, Sentinel
+from tests.helpers.redises import OwnRedis, Sentinel, blocked
 from tests.helpers.support import wait_for
 
 FIRE = '[[cron]]\nname = "tick"\nschedule = "* * * * * *"\nqueue = "other"\nclass = "elsewhere"\n'
@@ -42,7 +42,7 @@ def test_r3_a_job_whose_fetch_reply_is_lost_is_adopted_and_runs_once(
     fleet: Fleet, proxy: Proxy, action: str
 ) -> None:
     fleet.server(url=proxy.url)
-    wait_for(lambda: _blocked(fleet) == 2, message="a blocking fetch of each queue")
+    wait_for(lambda: blocked(fleet.redis) == 2, message="a blocking fetch of each queue")
     trap = proxy.trap(Trap(b"BRPOPLPUSH", b'"jid"', action))  # type: ignore[arg-type]
     first = fleet.enqueue()
     wait_for(lambda: trap.sprung, message="the reply is lost")
@@ -56,15 +56,10 @@ def test_r3_a_job_whose_fetch_reply_is_lost_is_adopted_and_runs_once(
     fleet.check()
 
 
-def _blocked(fleet: Fleet) -> int:
-    """How many fetches block. Before a queue's fetch does, an exchange may take the job."""
-    return sum("b" in client["flags"] for client in fleet.redis.client_list())
-
-
 @pytest.mark.fault("R3")
 def test_r3_a_job_whose_fetch_reply_is_only_late_is_not_adopted_as_well(fleet: Fleet, proxy: Proxy) -> None:
     server = fleet.server(url=proxy.url)
-    wait_for(lambda: _blocked(fleet) == 2, message="a blocking fetch of each queue")
+    wait_for(lambda: blocked(fleet.redis) == 2, message="a blocking fetch of each queue")
     trap = proxy.trap(Trap(b"BRPOPLPUSH", b'"jid"', "hold"))
     jid = fleet.enqueue("work", 0.5)
     wait_for(lambda: trap.sprung, message="the reply is held")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.faults.fleet import LEASE_S, Fleet
 from tests.faults.ledger import clock
+from tests.helpers.processes import anonymous_kb
 from tests.helpers.support import wait_for
 
 
@@ -76,15 +76,10 @@ def test_t2_a_hundred_thousand_due_jobs_move_once_and_starve_nobody(fleet: Fleet
     assert len(moved) == total
     assert len({json.loads(raw)["jid"] for raw in moved}) == total
     assert worst < 5
-    assert max(_anonymous_kb(server.pid) for server in servers) < 100_000
+    assert max(anonymous_kb(server.pid) for server in servers) < 100_000
     fleet.redis.delete(fleet.keys.queue("far"))
     fleet.stop()
     fleet.check()
-
-
-def _anonymous_kb(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
 # Found by Python at the start of every process of the server: its clock is ahead by what a file says.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
 from tests.faults.fleet import Fleet
-from tests.helpers.server_process import children
-from tests.helpers.support import process_alive, wait_for
+from tests.helpers.processes import anonymous_kb, children, descriptors, process_alive
+from tests.helpers.support import wait_for
 
 
 @pytest.mark.fault("W3")
@@ -71,7 +70,7 @@ def test_w10_thousands_of_workers_leave_nothing_behind(fleet: Fleet) -> None:
         wait_for(lambda most=done + burst: _ends(fleet) >= most, timeout=120, message="a burst")  # type: ignore[misc]
         wait_for(lambda: len(server.tree()) == 1 + 4 + 1, message="as many processes as at first")
         samples.append(
-            (_descriptors(server.pid), _descriptors(_fork_server(server.pid)), _anonymous_kb(server.pid))
+            (descriptors(server.pid), descriptors(_fork_server(server.pid)), anonymous_kb(server.pid))
         )
         zombies = [pid for pid in _below(server.pid) if not process_alive(pid)]
         assert len(zombies) <= 4, "zombies pile up"
@@ -100,13 +99,3 @@ def _below(pid: int) -> list[int]:
 def _fork_server(pid: int) -> int:
     [found] = [child for child in children(pid) if process_alive(child)]
     return found
-
-
-def _descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-def _anonymous_kb(pid: int) -> int:
-    """Memory that no file stands behind, in KiB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))

@@ -13,8 +13,13 @@ import redis
 from pyworkers.protocol.keys import Keys
 
 
-def job(jid: str, **fields: Any) -> bytes:
-    """A job of the class ``Add`` for the queue ``q``, with more or other ``fields``."""
+def job(jid: str, job_class: str = "Any", *args: Any, **fields: Any) -> dict[str, Any]:
+    """A job as producers write it, with more or other ``fields``."""
+    return {"class": job_class, "args": list(args), "jid": jid} | fields
+
+
+def raw_job(jid: str, **fields: Any) -> bytes:
+    """A job of the class ``Add`` for the queue ``q``, as bytes in Redis, with more or other ``fields``."""
     return json.dumps({"class": "Add", "args": [1], "queue": "q", "jid": jid, **fields}).encode()
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import redis
 
@@ -26,7 +27,13 @@ class OwnRedis:
         self._options = [*options] or ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> OwnRedis:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> Self:
         """Return when it answers."""
         command = [self.binary, *self._arguments()]
         with (self.folder / "log").open("ab") as log:
@@ -85,3 +92,8 @@ class Sentinel(OwnRedis):
         """The port of the server that it calls the primary."""
         with self.client() as client:
             return int(client.sentinel_get_master_addr_by_name("mymaster")[1])
+
+
+def blocked(client: redis.Redis) -> int:
+    """How many connections of a server are in a command that waits, as the fetch of an idle queue."""
+    return sum("b" in found["flags"] for found in client.client_list())

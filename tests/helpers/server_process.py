@@ -19,7 +19,8 @@ import redis
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
-from tests.helpers.support import PATIENCE_S, ROOT, process_alive, wait_for
+from tests.helpers.processes import children, process_alive
+from tests.helpers.support import PATIENCE_S, ROOT, wait_for
 
 HEADER = """
 import json, os, signal, sys, time
@@ -30,7 +31,22 @@ ledger = Path(__file__).with_name("ledger")
 def note(*words):
     with ledger.open("a") as file:
         file.write(json.dumps([os.getpid(), *words]) + "\\n")
+def wait_for_file(name):
+    while not Path(__file__).with_name(name).exists():
+        time.sleep(0.005)
+def meet(name, *words):
+    note(name, *words)
+    wait_for_file(name)
 """
+WAITING_APP = """
+@worker.process("q", concurrency=2)
+def handle(message):
+    note("start", *message.args)
+    if message.args[0] == "wait":
+        wait_for_file("finish")
+    note("end", *message.args)
+"""
+"""Notes the start and the end of each job. A job ``wait`` ends once the test has made the file ``finish``."""
 
 
 class ServerProcess:
@@ -111,6 +127,10 @@ class ServerProcess:
             self.process.wait()
         self.redis.close()
 
+    def let_go(self, name: str) -> None:
+        """End the wait of jobs in ``wait_for_file(name)`` and ``meet(name)``."""
+        (self.folder / name).touch()
+
     # What it did
 
     def log_text(self) -> str:
@@ -182,6 +202,10 @@ class ServerProcess:
             found += self.redis.lrange(key, 0, -1)
         return found
 
+    def settled(self, *queues: str) -> bool:
+        """True if no job of these queues waits or runs."""
+        return not any(self.waiting(queue) or self.inprogress(queue) for queue in queues)
+
     def tree(self) -> set[int]:
         """The pids of all processes below the server that live."""
         found: set[int] = set()
@@ -192,17 +216,6 @@ class ServerProcess:
                     found.add(child)
                     todo.append(child)
         return {pid for pid in found if process_alive(pid)}
-
-
-def children(pid: int) -> list[int]:
-    """The pids of a process's children, zombies among them."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == pid:
-                found.append(int(path.parent.name))
-    return found
 
 
 @contextlib.contextmanager

@@ -79,20 +79,6 @@ def _too_late(timeout: float, message: str, condition: object) -> str:
     return f"not within {timeout:g} s: {message or getattr(condition, '__qualname__', condition)}"
 
 
-def process_alive(pid: int) -> bool:
-    """True if the process runs. A zombie does not: in a container nobody may be there to collect it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        # The second field is the program's name in parentheses and may hold anything; the state follows it.
-        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return sys.platform != "linux"  # macOS has no /proc
-
-
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on just now.
 

@@ -32,7 +32,8 @@ from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
-from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for, process_alive, wait_for
+from tests.helpers.processes import children, descriptors, process_alive, state
+from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for, wait_for
 
 HEADER = """
 import os, signal, sys, time
@@ -163,32 +164,6 @@ async def a_crew(folder: Path, *codes: str, concurrency: int = 1, **settings: An
             await crew.close()
 
 
-def children(pid: int) -> dict[int, str]:
-    """The children of a process, with their states."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, parent, *_ = path.read_text().rpartition(")")[2].split()
-            if int(parent) == pid:
-                found[int(path.parent.name)] = state
-    return found
-
-
-def stopped_or_dead(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def asleep(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
-
-
-def descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
@@ -226,7 +201,7 @@ async def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(tmp_path: P
         await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP if stopped else signal.SIGKILL)
-        wait_for(lambda: stopped_or_dead(pid), message=f"{pid} stands still")
+        wait_for(lambda: state(pid) in "TZX", message=f"{pid} stands still")
         # The loop has not run since: the pool still takes it for idle.
         raw = crew.deliver("j")
         if stopped:
@@ -307,7 +282,7 @@ async def test_what_a_worker_reported_before_it_died_counts(tmp_path: Path) -> N
         # Without the loop, so that death and outcome are seen together.
         wait_for(lambda: _unread(crew.pool, pid) > 0, message="its outcome is in the pipe")
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: stopped_or_dead(pid), message="it is dead")
+        wait_for(lambda: state(pid) in "TZX", message="it is dead")
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome) == (raw, DONE)
         await crew.free(1)
@@ -503,7 +478,7 @@ async def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_serv
         await crew.free(2)
         server = crew.spawners[0].process.pid
         # A worker may be ready before the fork server has closed its pipes.
-        wait_for(lambda: asleep(server), message="the fork server has nothing to do")
+        wait_for(lambda: state(server) == "S", message="the fork server has nothing to do")
         before = descriptors(server)
         (tmp_path / "refuse").touch()
         started = time.monotonic()
@@ -702,7 +677,7 @@ async def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_work
         [child] = await crew.met("child")
         [(_, report)] = await crew.outcomes(1)
         assert report.outcome == DONE
-        assert list(children(pid)) == [child]
+        assert children(pid) == [child]
         crew.let_go("child")
         await async_wait_for(lambda: not process_alive(child), message="the copy ends")
         for jid in "abc":
@@ -785,7 +760,7 @@ async def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(tmp_path:
         dead = crew.spawners[0]
         os.kill(dead.process.pid, signal.SIGKILL)
         # Without the loop: the pool still believes in it.
-        wait_for(lambda: stopped_or_dead(dead.process.pid), message="it is dead")
+        wait_for(lambda: state(dead.process.pid) in "TZX", message="it is dead")
         assert dead.alive
         crew.pool.resize(2)
         await async_wait_for(lambda: not dead.alive, message="its end is seen")
@@ -863,7 +838,7 @@ async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
         await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP)
-        wait_for(lambda: stopped_or_dead(pid), message=f"{pid} stands still")
+        wait_for(lambda: state(pid) in "TZX", message=f"{pid} stands still")
         raw = crew.deliver("j")
 
         def settled() -> bool:
@@ -910,7 +885,7 @@ async def test_a_fork_server_that_stands_still_is_given_up(
         await crew.free(1)
         [spawner] = crew.spawners
         # Until then it holds the worker's pipes, too, and their end would not be seen.
-        wait_for(lambda: asleep(spawner.process.pid), message="the fork server has nothing to do")
+        wait_for(lambda: state(spawner.process.pid) == "S", message="the fork server has nothing to do")
         os.kill(spawner.process.pid, signal.SIGSTOP)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGKILL)

@@ -29,7 +29,7 @@ from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
 from pyworkers.store.search import REST_S, Search
-from tests.helpers.records import job, register
+from tests.helpers.records import raw_job, register
 from tests.helpers.support import ROOT
 
 SETS: list[type[JobSet]] = [ScheduledSet, RetrySet, DeadSet]
@@ -45,7 +45,7 @@ def where(redis_url: str, namespace: str) -> RedisConfig:
 
 def test_a_queue_is_listed_from_the_newest_job_with_its_size_and_latency(where, keys, db) -> None:
     for age in (30, 20, 10):
-        db.lpush(keys.queue("q"), job(f"j{age}", enqueued_at=time.time() - age))
+        db.lpush(keys.queue("q"), raw_job(f"j{age}", enqueued_at=time.time() - age))
     queue = Queue("q", where)
     assert [waiting.jid for waiting in queue] == ["j10", "j20", "j30"]
     assert (queue.size, len(queue)) == (3, 3)
@@ -60,12 +60,12 @@ def test_all_queues_are_those_ever_pushed_to(where, keys, db) -> None:
 
 
 def test_a_url_and_a_namespace_are_enough(redis_url, namespace, keys, db) -> None:
-    db.lpush(keys.queue("q"), job("j"))
+    db.lpush(keys.queue("q"), raw_job("j"))
     assert Queue("q", redis_url, namespace=namespace).size == 1
 
 
 def test_a_waiting_job_is_found_by_its_id_and_deleted_once(where, keys, db) -> None:
-    db.lpush(keys.queue("q"), *(job(f"j{n}") for n in range(500)), b"no job")
+    db.lpush(keys.queue("q"), *(raw_job(f"j{n}") for n in range(500)), b"no job")
     found = Queue("q", where).find_job("j250")
     assert found is not None
     assert (found.delete(), found.delete()) == (True, False)
@@ -84,41 +84,41 @@ def test_a_waiting_job_is_killed_once_and_keeps_its_bytes(where, keys, db) -> No
 
 def test_a_dead_key_of_another_type_stops_the_kill_and_no_job_is_lost(where, keys, db) -> None:
     db.set(keys.dead, "x")
-    db.lpush(keys.queue("q"), job("j"))
+    db.lpush(keys.queue("q"), raw_job("j"))
     [waiting] = Queue("q", where)
     with pytest.raises(StoreError, match="another type"):
         waiting.kill()
-    assert db.lrange(keys.queue("q"), 0, -1) == [job("j")]
+    assert db.lrange(keys.queue("q"), 0, -1) == [raw_job("j")]
 
 
 def test_jobs_are_deleted_wherever_they_stand_by_then(where, keys, db) -> None:
     key = keys.queue("q")
-    db.rpush(key, *(job(f"{n:04}") for n in range(3000)), *[b"twin"] * 4)
+    db.rpush(key, *(raw_job(f"{n:04}") for n in range(3000)), *[b"twin"] * 4)
     queue = Queue("q", where)
     chosen = [waiting for n, waiting in enumerate(queue) if n % 3 == 0]
-    db.lpush(key, *(job(f"new{n}") for n in range(1000)))
+    db.lpush(key, *(raw_job(f"new{n}") for n in range(1000)))
     for n in range(0, 3000, 6):
-        db.lrem(key, 1, job(f"{n:04}"))
+        db.lrem(key, 1, raw_job(f"{n:04}"))
     db.rpop(key, 2)
     # Twins stood at 3000 and 3003; two of four are left, and each is taken once.
     before = _calls(db)
     assert queue.delete_jobs(chosen) == 500 + 2
     # Those that are gone are looked for everywhere; for the others, one search tells how far all have moved.
     assert _calls(db)["lpos"] - before["lpos"] <= 500 + 6
-    left = [job(f"new{n}") for n in reversed(range(1000))]
-    left += [job(f"{n:04}") for n in range(3000) if n % 3]
+    left = [raw_job(f"new{n}") for n in reversed(range(1000))]
+    left += [raw_job(f"{n:04}") for n in range(3000) if n % 3]
     assert db.lrange(key, 0, -1) == left
 
 
 def test_a_job_that_was_read_elsewhere_is_deleted_as_well(where, keys, db) -> None:
-    db.rpush(keys.queue("q"), *(job(f"{n:04}") for n in range(3000)))
-    records = [JobRecord(job(jid)) for jid in ("0000", "1500", "none", "2999", "gone")]
+    db.rpush(keys.queue("q"), *(raw_job(f"{n:04}") for n in range(3000)))
+    records = [JobRecord(raw_job(jid)) for jid in ("0000", "1500", "none", "2999", "gone")]
     assert Queue("q", where).delete_jobs(records) == 3
     assert Queue("q", where).size == 2997
 
 
 def test_deleting_many_jobs_does_not_look_through_the_queue_for_each(where, keys, db) -> None:
-    db.rpush(keys.queue("q"), *(job(f"{n:05}") for n in range(20_000)))
+    db.rpush(keys.queue("q"), *(raw_job(f"{n:05}") for n in range(20_000)))
     before = _calls(db)
     queue = Queue("q", where)
     assert queue.delete_jobs(waiting for n, waiting in enumerate(queue) if n % 2) == 10_000
@@ -153,7 +153,7 @@ def test_a_queue_is_paused_and_resumed(where, keys, db) -> None:
 @pytest.mark.parametrize("kind", SETS)
 def test_a_set_is_listed_from_the_latest_and_backwards(kind, where) -> None:
     jobs = kind(where)
-    fill(jobs, {job("a"): 1.5, job("b"): 2.5, job("c"): 3.5})
+    fill(jobs, {raw_job("a"): 1.5, raw_job("b"): 2.5, raw_job("c"): 3.5})
     assert [(entry.jid, entry.score) for entry in jobs] == [("c", 3.5), ("b", 2.5), ("a", 1.5)]
     assert [entry.jid for entry in reversed(jobs)] == ["a", "b", "c"]
     assert jobs.size == 3
@@ -166,7 +166,7 @@ def fill(jobs: JobSet, scores: dict[bytes, float]) -> None:
 @pytest.mark.parametrize("jid", ["plain", "a*b", "é", 'q"uote', "back\\slash"])
 def test_a_job_is_found_by_its_id_whatever_that_is(jid: str, where) -> None:
     jobs = RetrySet(where)
-    fill(jobs, {job(jid): 1.0, job("other"): 2.0, b"no job " + jid.encode(): 3.0})
+    fill(jobs, {raw_job(jid): 1.0, raw_job("other"): 2.0, b"no job " + jid.encode(): 3.0})
     found = jobs.find_job(jid)
     assert found is not None
     assert (found.jid, found.score) == (jid, 1.0)
@@ -175,13 +175,13 @@ def test_a_job_is_found_by_its_id_whatever_that_is(jid: str, where) -> None:
 
 def test_a_text_is_looked_for_as_it_is_written(where) -> None:
     jobs = RetrySet(where)
-    fill(jobs, {job("a", error_message="100% [lost]*"): 1.0, job("b", error_message="100% l"): 2.0})
+    fill(jobs, {raw_job("a", error_message="100% [lost]*"): 1.0, raw_job("b", error_message="100% l"): 2.0})
     assert {entry.jid for entry in jobs.scan("% [lost]*")} == {"a"}
 
 
 def test_jobs_are_fetched_by_their_score_and_id(where) -> None:
     jobs = RetrySet(where)
-    fill(jobs, {job("a"): 1.25, job("b"): 1.25, job("c"): 2.0})
+    fill(jobs, {raw_job("a"): 1.25, raw_job("b"): 1.25, raw_job("c"): 2.0})
     assert {entry.jid for entry in jobs.fetch(1.25)} == {"a", "b"}
     assert [entry.jid for entry in jobs.fetch(1.25, "b")] == ["b"]
 
@@ -203,7 +203,7 @@ def test_a_retried_job_changes_only_what_sidekiqs_api_changes(where, keys, db) -
 
 def test_a_job_that_is_put_into_its_queue_again_has_no_crashes(where, keys, db) -> None:
     """It may have been killed by hand, or have died under another version."""
-    fill(DeadSet(where), {job("j", crash_count=2): 1.0, job("k", crash_count=3): 1.0})
+    fill(DeadSet(where), {raw_job("j", crash_count=2): 1.0, raw_job("k", crash_count=3): 1.0})
     one, other = DeadSet(where)
     assert one.retry()
     assert other.add_to_queue()
@@ -211,7 +211,7 @@ def test_a_job_that_is_put_into_its_queue_again_has_no_crashes(where, keys, db) 
 
 
 def test_a_scheduled_job_is_added_to_its_queue_and_keeps_its_count(where, keys, db) -> None:
-    fill(ScheduledSet(where), {job("j", retry_count=2): time.time() + 900})
+    fill(ScheduledSet(where), {raw_job("j", retry_count=2): time.time() + 900})
     [scheduled] = ScheduledSet(where)
     assert scheduled.add_to_queue()
     [moved] = db.lrange(keys.queue("q"), 0, -1)
@@ -221,16 +221,16 @@ def test_a_scheduled_job_is_added_to_its_queue_and_keeps_its_count(where, keys, 
 @pytest.mark.parametrize(("stored", "queue"), [("NS:q", "q"), (None, "default")])
 def test_a_job_goes_where_its_queue_is_meant(stored, queue, where, keys, db, namespace) -> None:
     name = stored.replace("NS:", namespace) if stored else stored
-    fill(RetrySet(where), {job("j", queue=name): 1.0})
+    fill(RetrySet(where), {raw_job("j", queue=name): 1.0})
     [entry] = RetrySet(where)
     assert entry.retry()
     assert json.loads(db.lindex(keys.queue(queue), 0))["queue"] == queue
 
 
-@pytest.mark.parametrize("raw", [b"no job", b"\xff", b"[]", job("j", queue="a b"), job("j", queue=5)])
+@pytest.mark.parametrize("raw", [b"no job", b"\xff", b"[]", raw_job("j", queue="a b"), raw_job("j", queue=5)])
 def test_what_can_go_to_no_queue_is_refused_and_stays(raw: bytes, where, keys, db) -> None:
     jobs = DeadSet(where)
-    fill(jobs, {raw: 1.0, job("good"): 2.0})
+    fill(jobs, {raw: 1.0, raw_job("good"): 2.0})
     broken = next(reversed(jobs))
     assert jobs.refusal(broken)
     with pytest.raises(BadMessageError):
@@ -242,36 +242,36 @@ def test_what_can_go_to_no_queue_is_refused_and_stays(raw: bytes, where, keys, d
 
 def test_a_queue_of_another_type_stops_the_move_and_no_job_is_lost(where, keys, db) -> None:
     db.set(keys.queue("q"), "x")
-    fill(RetrySet(where), {job("j"): 1.0, job("k", queue="good"): 2.0})
+    fill(RetrySet(where), {raw_job("j"): 1.0, raw_job("k", queue="good"): 2.0})
     with pytest.raises(StoreError, match="queue:q is a key of another type; 1 jobs stay"):
         RetrySet(where).retry_all()
-    assert db.zrange(keys.retry, 0, -1) == [job("j")]
+    assert db.zrange(keys.retry, 0, -1) == [raw_job("j")]
     assert db.llen(keys.queue("good")) == 1
 
 
 def test_a_killed_job_goes_to_dead_as_it_is(where, keys, db) -> None:
-    fill(RetrySet(where), {job("j"): 1.0})
+    fill(RetrySet(where), {raw_job("j"): 1.0})
     [entry] = RetrySet(where)
     before = time.time()
     assert (entry.kill(), entry.kill()) == (True, False)
     [(raw, died)] = db.zrange(keys.dead, 0, -1, withscores=True)
-    assert raw == job("j")
+    assert raw == raw_job("j")
     assert before <= died <= time.time()
 
 
 def test_dead_jobs_beyond_sidekiqs_limits_go_with_the_next_one(where, keys, db) -> None:
-    fill(DeadSet(where), {job("old"): time.time() - 181 * 86_400, job("young"): time.time() - 60})
-    fill(RetrySet(where), {job("j"): 1.0})
+    fill(DeadSet(where), {raw_job("old"): time.time() - 181 * 86_400, raw_job("young"): time.time() - 60})
+    fill(RetrySet(where), {raw_job("j"): 1.0})
     assert RetrySet(where).kill_all() == 1
     assert [entry.jid for entry in DeadSet(where)] == ["j", "young"]
 
 
 def test_a_job_is_rescheduled_only_if_it_is_still_there(where, keys, db) -> None:
     jobs = ScheduledSet(where)
-    fill(jobs, {job("j"): 1000.0})
+    fill(jobs, {raw_job("j"): 1000.0})
     [entry] = jobs
     assert entry.reschedule(2000.25)
-    assert (entry.score, db.zscore(keys.schedule, job("j"))) == (2000.25, 2000.25)
+    assert (entry.score, db.zscore(keys.schedule, raw_job("j"))) == (2000.25, 2000.25)
     assert entry.reschedule(2000.25), "also to the time that it has"
     assert entry.delete()
     assert not entry.reschedule(3000.0)
@@ -282,13 +282,13 @@ def test_a_job_is_rescheduled_only_if_it_is_still_there(where, keys, db) -> None
 
 @pytest.mark.parametrize("kind", SETS)
 def test_a_set_is_cleared(kind, where) -> None:
-    fill(kind(where), {job("a"): 1.0, job("b"): 2.0})
+    fill(kind(where), {raw_job("a"): 1.0, raw_job("b"): 2.0})
     assert (kind(where).clear(), kind(where).clear(), kind(where).size) == (2, 0, 0)
 
 
 def test_what_fails_again_during_retry_all_is_not_retried_again(where, keys, db) -> None:
-    fill(RetrySet(where), {job(f"j{n}", failed_at=1.0): float(n) for n in range(300)})
-    fill(RetrySet(where), {job("again", failed_at=time.time() + 3600): -1.0})
+    fill(RetrySet(where), {raw_job(f"j{n}", failed_at=1.0): float(n) for n in range(300)})
+    fill(RetrySet(where), {raw_job("again", failed_at=time.time() + 3600): -1.0})
     assert RetrySet(where).retry_all() == 300
     assert [entry.jid for entry in RetrySet(where)] == ["again"]
 
@@ -300,22 +300,22 @@ def test_what_fails_again_during_retry_all_is_not_retried_again(where, keys, db)
 @pytest.mark.parametrize("score", [lambda n: float(n), lambda n: 7.0], ids=["rising", "all equal"])
 def test_each_member_that_stays_is_seen_once(where, score: Callable[[int], float], descending: bool) -> None:
     jobs = RetrySet(where)
-    fill(jobs, {job(f"stays{n:04}"): score(n) for n in range(1000)})
-    fill(jobs, {job(f"goes{n:04}"): score(n) for n in range(1000)})
+    fill(jobs, {raw_job(f"stays{n:04}"): score(n) for n in range(1000)})
+    fill(jobs, {raw_job(f"goes{n:04}"): score(n) for n in range(1000)})
     seen: list[str] = []
     for place, entry in enumerate(jobs if descending else reversed(jobs)):
         seen.append(entry.jid)
         if entry.jid.startswith("goes"):
             entry.delete()
         if place % 50 == 0:
-            jobs.delete_jobs(JobRecord(job(f"goes{n:04}")) for n in range(place))
-            fill(jobs, {job(f"new{place}-{n}"): score(n * 40) for n in range(25)})
+            jobs.delete_jobs(JobRecord(raw_job(f"goes{n:04}")) for n in range(place))
+            fill(jobs, {raw_job(f"new{place}-{n}"): score(n * 40) for n in range(25)})
     assert sorted(jid for jid in seen if jid.startswith("stays")) == [f"stays{n:04}" for n in range(1000)]
 
 
 def test_members_with_infinite_scores_are_seen(where) -> None:
     jobs = RetrySet(where)
-    fill(jobs, {job(f"{n:04}"): float("inf") if n % 2 else float("-inf") for n in range(900)})
+    fill(jobs, {raw_job(f"{n:04}"): float("inf") if n % 2 else float("-inf") for n in range(900)})
     assert len({entry.jid for entry in jobs}) == len({entry.jid for entry in reversed(jobs)}) == 900
 
 
@@ -331,18 +331,18 @@ def test_members_of_any_bytes_are_seen_in_the_order_of_redis(where, keys, db) ->
 
 def test_each_waiting_job_that_stays_is_seen_once_while_all_else_moves(where, keys, db) -> None:
     key = keys.queue("q")
-    db.rpush(key, *(job(f"{'goes' if n % 3 else 'stays'}{n:04}") for n in range(3000)))
+    db.rpush(key, *(raw_job(f"{'goes' if n % 3 else 'stays'}{n:04}") for n in range(3000)))
     seen: list[str] = []
     for place, entry in enumerate(Queue("q", where)):
         seen.append(entry.jid)
         if entry.jid.startswith("goes"):
             entry.delete()
         if place % 7 == 0:
-            db.lpush(key, job(f"new{place}"), job(f"newer{place}"))
+            db.lpush(key, raw_job(f"new{place}"), raw_job(f"newer{place}"))
         if place % 11 == 0 and place < 900:
-            db.rpush(key, job(f"goes-go{place}"))
+            db.rpush(key, raw_job(f"goes-go{place}"))
         if place % 501 == 0:
-            db.lpush(key, *(job(f"flood{place}-{n}") for n in range(700)))
+            db.lpush(key, *(raw_job(f"flood{place}-{n}") for n in range(700)))
     stays = [jid for jid in seen if jid.startswith("stays")]
     assert sorted(stays) == [f"stays{n:04}" for n in range(0, 3000, 3)]
 
@@ -350,13 +350,13 @@ def test_each_waiting_job_that_stays_is_seen_once_while_all_else_moves(where, ke
 def test_a_queue_that_two_people_empty_from_both_sides_is_seen_to_its_end(where, keys, db) -> None:
     """All around the place where the first one reads vanishes: nothing tells where to go on."""
     key = keys.queue("q")
-    db.rpush(key, *(job(f"{n:04}") for n in range(2000)))
+    db.rpush(key, *(raw_job(f"{n:04}") for n in range(2000)))
     seen: list[str] = []
     for place, entry in enumerate(Queue("q", where)):
         seen.append(entry.jid)
         if place == 250:
             for n in range(100, 900):
-                db.lrem(key, 1, job(f"{n:04}"))
+                db.lrem(key, 1, raw_job(f"{n:04}"))
     assert len(seen) == len(set(seen))
     assert {f"{n:04}" for n in (*range(100), *range(900, 2000))} <= set(seen)
 
@@ -369,11 +369,11 @@ def test_equal_jobs_are_all_seen(where, keys, db) -> None:
 def test_a_queue_that_is_consumed_faster_than_it_is_read_comes_to_an_end(where, keys, db) -> None:
     key = keys.queue("q")
     pushed = 0
-    db.lpush(key, *(job(f"{n}") for n in range(500)))
+    db.lpush(key, *(raw_job(f"{n}") for n in range(500)))
     seen: list[str] = []
     for entry in Queue("q", where):
         seen.append(entry.jid)
-        db.lpush(key, *(job(f"n{pushed + n}") for n in range(10)))
+        db.lpush(key, *(raw_job(f"n{pushed + n}") for n in range(10)))
         db.rpop(key, 12)
         pushed += 10
     assert len(seen) == len(set(seen))
@@ -401,7 +401,7 @@ def at_once(count: int, body: Callable[[], int]) -> list[int]:
 
 
 def test_two_administrators_retry_everything_and_each_job_moves_once(where, keys, db) -> None:
-    fill(DeadSet(where), {job(f"{n:04}"): float(n) for n in range(2000)})
+    fill(DeadSet(where), {raw_job(f"{n:04}"): float(n) for n in range(2000)})
     moved = at_once(2, lambda: DeadSet(where).retry_all())
     assert sum(moved) == 2000
     waiting = [json.loads(raw)["jid"] for raw in db.lrange(keys.queue("q"), 0, -1)]
@@ -410,7 +410,7 @@ def test_two_administrators_retry_everything_and_each_job_moves_once(where, keys
 
 
 def test_one_retries_one_kills_one_deletes_and_each_job_ends_in_one_place(where, keys, db) -> None:
-    fill(RetrySet(where), {job(f"{n:04}"): float(n) for n in range(2000)})
+    fill(RetrySet(where), {raw_job(f"{n:04}"): float(n) for n in range(2000)})
     work = iter(
         [
             lambda: RetrySet(where).retry_all(),
@@ -428,7 +428,7 @@ def test_one_retries_one_kills_one_deletes_and_each_job_ends_in_one_place(where,
 
 
 def test_two_administrators_empty_a_queue_and_each_job_is_deleted_once(where, keys, db) -> None:
-    db.lpush(keys.queue("q"), *(job(f"{n:04}") for n in range(1500)))
+    db.lpush(keys.queue("q"), *(raw_job(f"{n:04}") for n in range(1500)))
     deleted = at_once(2, lambda: Queue("q", where).delete_jobs(Queue("q", where)))
     assert sum(deleted) == 1500
     assert db.llen(keys.queue("q")) == 0
@@ -502,8 +502,8 @@ def test_dead_processes_are_forgotten_once_a_minute(where, keys, db) -> None:
 
 def test_running_jobs_are_shown_in_either_form_each_once(where, keys, db) -> None:
     register(db, keys, "a:1:x", ruby("a:1:x"), busy=2)
-    about = {"queue": "q", "payload": job("j1").decode(), "run_at": 1795225197}
-    older = {"queue": "q", "payload": json.loads(job("j2")), "run_at": 1795225198}
+    about = {"queue": "q", "payload": raw_job("j1").decode(), "run_at": 1795225197}
+    older = {"queue": "q", "payload": json.loads(raw_job("j2")), "run_at": 1795225198}
     db.hset(keys.work("a:1:x"), mapping={"t1": json.dumps(about), "bad": "no json"})
     db.hset(keys.workers("a:1:x"), mapping={"t1": json.dumps(about), "t2": json.dumps(older)})
     works = {work.jid: work for work in WorkSet(where)}
@@ -529,11 +529,11 @@ def test_work_is_read_from_any_bytes(where, keys, db) -> None:
 def test_counts_cover_sidekiqs_processes_as_well_as_our_own(where, keys, db) -> None:
     db.mset({keys.stat("processed"): 10, keys.stat("failed"): 3})
     db.sadd(keys.queues, "q", "mail", "lost")
-    db.lpush(keys.queue("q"), job("a"), job("b"))
+    db.lpush(keys.queue("q"), raw_job("a"), raw_job("b"))
     db.sadd(keys.paused, "mail")
     db.hset(keys.owners, mapping={"our:1:x": '["q"]', "dead:2:y": '["lost"]'})
     db.set(keys.lease("our:1:x"), "x")
-    db.lpush(keys.inprogress("q", "our:1:x"), job("c"))
+    db.lpush(keys.inprogress("q", "our:1:x"), raw_job("c"))
     register(db, keys, "our:1:x", ruby("our:1:x", queues=["q"]), busy=1, beat=time.time())
     register(db, keys, "web:7:z", ruby("web:7:z", queues=["mail"]), busy=4, beat=time.time())
     stats = Stats.fetch(where)
@@ -551,7 +551,7 @@ def test_jobs_in_the_lists_of_go_processes_are_in_progress(where, keys, db) -> N
     """go-workers2 (main) tells of its lists with its heartbeat, twice encoded; others are found by name."""
     db.sadd(keys.queues, "g", "a:b")
     db.hset(keys.owners, mapping={"our:1:x": '["g"]'})
-    db.lpush(keys.inprogress("g", "our:1:x"), job("ours"))
+    db.lpush(keys.inprogress("g", "our:1:x"), raw_job("ours"))
     go = {"hostname": "go:", "started_at": 1795225197, "Pid": 9, "concurrency": 4, "queues": ["g"]}
     lists = [("g", "g:told:inprogress")] * 2 + [("g", "no list"), ("\ud800", "x:inprogress")]
     beats: list[Any] = [
@@ -560,10 +560,10 @@ def test_jobs_in_the_lists_of_go_processes_are_in_progress(where, keys, db) -> N
     ]
     beats += [None, {"queue": 5}]
     register(db, keys, "go:9:abc", go, beat=int(time.time()), busy=2, worker_heartbeats=json.dumps(beats))
-    db.lpush(keys.inprogress("g", "told"), job("a"), job("b"))
-    db.lpush(keys.inprogress("g", "1"), job("c"))
-    db.lpush(keys.inprogress("a:b", "web-1:7"), job("d"))
-    db.lpush(keys.inprogress("only:here", "1"), job("e"))
+    db.lpush(keys.inprogress("g", "told"), raw_job("a"), raw_job("b"))
+    db.lpush(keys.inprogress("g", "1"), raw_job("c"))
+    db.lpush(keys.inprogress("a:b", "web-1:7"), raw_job("d"))
+    db.lpush(keys.inprogress("only:here", "1"), raw_job("e"))
     db.set(keys.inprogress("g", "odd"), "no list")
     stats = Stats.fetch(where)
     told = {"our:1:x": 1, "go:9:abc": 2}
@@ -580,7 +580,7 @@ def test_jobs_in_the_lists_of_go_processes_are_in_progress(where, keys, db) -> N
 
 def test_a_search_serves_for_a_while_and_goes_on_where_it_stopped(where, keys, db) -> None:
     db.mset({f"{keys.namespace}filler{number}": 1 for number in range(5000)})
-    db.lpush(keys.inprogress("q", "1"), job("a"))
+    db.lpush(keys.inprogress("q", "1"), raw_job("a"))
     time_is = [0.0]
 
     def scans() -> int:
@@ -638,7 +638,7 @@ def test_a_backtrace_is_read_in_every_form(where) -> None:
     lines = ["a.py:1:in f", "b.py:2:in g"]
     packed = base64.encodebytes(zlib.compress(json.dumps(lines).encode())).decode()
     forms = {"list": lines, "wrapped": packed, "strict": packed.replace("\n", "")}
-    fill(DeadSet(where), {job(jid, error_backtrace=form): 1.0 for jid, form in forms.items()})
+    fill(DeadSet(where), {raw_job(jid, error_backtrace=form): 1.0 for jid, form in forms.items()})
     assert {entry.jid: entry.error_backtrace for entry in DeadSet(where)} == dict.fromkeys(forms, lines)
 
 
@@ -655,10 +655,10 @@ def test_the_example_of_the_documentation_runs(
 ) -> None:
     monkeypatch.setenv("REDIS_URL", redis_url)
     monkeypatch.setenv("PYWORKERS_REDIS__NAMESPACE", namespace)
-    db.lpush(keys.queue("mail"), job("a", **{"class": "SendMail", "args": [7]}), job("b"))
-    db.zadd(keys.retry, {job("c", error_message="timeout"): 1.0, job("d"): 2.0})
-    db.zadd(keys.dead, {job("e", **{"class": "SendMail"}): time.time(), job("f"): time.time()})
-    db.zadd(keys.schedule, {job("g"): 1.0})
+    db.lpush(keys.queue("mail"), raw_job("a", **{"class": "SendMail", "args": [7]}), raw_job("b"))
+    db.zadd(keys.retry, {raw_job("c", error_message="timeout"): 1.0, raw_job("d"): 2.0})
+    db.zadd(keys.dead, {raw_job("e", **{"class": "SendMail"}): time.time(), raw_job("f"): time.time()})
+    db.zadd(keys.schedule, {raw_job("g"): 1.0})
     register(db, keys, "web:7:abc", ruby("web:7:abc"))
     page = (ROOT / "contrib/docs/administration.md").read_text()
     exec(page.split("```python\n")[1].split("```")[0], {"when": 1.0})

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pyworkers.cli import main
 from pyworkers.protocol.keys import Keys
-from tests.helpers.records import job, register
+from tests.helpers.records import raw_job, register
 from tests.store.conftest import Cli
 
 
@@ -26,8 +26,8 @@ def jids(db: redis.Redis, key: str) -> set[str]:
 
 def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys, db) -> None:
     now = time.time()
-    failed = job("j1", error_class="Timeout", error_message="no\nanswer")
-    db.zadd(keys.dead, {failed: now - 7215, job("j2"): now - 5430, b"\xff\x1b[2J": now - 100_000})
+    failed = raw_job("j1", error_class="Timeout", error_message="no\nanswer")
+    db.zadd(keys.dead, {failed: now - 7215, raw_job("j2"): now - 5430, b"\xff\x1b[2J": now - 100_000})
     assert cli("dead").stdout.splitlines() == [
         "died   jid  queue  class  error",
         "1h30m  j2   q      Add",
@@ -39,19 +39,21 @@ def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys, db) -> None:
 def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(cli: Cli, keys, db) -> None:
     now = time.time()
     for key in (keys.schedule, keys.retry):
-        db.zadd(key, {job("late", retry_count=4): now + 7230, job("soon"): now + 5430})
+        db.zadd(key, {raw_job("late", retry_count=4): now + 7230, raw_job("soon"): now + 5430})
     assert [line.split() for line in cli("scheduled", "list").stdout.splitlines()] == [
         ["due", "jid", "queue", "class", "arguments"],
         ["in", "1h30m", "soon", "q", "Add", "1"],
         ["in", "2h", "late", "q", "Add", "1"],
     ]
     assert cli("retries").stdout.splitlines()[2].split() == ["in", "2h", "5", "late", "q", "Add"]
-    db.zadd(keys.retry, {job("overdue"): now - 3610})
+    db.zadd(keys.retry, {raw_job("overdue"): now - 3610})
     assert cli("retries").stdout.splitlines()[1].split() == ["1h", "ago", "overdue", "q", "Add"]
 
 
 def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys, db) -> None:
-    db.lpush(keys.queue("q"), job("j1", enqueued_at=time.time() - 4530), job("j2", args=["a", {"b": None}]))
+    db.lpush(
+        keys.queue("q"), raw_job("j1", enqueued_at=time.time() - 4530), raw_job("j2", args=["a", {"b": None}])
+    )
     assert cli("jobs", "q").stdout.splitlines() == [
         "waiting  jid  class  arguments",
         '         j2   Add    "a", {"b": null}',
@@ -60,7 +62,7 @@ def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys, db) -> None:
 
 
 def test_a_list_ends_at_its_limit_and_says_so(cli: Cli, keys, db) -> None:
-    db.zadd(keys.dead, {job(f"j{n}"): n for n in range(30)})
+    db.zadd(keys.dead, {raw_job(f"j{n}"): n for n in range(30)})
     result = cli("dead")
     assert len(result.stdout.splitlines()) == 1 + 25
     assert result.stderr == "… more of 30 jobs: --limit 0 shows all\n"
@@ -73,9 +75,9 @@ def test_a_list_can_be_filtered(cli: Cli, keys, db) -> None:
     db.zadd(
         keys.dead,
         {
-            job("a", **{"class": "Mail"}): now - 30,
-            job("b", error_message="Timeout"): now - 90,
-            job("c", queue="other"): now - 3700,
+            raw_job("a", **{"class": "Mail"}): now - 30,
+            raw_job("b", error_message="Timeout"): now - 90,
+            raw_job("c", queue="other"): now - 3700,
         },
     )
 
@@ -92,7 +94,7 @@ def test_a_list_can_be_filtered(cli: Cli, keys, db) -> None:
 
 
 def test_a_list_as_json_holds_the_whole_envelope(cli: Cli, keys, db) -> None:
-    db.zadd(keys.dead, {job("a", big=12345678901234567890): 5.5, b"no \x1b job": 1.0})
+    db.zadd(keys.dead, {raw_job("a", big=12345678901234567890): 5.5, b"no \x1b job": 1.0})
     first, second = json.loads(cli("dead", "--json").stdout)
     assert first["job"]["big"] == 12345678901234567890
     assert (first["score"], first["class"], first["args"]) == (5.5, "Add", [1])
@@ -101,7 +103,7 @@ def test_a_list_as_json_holds_the_whole_envelope(cli: Cli, keys, db) -> None:
 
 
 def test_a_job_is_shown_with_all_its_fields(cli: Cli, keys, db) -> None:
-    db.zadd(keys.dead, {job("a", note="\x1b[31mred", error_backtrace=["a.py:1"], nested={"b": [1]}): 5.5})
+    db.zadd(keys.dead, {raw_job("a", note="\x1b[31mred", error_backtrace=["a.py:1"], nested={"b": [1]}): 5.5})
     lines = cli("dead", "show", "a").stdout.splitlines()
     assert ["note", r"\x1b[31mred"] in [line.split() for line in lines]
     assert lines[-2:] == ["error_backtrace", "    a.py:1"]
@@ -111,11 +113,11 @@ def test_a_job_is_shown_with_all_its_fields(cli: Cli, keys, db) -> None:
 
 
 def test_the_options_for_redis_may_stand_before_the_command(redis_url, namespace, keys, db) -> None:
-    db.zadd(keys.dead, {job("a"): 1.0})
+    db.zadd(keys.dead, {raw_job("a"): 1.0})
     where = ["--url", redis_url, "--namespace", namespace]
     for words in (["dead", *where], ["dead", *where, "list"], ["dead", *where, "--json"]):
         assert "a" in CliRunner().invoke(main, words).stdout
-    db.lpush(keys.queue("q"), job("w"))
+    db.lpush(keys.queue("q"), raw_job("w"))
     assert "w" in CliRunner().invoke(main, ["jobs", *where, "q"]).stdout
     assert "w" in CliRunner().invoke(main, ["jobs", "q", *where, "list"]).stdout
 
@@ -124,7 +126,7 @@ def test_the_options_for_redis_may_stand_before_the_command(redis_url, namespace
 
 
 def test_named_jobs_are_changed_without_a_question(cli: Cli, keys, db) -> None:
-    db.zadd(keys.dead, {job(f"j{n}", retry_count=5): n for n in range(5)})
+    db.zadd(keys.dead, {raw_job(f"j{n}", retry_count=5): n for n in range(5)})
     result = cli("dead", "retry", "j1", "j3")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "retried 2 jobs\n", "")
     assert jids(db, keys.dead) == {"j0", "j2", "j4"}
@@ -133,7 +135,7 @@ def test_named_jobs_are_changed_without_a_question(cli: Cli, keys, db) -> None:
 
 
 def test_a_named_job_that_is_not_there_is_an_error(cli: Cli, keys, db) -> None:
-    db.zadd(keys.retry, {job("a"): 1.0})
+    db.zadd(keys.retry, {raw_job("a"): 1.0})
     result = cli("retries", "kill", "a", "b")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "killed 1 job\n", "no such job: b\n")
     assert jids(db, keys.dead) == {"a"}
@@ -143,7 +145,7 @@ def test_a_named_job_that_is_not_there_is_an_error(cli: Cli, keys, db) -> None:
     "words", [["--all"], ["--class", "Add"], ["--older-than", "1s"], ["a", "--queue", "q"]]
 )
 def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(words, cli: Cli, keys, db) -> None:
-    db.zadd(keys.dead, {job("a"): 1.0})
+    db.zadd(keys.dead, {raw_job("a"): 1.0})
     refused = cli("dead", "delete", *words)
     assert (refused.exit_code, jids(db, keys.dead)) == (2, {"a"})
     assert "stdin is not a terminal: pass --yes" in refused.stderr
@@ -152,7 +154,7 @@ def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(words, cli: C
 
 
 def test_somebody_must_say_which_jobs(cli: Cli, keys, db) -> None:
-    db.zadd(keys.dead, {job("a"): 1.0})
+    db.zadd(keys.dead, {raw_job("a"): 1.0})
     result = cli("dead", "delete", "--yes")
     assert result.exit_code == 2
     assert "or --all" in result.stderr
@@ -160,7 +162,7 @@ def test_somebody_must_say_which_jobs(cli: Cli, keys, db) -> None:
 
 
 def test_a_dry_run_changes_nothing_and_counts(cli: Cli, keys, db) -> None:
-    db.zadd(keys.retry, {job("a"): 1.0, job("b", **{"class": "Other"}): 2.0, b"no job": 3.0})
+    db.zadd(keys.retry, {raw_job("a"): 1.0, raw_job("b", **{"class": "Other"}): 2.0, b"no job": 3.0})
     assert cli("retries", "kill", "--class", "Add", "--dry-run").stdout == "would kill 1 job\n"
     result = cli("retries", "retry", "--all", "--dry-run")
     assert result.stdout == "would retry 2 jobs\n"
@@ -170,7 +172,7 @@ def test_a_dry_run_changes_nothing_and_counts(cli: Cli, keys, db) -> None:
 
 
 def test_the_result_as_json(cli: Cli, keys, db) -> None:
-    db.zadd(keys.retry, {job("a"): 1.0, b"no job": 3.0})
+    db.zadd(keys.retry, {raw_job("a"): 1.0, b"no job": 3.0})
     assert json.loads(cli("retries", "retry", "--all", "--yes", "--json").stdout) == {
         "action": "retry", "selected": 2, "done": 1, "gone": 0, "refused": 1, "missing": [], "dry_run": False,
     }  # fmt: skip
@@ -178,13 +180,13 @@ def test_the_result_as_json(cli: Cli, keys, db) -> None:
 
 
 def test_scheduled_jobs_are_run_now_with_their_count_as_it_was(cli: Cli, keys, db) -> None:
-    db.zadd(keys.schedule, {job("a", retry_count=5): time.time() + 900})
+    db.zadd(keys.schedule, {raw_job("a", retry_count=5): time.time() + 900})
     assert cli("scheduled", "retry", "a").stdout == "enqueued 1 job\n"
     assert json.loads(db.lindex(keys.queue("q"), 0))["retry_count"] == 5
 
 
 def test_waiting_jobs_are_killed_and_deleted(cli: Cli, keys, db) -> None:
-    db.lpush(keys.queue("q"), *(job(f"j{n}", **{"class": f"C{n % 2}"}) for n in range(10)))
+    db.lpush(keys.queue("q"), *(raw_job(f"j{n}", **{"class": f"C{n % 2}"}) for n in range(10)))
     assert cli("jobs", "q", "kill", "j4").stdout == "killed 1 job\n"
     assert cli("jobs", "q", "delete", "--class", "C1", "--yes").stdout == "deleted 5 jobs\n"
     assert jids(db, keys.queue("q")) == {"j0", "j2", "j6", "j8"}
@@ -209,7 +211,7 @@ def register_busy(db: redis.Redis, keys: Keys, identity: str, **info: Any) -> No
 
 def test_servers_and_running_jobs_are_shown(cli: Cli, keys, db) -> None:
     register_busy(db, keys, "web:1:a")
-    about = {"queue": "q", "run_at": int(time.time()) - 3690, "payload": job("j1").decode()}
+    about = {"queue": "q", "run_at": int(time.time()) - 3690, "payload": raw_job("j1").decode()}
     db.hset(keys.work("web:1:a"), "t1", json.dumps(about))
     assert cli("processes").stdout.splitlines()[1].split()[:4] == ["web:1:a", "1h23m", "1", "5"]
     assert cli("workers").stdout.splitlines()[1].split() == ["1h1m", "j1", "q", "Add", "t1", "web:1:a"]

@@ -45,11 +45,8 @@ def named(server: redis.Redis, one_redis_url: str, namespace: str) -> tuple[str,
 @pytest.fixture
 def own(tmp_path: Path, valkey_binary: str) -> Iterator[OwnRedis]:
     """A running server of the test's own."""
-    server = OwnRedis(valkey_binary, tmp_path / "redis")
-    try:
+    with OwnRedis(valkey_binary, tmp_path / "redis") as server:
         yield server.start()
-    finally:
-        server.kill()
 
 
 def numbers(server: redis.Redis, namespace: str, queue: str = "q") -> Counter[int]:

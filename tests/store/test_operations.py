@@ -21,7 +21,7 @@ from pyworkers.store.processes import Processes, Works
 from pyworkers.store.queues import Entries
 from pyworkers.store.search import Search
 from pyworkers.store.sets import Matches, Members, Move
-from tests.helpers.records import job, register
+from tests.helpers.records import raw_job, register
 from tests.store.conftest import Run
 
 T = TypeVar("T")
@@ -39,12 +39,12 @@ def test_the_overview_counts_queues_sets_and_servers(run_work: Run, keys: Keys, 
     db.set(keys.stat("processed"), 10)
     db.sadd(keys.queues, "q", b"\xff")
     db.sadd(keys.paused, b"\xff")
-    db.lpush(keys.queue("q"), job("next"), job("newest"))
-    db.zadd(keys.retry, {job("a"): 1.0})
+    db.lpush(keys.queue("q"), raw_job("next"), raw_job("newest"))
+    db.zadd(keys.retry, {raw_job("a"): 1.0})
     db.hset(keys.owners, "our:1:x", '["q"]')
     db.set(keys.lease("our:1:x"), "x")
-    db.lpush(keys.inprogress("q", "our:1:x"), job("c"))
-    db.lpush(keys.inprogress("q", "go"), job("d"), job("e"))
+    db.lpush(keys.inprogress("q", "our:1:x"), raw_job("c"))
+    db.lpush(keys.inprogress("q", "go"), raw_job("d"), raw_job("e"))
     db.set(keys.inprogress("q", "odd"), "not a list")
     register(db, keys, "web:7:abc", INFO, busy=4, beat=time.time())
     seen = run_work(stats.overview(keys, time.time(), Search(keys, budget_s=60)))
@@ -52,7 +52,12 @@ def test_the_overview_counts_queues_sets_and_servers(run_work: Run, keys: Keys, 
     assert (seen.busy, seen.processes) == (4 + 1 + 2, 2)
     assert [server.identity for server in seen.servers] == ["web:7:abc"]
     q, odd = seen.queues
-    assert (q.name, q.size, q.next_job, q.in_progress_by) == ("q", 2, job("next"), {"our:1:x": 1, "go": 2})
+    assert (q.name, q.size, q.next_job, q.in_progress_by) == (
+        "q",
+        2,
+        raw_job("next"),
+        {"our:1:x": 1, "go": 2},
+    )
     assert (odd.name, odd.paused, odd.served) == (ODD, True, False)
     [without] = [queue for queue in run_work(stats.overview(keys, 0.0)).queues if queue.name == "q"]
     assert without.in_progress_by == {"our:1:x": 1}
@@ -65,9 +70,9 @@ def test_the_counters_of_days_are_read_and_set(run_work: Run, keys: Keys) -> Non
 
 
 def test_a_waiting_job_is_cancelled_wherever_it_waits(run_work: Run, keys: Keys, db: redis.Redis) -> None:
-    db.zadd(keys.schedule, {job("later"): 9e9})
+    db.zadd(keys.schedule, {raw_job("later"): 9e9})
     db.sadd(keys.queues, b"\xff")
-    db.rpush(b"%squeue:\xff" % keys.namespace.encode(), *(job(f"{n:03}") for n in range(500)))
+    db.rpush(b"%squeue:\xff" % keys.namespace.encode(), *(raw_job(f"{n:03}") for n in range(500)))
     assert run_work(cancel(keys, "later")) is Cancelled.REMOVED
     assert run_work(cancel(keys, "444")) is Cancelled.REMOVED
     assert (db.zcard(keys.schedule), run_work(queues.size(keys, ODD))) == (0, 499)
@@ -81,9 +86,9 @@ def test_a_waiting_job_is_cancelled_wherever_it_waits(run_work: Run, keys: Keys,
 
 def test_a_running_job_is_cancelled_here_and_elsewhere(run_work: Run, keys: Keys, db: redis.Redis) -> None:
     db.hset(keys.owners, "our:1:x", '["q"]')
-    db.lpush(keys.inprogress("q", "our:1:x"), job("ours"))
+    db.lpush(keys.inprogress("q", "our:1:x"), raw_job("ours"))
     register(db, keys, "web:7:abc", INFO)
-    db.hset(keys.work("web:7:abc"), "t", json.dumps({"queue": "q", "payload": job("theirs").decode()}))
+    db.hset(keys.work("web:7:abc"), "t", json.dumps({"queue": "q", "payload": raw_job("theirs").decode()}))
     assert run_work(cancel(keys, "ours")) is Cancelled.RUNNING
     assert run_work(cancel(keys, "theirs")) is Cancelled.ELSEWHERE
     assert db.hexists(keys.iteration("theirs"), "cancelled")

@@ -16,6 +16,7 @@ from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role, commands
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
+from tests.helpers.records import raw_job
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import wait_for
 
@@ -108,16 +109,16 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
         admin.acl_log_reset()
         admin.config_resetstat()
         admin.hset(keys.owners, GHOST, '["q"]')
-        admin.lpush(keys.inprogress("q", GHOST), job("recovered"))
+        admin.lpush(keys.inprogress("q", GHOST), job_of("recovered"))
         admin.sadd(keys.processes, GHOST)
-        admin.zadd(keys.goretry, {job("go"): 1})
+        admin.zadd(keys.goretry, {job_of("go"): 1})
         with (
             watching(redis_url, admin) as watch,
             serving(tmp_path, url, namespace, CODE, "--config", str(tmp_path / "workers.toml")) as server,
         ):
             server.redis = admin
             wait_for(lambda: not admin.sismember(keys.processes, GHOST), 30, "the ghost is forgotten")
-            server.push("q", *(job(what) for what in ("kill", "retry", "snooze")))
+            server.push("q", *(job_of(what) for what in ("kill", "retry", "snooze")))
             # Another master has the turn to move due jobs, until this one has seen it.
             turn = keys.turn(keys.retry)
             wait_for(lambda: admin.set(turn, "another", px=500) and "pttl" in watch.commands)
@@ -125,12 +126,12 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
                 server.wait_for_notes(1, *notes, timeout=40)
             server.wait_for_notes(2, "bulk")
             take_while_memory_is_full(admin, server)
-            server.push("q", job("wait"))
+            server.push("q", job_of("wait"))
             server.wait_for_notes(1, "wait")
             [identity] = [name.decode() for name in admin.hkeys(keys.owners)]
-            admin.lpush(keys.inprogress("q", identity), job("stray"))
+            admin.lpush(keys.inprogress("q", identity), job_of("stray"))
             server.wait_for_notes(1, "stray", timeout=40)
-            server.push("q", job("wait").replace(b'"jid": "wait"', b'"jid": "long"'))
+            server.push("q", job_of("wait").replace(b'"jid": "wait"', b'"jid": "long"'))
             admin.hset(keys.iteration("long"), "cancelled", 1)
             server.wait_for_event("job.cancelled", timeout=40, jid="long")
             wait_for(lambda: admin.exists(keys.stat("processed")), 20, "the counters are written")
@@ -147,15 +148,15 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
         assert server.events("redis.refused", code="NOPERM") == server.events("redis.down") == []
 
 
-def job(what: str) -> bytes:
-    return json.dumps({"class": "choose", "args": [what], "jid": what, "queue": "q"}).encode()
+def job_of(what: str) -> bytes:
+    return raw_job(what, **{"class": "choose", "args": [what]})
 
 
 def take_while_memory_is_full(admin: redis.Redis, server: ServerProcess) -> None:
     """A first job that is taken then has a path of its own in the script."""
     admin.sadd(server.keys.paused, "q")
     server.wait_for_event("manager.state", queue="q", state="paused")
-    server.push("q", job("full"))
+    server.push("q", job_of("full"))
     admin.config_set("maxmemory", 1)
     try:
         admin.srem(server.keys.paused, "q")
@@ -196,14 +197,14 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
         admin.acl_log_reset()
         admin.sadd(keys.queues, "q", "other")
         for queue in ("q", "other"):
-            admin.lpush(keys.queue(queue), *[job(f"{queue}{number}") for number in range(10)])
+            admin.lpush(keys.queue(queue), *[job_of(f"{queue}{number}") for number in range(10)])
         for key in (keys.schedule, keys.retry, keys.dead):
             jids = [f"{key.removeprefix(namespace)}{number}" for number in range(10)]
-            admin.zadd(key, {job(jid): time.time() + 3600 for jid in jids})
+            admin.zadd(key, {job_of(jid): time.time() + 3600 for jid in jids})
         admin.sadd(keys.processes, "web:1:abcdef")
         info = {"queues": ["q"], "started_at": time.time(), "identity": "web:1:abcdef"}
         admin.hset(keys.process("web:1:abcdef"), mapping={"info": json.dumps(info), "beat": time.time()})
-        work = {"queue": "q", "payload": job("iterable").decode(), "run_at": 1}
+        work = {"queue": "q", "payload": job_of("iterable").decode(), "run_at": 1}
         admin.hset(keys.work("web:1:abcdef"), "tid", json.dumps(work))
         admin.hset(keys.iteration("iterable"), "ex", 1)
         with watching(redis_url, admin) as watch:
@@ -226,9 +227,9 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
     with redis.Redis.from_url(redis_url, single_connection_client=True) as admin:
         admin.acl_log_reset()
         admin.sadd(keys.queues, "other")
-        admin.lpush(keys.queue("other"), *[job(str(number)) for number in range(5)])
+        admin.lpush(keys.queue("other"), *[job_of(str(number)) for number in range(5)])
         for zset in (keys.schedule, keys.retry, keys.dead):
-            admin.zadd(zset, {job(str(number)): time.time() + 3600 + number for number in range(5)})
+            admin.zadd(zset, {job_of(str(number)): time.time() + 3600 + number for number in range(5)})
         with serving(tmp_path, redis_url, namespace, CODE), watching(redis_url, admin) as watch:
             wait_for(lambda: admin.smembers(keys.processes), message="the server is shown")
             options = ["--url", url, "--namespace", namespace]

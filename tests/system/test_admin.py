@@ -18,7 +18,7 @@ import redis
 
 from pyworkers.api import DeadSet, Queue
 from pyworkers.config.fields import RedisConfig
-from tests.helpers.records import job
+from tests.helpers.records import raw_job
 from tests.helpers.server_process import serving
 from tests.helpers.support import ROOT, free_port, next_line, running_python, running_server, wait_for
 from tests.helpers.terminal import terminal
@@ -43,7 +43,7 @@ def where(redis_url: str, namespace: str) -> list[str]:
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 2), ("y", 0, 0), ("", 1, 2)])
 def test_a_person_is_asked_before_many_jobs_are_deleted(answer, code, left, where, keys, db) -> None:
-    db.zadd(keys.dead, {job("a"): 1.0, job("b"): 2.0})
+    db.zadd(keys.dead, {raw_job("a"): 1.0, raw_job("b"): 2.0})
     with terminal("dead", "delete", "--class", "Add", *where) as shell:
         shell.wait_for("Delete 2 jobs in dead? [y/N]: ")
         shell.type(f"{answer}\n")
@@ -52,7 +52,7 @@ def test_a_person_is_asked_before_many_jobs_are_deleted(answer, code, left, wher
 
 
 def test_a_person_is_asked_before_a_queue_is_cleared(where, keys, db) -> None:
-    db.lpush(keys.queue("q"), job("a"))
+    db.lpush(keys.queue("q"), raw_job("a"))
     with terminal("jobs", "q", "clear", *where) as shell:
         shell.wait_for("Delete all jobs in queue q (1 job)? [y/N]: ")
         shell.type("y\n")
@@ -79,7 +79,7 @@ def test_one_server_is_one_server_in_the_question(where, keys, db) -> None:
 
 
 def test_ctrl_c_at_the_question_changes_nothing(where, keys, db) -> None:
-    db.zadd(keys.dead, {job("a"): 1.0})
+    db.zadd(keys.dead, {raw_job("a"): 1.0})
     with terminal("dead", "delete", "--all", *where) as shell:
         shell.wait_for("[y/N]: ")
         shell.type("\x03")
@@ -113,13 +113,13 @@ def test_what_the_encoding_of_the_output_cannot_carry_is_escaped(encoding, shown
 
 def test_top_shows_a_frame_and_q_leaves_the_terminal_as_it_was(where, keys, db) -> None:
     db.sadd(keys.queues, "mail")
-    db.lpush(keys.queue("mail"), job("a"))
+    db.lpush(keys.queue("mail"), raw_job("a"))
     with terminal("top", "--interval", "0.2", *where) as shell:
         before = shell.modes()
         shell.wait_for("QUEUE  SIZE")
         shell.wait_for("mail")
         assert shell.modes() != before, "keys are read one by one"
-        db.lpush(keys.queue("mail"), *(job(f"j{n}") for n in range(7776)))
+        db.lpush(keys.queue("mail"), *(raw_job(f"j{n}") for n in range(7776)))
         shell.wait_for("7,777")
         shell.type("q")
         assert shell.wait() == 0
@@ -225,16 +225,16 @@ def peak_mb(*words: str, out: Path) -> float:
 @pytest.mark.timeout(300)
 def test_a_dead_set_of_200000_jobs_is_listed_and_cleared_in_little_memory(where, keys, db, tmp_path) -> None:
     out = tmp_path / "out"
-    db.zadd(keys.dead, {job("one"): 1.0})
+    db.zadd(keys.dead, {raw_job("one"): 1.0})
     least = peak_mb("dead", "list", "--json", *where, out=out)
-    _fill(db, lambda pipe, batch: pipe.zadd(keys.dead, {job(f"{n:06}"): n // 3 for n in batch}))
+    _fill(db, lambda pipe, batch: pipe.zadd(keys.dead, {raw_job(f"{n:06}"): n // 3 for n in batch}))
     most = peak_mb("dead", "list", "--limit", "0", "--json", *where, out=out)
     assert out.read_bytes().count(b"\n") == MANY + 1
     most = max(most, peak_mb("dead", "delete", "--error", "none of them", "--yes", *where, out=out))
     most = max(most, peak_mb("dead", "delete", "--class", "Add", "--yes", *where, out=out))
     assert out.read_text().endswith(f"deleted {MANY + 1:,} jobs\n")
     assert most - least < 20, f"{least:.0f} MiB with one job, {most:.0f} with {MANY}"
-    _fill(db, lambda pipe, batch: pipe.zadd(keys.dead, {job(f"{n:06}"): n // 3 for n in batch}))
+    _fill(db, lambda pipe, batch: pipe.zadd(keys.dead, {raw_job(f"{n:06}"): n // 3 for n in batch}))
     assert peak_mb("dead", "clear", "--yes", *where, out=out) - least < 20
     assert out.read_text() == f"deleted {MANY:,} jobs\n"
     assert db.zcard(keys.dead) == 0
@@ -243,9 +243,11 @@ def test_a_dead_set_of_200000_jobs_is_listed_and_cleared_in_little_memory(where,
 @pytest.mark.timeout(300)
 def test_a_queue_of_100000_jobs_is_listed_in_little_memory(where, keys, db, tmp_path) -> None:
     out = tmp_path / "out"
-    db.lpush(keys.queue("q"), job("one"))
+    db.lpush(keys.queue("q"), raw_job("one"))
     least = peak_mb("jobs", "q", "list", "--json", *where, out=out)
-    _fill(db, lambda pipe, batch: pipe.lpush(keys.queue("q"), *(job(f"{n:06}") for n in batch)), MANY // 2)
+    _fill(
+        db, lambda pipe, batch: pipe.lpush(keys.queue("q"), *(raw_job(f"{n:06}") for n in batch)), MANY // 2
+    )
     most = peak_mb("jobs", "q", "--limit", "0", "--json", *where, out=out)
     assert out.read_bytes().count(b"\n") == MANY // 2 + 1
     assert most - least < 20, f"{least:.0f} MiB with one job, {most:.0f} with {MANY // 2}"
@@ -260,8 +262,8 @@ def _fill(db: redis.Redis, add: Callable[[Any, range], object], many: int = MANY
 
 def test_only_two_commands_ask_for_the_names_of_keys(tmp_path: Path, valkey_binary: str) -> None:
     with running_server(valkey_binary, tmp_path, free_port()) as url, redis.Redis.from_url(url) as db:
-        db.zadd("dead", {job("a"): time.time(), job("b"): time.time()})
-        db.lpush("queue:q", job("c"))
+        db.zadd("dead", {raw_job("a"): time.time(), raw_job("b"): time.time()})
+        db.lpush("queue:q", raw_job("c"))
         db.sadd("queues", "q")
         for line in (
             "stats --history 3", "jobs q", "jobs q show c", "jobs q kill c", "scheduled", "retries",
@@ -285,8 +287,8 @@ def test_only_two_commands_ask_for_the_names_of_keys(tmp_path: Path, valkey_bina
 def test_a_queue_is_read_whole_while_others_push_and_pop(redis_url, namespace, keys, db) -> None:
     """Two programs push on the left and pop on the right all the time; what they leave alone is seen once."""
     stays = [f"stays{n:04}" for n in range(4000)]
-    db.lpush(keys.queue("q"), *(job(f"old{n}") for n in range(20_000)))
-    db.lpush(keys.queue("q"), *map(job, stays))
+    db.lpush(keys.queue("q"), *(raw_job(f"old{n}") for n in range(20_000)))
+    db.lpush(keys.queue("q"), *map(raw_job, stays))
     code = """
         import redis, sys
         url, key, raw, side = sys.argv[1:]
@@ -296,7 +298,7 @@ def test_a_queue_is_read_whole_while_others_push_and_pop(redis_url, namespace, k
             db.lpush(key, *(raw % f"{side}{n}-{i}" for i in range(10)))
             db.rpop(key, 9)
         """
-    raw = job("JID").decode().replace("JID", "%s")
+    raw = raw_job("JID").decode().replace("JID", "%s")
     args = (redis_url, keys.queue("q"), raw)
     with running_python(code, *args, "a") as one, running_python(code, *args, "b") as other:
         assert (next_line(one), next_line(other)) == ("ready", "ready")
@@ -306,7 +308,7 @@ def test_a_queue_is_read_whole_while_others_push_and_pop(redis_url, namespace, k
 
 
 def test_two_commands_retry_the_same_dead_jobs_at_once(where, redis_url, namespace, keys, db) -> None:
-    db.zadd(keys.dead, {job(f"{n:04}"): n for n in range(3000)})
+    db.zadd(keys.dead, {raw_job(f"{n:04}"): n for n in range(3000)})
     command = [sys.executable, "-m", "pyworkers", "dead", "retry", "--all", "--yes", "--json", *where]
     both = [
         subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})

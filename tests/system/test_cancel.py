@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from pyworkers import AsyncClient, Cancelled, Client
+from tests.helpers.records import job
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import ROOT, wait_for
 
 CODE = """
 def wait(how):
-    while how != "end" and not Path(__file__).with_name("finish").exists():
-        time.sleep(0.01)
+    if how != "end":
+        wait_for_file("finish")
 
 @worker.process("q", concurrency=1, retry=5)
 def handle(message):
@@ -39,10 +40,6 @@ def handle(message):
 """
 
 
-def job(jid: str, *args: str) -> dict[str, object]:
-    return {"class": "Any", "args": list(args), "jid": jid, "retry": True}
-
-
 def nothing_is_left(server: ServerProcess) -> bool:
     keys = server.keys
     zsets = (keys.schedule, keys.retry, keys.dead, keys.cancelled)
@@ -57,7 +54,7 @@ def test_a_running_job_is_asked_and_its_worker_goes_on(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
-        server.push("q", job("a", "wait"))
+        server.push("q", job("a", "Any", "wait"))
         (start,) = server.wait_for_notes(1, "start", "a")
         assert Client(redis_url, namespace=namespace).cancel("a") is Cancelled.RUNNING
         server.wait_for_notes(1, "asked", "a", "JobCancelled")
@@ -79,7 +76,7 @@ def test_a_job_that_does_not_obey_is_not_tried_again(
     tmp_path: Path, one_redis_url: str, namespace: str, how: str
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
-        server.push("q", job("a", how))
+        server.push("q", job("a", "Any", how))
         server.wait_for_notes(1, "start", "a")
         Client(one_redis_url, namespace=namespace).cancel("a")
         server.wait_for_notes(1, "asked", "a")
@@ -93,7 +90,7 @@ def test_a_job_that_does_not_obey_is_not_tried_again(
 
 def test_a_job_that_waits_never_starts(tmp_path: Path, redis_url: str, namespace: str) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
-        server.push("q", job("long", "wait"))
+        server.push("q", job("long", "Any", "wait"))
         server.wait_for_notes(1, "start", "long")
         now = time.time()
         server.push("q", job("waits"), b"no job", job("stays"))
@@ -131,7 +128,7 @@ def test_a_job_is_cancelled_while_its_server_drains(
     with serving(
         tmp_path, one_redis_url, namespace, CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="300"
     ) as server:
-        server.push("q", job("a", "wait"))
+        server.push("q", job("a", "Any", "wait"))
         server.wait_for_notes(1, "start", "a")
         server.signal(signal.SIGTERM)
         server.wait_for_event("manager.state", state="quiet")
@@ -146,7 +143,7 @@ def test_a_job_that_is_cancelled_when_time_is_up_is_not_given_back(
     with serving(
         tmp_path, one_redis_url, namespace, CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="0.1"
     ) as server:
-        server.push("q", job("a", "deaf"))
+        server.push("q", job("a", "Any", "deaf"))
         server.wait_for_notes(1, "start", "a")
         Client(one_redis_url, namespace=namespace).cancel("a")
         server.wait_for_notes(1, "asked", "a")
@@ -161,7 +158,7 @@ def test_every_server_takes_part(tmp_path: Path, one_redis_url: str, namespace: 
         serving(tmp_path / "a", one_redis_url, namespace, CODE) as first,
         serving(tmp_path / "b", one_redis_url, namespace, CODE) as second,
     ):
-        first.push("q", job("one", "wait"), job("two", "wait"))
+        first.push("q", job("one", "Any", "wait"), job("two", "Any", "wait"))
         first.wait_for_notes(1, "start")
         second.wait_for_notes(1, "start")
         done = subprocess.run(
@@ -194,7 +191,7 @@ def test_sidekiqs_cancellation_of_a_running_job_is_obeyed(
         db.hset(keys.iteration("other"), mapping={"ex": 1, "c": "7", "rt": 1.5})
         db.set(keys.iteration("broken"), "no hash")
         for jid in ("late", "broken", "other", "early"):
-            server.push("q", job(jid, "wait"))
+            server.push("q", job(jid, "Any", "wait"))
         server.wait_for_notes(4, "start")
         server.wait_for_notes(1, "end", "early", timeout=30)
         server.wait_for_event("job.cancelled", jid="early")

@@ -19,7 +19,8 @@ import redis
 from pyworkers import embedded
 from pyworkers.embedded import EmbeddedServer, answers, socket_url
 from pyworkers.errors import EmbeddedError
-from tests.helpers.support import next_line, process_alive, running_python, wait_for
+from tests.helpers.processes import process_alive
+from tests.helpers.support import next_line, running_python, wait_for
 
 OWNER = """
     import sys, time

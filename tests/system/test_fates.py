@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pyworkers import Client
+from tests.helpers.records import job
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import stretched, wait_for
 
@@ -66,13 +67,8 @@ def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerPro
         yield running
 
 
-def job(job_class: str, *args: Any, **fields: Any) -> dict[str, Any]:
-    return {"class": job_class, "args": list(args), "jid": f"jid-{job_class}"} | fields
-
-
-def settled(server: ServerProcess) -> bool:
-    queues = ("go", "mail")
-    return not any(server.waiting(queue) or server.inprogress(queue) for queue in queues)
+def job_of(job_class: str, *args: Any, **fields: Any) -> dict[str, Any]:
+    return job(f"jid-{job_class}", job_class, *args, **fields)
 
 
 def one(server: ServerProcess, zset: str) -> tuple[dict[str, Any], float]:
@@ -99,7 +95,7 @@ def test_every_dialect_is_read(server: ServerProcess, envelope: bytes) -> None:
     server.push("go", envelope)
     [[_, _, _, job_class, args, enqueued_at]] = server.wait_for_notes(1, "go")
     assert (job_class, args, enqueued_at) == ("Add", [1], 1795225197.5)
-    wait_for(lambda: settled(server), message="settled")
+    wait_for(lambda: server.settled("go", "mail"), message="settled")
 
 
 @pytest.mark.fault("P4")
@@ -107,24 +103,24 @@ def test_every_dialect_is_read(server: ServerProcess, envelope: bytes) -> None:
 @pytest.mark.parametrize(
     ("envelope", "place"),
     [
-        (job("fail", retry=True), "retry"),
-        (job("fail", retry=1), "retry"),
-        (job("fail", retry="3"), "retry"),
-        (job("fail"), "retry"),
-        (job("fail", retry=None), "retry"),
-        (job("fail", retry=0), "dead"),
-        (job("fail", retry=0, dead=False), None),
-        (job("fail", retry=False), None),
-        (job("fail", retry=3, retry_count=2, failed_at=1.5), "dead"),
-        (job("fail", retry=3, retry_count="2", failed_at=1.5), "dead"),
-        (job("fail", retry=True, retry_max=0), "dead"),
-        (job("fail", retry=True, retry_for=10, failed_at=1.5), "dead"),
-        (job("Unknown"), "retry"),
-        (job("Unknown", retry=0), "dead"),
-        (job("choose", "kill"), "dead"),
-        (job("choose", "kill", retry=False), "dead"),
-        (job("choose", "retry"), "retry"),
-        (job("choose"), "retry"),  # called with too few arguments
+        (job_of("fail", retry=True), "retry"),
+        (job_of("fail", retry=1), "retry"),
+        (job_of("fail", retry="3"), "retry"),
+        (job_of("fail"), "retry"),
+        (job_of("fail", retry=None), "retry"),
+        (job_of("fail", retry=0), "dead"),
+        (job_of("fail", retry=0, dead=False), None),
+        (job_of("fail", retry=False), None),
+        (job_of("fail", retry=3, retry_count=2, failed_at=1.5), "dead"),
+        (job_of("fail", retry=3, retry_count="2", failed_at=1.5), "dead"),
+        (job_of("fail", retry=True, retry_max=0), "dead"),
+        (job_of("fail", retry=True, retry_for=10, failed_at=1.5), "dead"),
+        (job_of("Unknown"), "retry"),
+        (job_of("Unknown", retry=0), "dead"),
+        (job_of("choose", "kill"), "dead"),
+        (job_of("choose", "kill", retry=False), "dead"),
+        (job_of("choose", "retry"), "retry"),
+        (job_of("choose"), "retry"),  # called with too few arguments
     ],
 )
 def test_a_failed_job_goes_where_its_envelope_says(
@@ -132,7 +128,7 @@ def test_a_failed_job_goes_where_its_envelope_says(
 ) -> None:
     server.push("mail", envelope)
     server.wait_for_event("job.failed", outcome=place or "discard", jid=envelope["jid"])
-    wait_for(lambda: settled(server), message="settled")
+    wait_for(lambda: server.settled("go", "mail"), message="settled")
     found = {name: len(server.zset(name)) for name in ("retry", "dead", "schedule")}
     assert found == {name: int(name == place) for name in found}
     server.stop()
@@ -152,16 +148,16 @@ def test_a_job_of_a_bare_client_is_tried_as_often_as_its_handler_says(
         server.wait_for_event("job.timeout", jid=crashed, outcome="dead")
         again = client.enqueue("mail", "fail", [])
         server.wait_for_event("job.failed", jid=again, outcome="retry")
-    wait_for(lambda: settled(server), message="settled")
+    wait_for(lambda: server.settled("go", "mail"), message="settled")
     assert [len(server.zset(name)) for name in ("retry", "dead")] == [1, 2]
     assert all(b'"retry":' not in raw for raw, _ in server.zset("dead"))
 
 
 def test_a_discarded_job_is_no_error(server: ServerProcess) -> None:
-    server.push("mail", job("choose", "discard"))
+    server.push("mail", job_of("choose", "discard"))
     event = server.wait_for_event("job.discarded")
     assert event["level"] == "info"
-    wait_for(lambda: settled(server), message="settled")
+    wait_for(lambda: server.settled("go", "mail"), message="settled")
     assert server.events("job.failed") == []
     assert [server.zset(name) for name in ("retry", "dead", "schedule")] == [[], [], []]
 
@@ -171,12 +167,12 @@ def test_a_job_without_a_class_is_dead_at_once(server: ServerProcess, raw: bytes
     server.push("mail", raw)
     event = server.wait_for_event("job.failed", outcome="dead")
     assert event["error"] == "a job of the queue 'mail' has no class"
-    wait_for(lambda: settled(server), message="settled")
+    wait_for(lambda: server.settled("go", "mail"), message="settled")
     assert [len(server.zset(name)) for name in ("retry", "dead")] == [0, 1]
 
 
 def test_a_process_handler_without_retry_keeps_its_failed_job_in_dead(server: ServerProcess) -> None:
-    server.push("go", job("Fail", 1))
+    server.push("go", job_of("Fail", 1))
     dead, score = one(server, "dead")
     assert (dead["error_class"], dead["error_message"], dead["queue"]) == ("ValueError", "go failed", "go")
     assert abs(score - time.time()) < 20
@@ -184,7 +180,7 @@ def test_a_process_handler_without_retry_keeps_its_failed_job_in_dead(server: Se
 
 def test_the_error_is_written_as_sidekiq_writes_it(server: ServerProcess) -> None:
     before = time.time()
-    server.push("mail", job("fail", "x" * 10, backtrace=True, retry=5))
+    server.push("mail", job_of("fail", "x" * 10, backtrace=True, retry=5))
     first, score = one(server, "retry")
     assert (first["retry_count"], first["error_class"], first["error_message"]) == (
         0,
@@ -225,9 +221,9 @@ def test_what_is_written_back_keeps_the_text_of_every_other_field(server: Server
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_job_go_to_dead_as_they_are(server: ServerProcess, raw: bytes) -> None:
-    server.push("mail", raw, json.dumps(job("ok", "after")).encode())
+    server.push("mail", raw, json.dumps(job_of("ok", "after")).encode())
     server.wait_for_notes(1, "ok", "after")
-    wait_for(lambda: settled(server), message="settled")
+    wait_for(lambda: server.settled("go", "mail"), message="settled")
     assert [member for member, _ in server.zset("dead")] == [raw]
     [event] = server.events("job.failed")
     assert (event["outcome"], event["error_class"]) == ("dead", "BadMessageError")
@@ -273,24 +269,24 @@ def test_a_job_without_an_id_gets_one_and_keeps_it(server: ServerProcess) -> Non
 
 @pytest.mark.fault("P5")
 def test_equal_payloads_are_settled_one_by_one(server: ServerProcess) -> None:
-    twin = json.dumps(job("ok", 1)).encode()
+    twin = json.dumps(job_of("ok", 1)).encode()
     server.push("mail", *[twin] * 5)
     server.wait_for_notes(5, "ok", 1)
-    wait_for(lambda: settled(server), message="settled")
+    wait_for(lambda: server.settled("go", "mail"), message="settled")
     assert server.stop() == 0
     assert server.redis.get(server.keys.stat("processed")) == b"5"
 
 
 def test_a_failed_job_runs_again_at_its_time_until_it_succeeds(server: ServerProcess) -> None:
-    server.push("mail", job("flaky", "k"))
+    server.push("mail", job_of("flaky", "k"))
     notes = server.wait_for_notes(3, "flaky", "k")
     assert [note[-1] for note in notes] == [0, 1, 2]
-    wait_for(lambda: settled(server) and not server.zset("retry"), message="settled")
+    wait_for(lambda: server.settled("go", "mail") and not server.zset("retry"), message="settled")
     assert [event["attempt"] for event in server.events("job.done")] == [2]
 
 
 def test_a_snoozed_job_is_scheduled_and_not_counted(server: ServerProcess) -> None:
-    server.push("mail", job("choose", "snoozed"))
+    server.push("mail", job_of("choose", "snoozed"))
     scheduled, score = one(server, "schedule")
     assert "retry_count" not in scheduled
     assert score < time.time() + 1
@@ -299,21 +295,21 @@ def test_a_snoozed_job_is_scheduled_and_not_counted(server: ServerProcess) -> No
 
 
 def test_a_retry_goes_to_its_retry_queue(server: ServerProcess) -> None:
-    server.push("mail", job("fail", retry_queue="slow"))
+    server.push("mail", job_of("fail", retry_queue="slow"))
     retried, _ = one(server, "retry")
     assert retried["queue"] == "slow"
 
 
 def test_a_scheduled_job_runs_at_its_time(server: ServerProcess) -> None:
     at = time.time() + 1.2
-    server.redis.zadd(server.keys.schedule, {json.dumps(job("ok", "later", queue="mail", at=at)): at})
+    server.redis.zadd(server.keys.schedule, {json.dumps(job_of("ok", "later", queue="mail", at=at)): at})
     server.wait_for_notes(1, "ok", "later")
     assert 0 <= time.time() - at < stretched(1)
     wait_for(lambda: not server.zset("schedule"), message="promoted")
 
 
 def test_scheduled_bytes_that_are_no_job_are_buried(server: ServerProcess) -> None:
-    member = json.dumps(job("ok", "fine", queue="mail"))
+    member = json.dumps(job_of("ok", "fine", queue="mail"))
     bad = {"no job": 1.0, '{"queue":5}': 2.0, '{"queue":"\\ud800"}': 2.5, '{"queue":"a b"}': 2.7}
     server.redis.zadd(server.keys.schedule, bad | {member: 3.0})
     server.wait_for_notes(1, "ok", "fine")

@@ -20,8 +20,7 @@ CODE = """
 @worker.process("q", concurrency=2)
 def handle(message):
     note("start", message.jid)
-    while not Path(__file__).with_name("finish").exists():
-        time.sleep(0.01)
+    wait_for_file("finish")
 
 @worker.job(queue="mail", concurrency=3)
 def send_mail():

@@ -29,8 +29,8 @@ CODE = """
 @worker.process("q", concurrency=2)
 def handle(message):
     note("start", message.jid)
-    while message.args == ["wait"] and not Path(__file__).with_name("finish").exists():
-        time.sleep(0.01)
+    if message.args == ["wait"]:
+        wait_for_file("finish")
 
 @worker.job(queue="mail", concurrency=1)
 def send_mail(to):

@@ -14,38 +14,23 @@ import redis
 
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
+from tests.helpers.records import job
 from tests.helpers.redises import OwnRedis
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import WAITING_APP, ServerProcess, serving
 from tests.helpers.support import free_port, stretched, wait_for
-
-CODE = """
-@worker.process("q", concurrency=2)
-def handle(message):
-    note("start", *message.args)
-    while message.args[0] == "wait" and not Path(__file__).with_name("finish").exists():
-        time.sleep(0.01)
-    note("end", *message.args)
-"""
 
 
 @pytest.fixture
 def own(tmp_path: Path, one_binary: str) -> Iterator[OwnRedis]:
-    server = OwnRedis(one_binary, tmp_path / "redis")
-    try:
+    with OwnRedis(one_binary, tmp_path / "redis") as server:
         yield server
-    finally:
-        server.kill()
-
-
-def job(*args: object) -> dict[str, object]:
-    return {"class": "Any", "args": list(args), "jid": "-".join(map(str, args))}
 
 
 @pytest.mark.fault("R2")
 def test_a_restart_of_redis_loses_nothing_and_repeats_nothing(tmp_path: Path, own: OwnRedis) -> None:
     own.start()
-    with serving(tmp_path, own.url, "", CODE) as server:
-        server.push("q", job("wait", 1), job("wait", 2))
+    with serving(tmp_path, own.url, "", WAITING_APP) as server:
+        server.push("q", job("wait-1", "Any", "wait", 1), job("wait-2", "Any", "wait", 2))
         server.wait_for_notes(2, "start")
         own.kill()
         (tmp_path / "finish").touch()
@@ -56,7 +41,7 @@ def test_a_restart_of_redis_loses_nothing_and_repeats_nothing(tmp_path: Path, ow
         back = time.monotonic()
         server.wait_for_event("redis.up")
         wait_for(lambda: not inprogress(server), message="settled afterwards")
-        server.push("q", job("after", 3))
+        server.push("q", job("after-3", "Any", "after", 3))
         server.wait_for_notes(1, "end", "after")
         assert time.monotonic() - back < stretched(2 + 1)  # the second is Valkey's own start
         assert server.stop() == 0
@@ -73,13 +58,13 @@ def inprogress(server: ServerProcess) -> list[bytes]:
 @pytest.mark.fault("R1")
 def test_redis_may_be_absent_at_the_start(tmp_path: Path, own: OwnRedis) -> None:
     server = ServerProcess(tmp_path, own.url, "")
-    server.write_app(CODE)
+    server.write_app(WAITING_APP)
     try:
         server.start(ready=False)
         server.wait_for_event("redis.down")
         own.start()
         server.wait_for_event("server.started")
-        server.push("q", job("now"))
+        server.push("q", job("now", "Any", "now"))
         server.wait_for_notes(1, "end")
         assert len(server.events("redis.down")) == 1
         assert server.stop() == 0
@@ -89,7 +74,7 @@ def test_redis_may_be_absent_at_the_start(tmp_path: Path, own: OwnRedis) -> None
 
 def test_a_server_without_redis_can_be_stopped(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "")
-    server.write_app(CODE)
+    server.write_app(WAITING_APP)
     try:
         server.start(ready=False)
         server.wait_for_event("redis.down")
@@ -101,7 +86,7 @@ def test_a_server_without_redis_can_be_stopped(tmp_path: Path) -> None:
 @pytest.mark.fault("R1")
 def test_fail_fast_exits_with_4_and_says_why(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path, f"redis://:secret@127.0.0.1:{free_port()}/0", "", "--fail-fast")
-    server.write_app(CODE)
+    server.write_app(WAITING_APP)
     try:
         server.start(ready=False)
         assert server.wait() == 4
@@ -114,9 +99,9 @@ def test_fail_fast_exits_with_4_and_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.fault("R4")
 def test_killed_connections_heal_and_lose_no_outcome(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+    with serving(tmp_path, redis_url, namespace, WAITING_APP) as server:
         for number in range(30):
-            server.push("q", job("n", number))
+            server.push("q", job(f"n-{number}", "Any", "n", number))
             wait_for(lambda: _kill_a_connection(server, number), message="a connection to kill")  # noqa: B023
         server.wait_for_notes(30, "end")
         wait_for(lambda: not server.inprogress("q"), timeout=20, message="settled")
@@ -140,11 +125,11 @@ def test_a_deleted_lease_comes_back_and_nobody_recovers_from_the_living(
     path = tmp_path / "workers.toml"
     path.write_text("[server]\nlease = 2\n")
     options = ("--config", str(path))
-    with serving(tmp_path, one_redis_url, namespace, CODE, *options) as server:
+    with serving(tmp_path, one_redis_url, namespace, WAITING_APP, *options) as server:
         peer = ServerProcess(tmp_path, one_redis_url, namespace, *options)
         peer.start()
         try:
-            server.push("q", job("wait"))
+            server.push("q", job("wait", "Any", "wait"))
             server.wait_for_notes(1, "start")
             for identity in server.redis.hkeys(server.keys.owners):
                 server.redis.delete(server.keys.lease(identity.decode()))
@@ -166,14 +151,14 @@ def test_a_flushed_database_is_survived(tmp_path: Path, own: OwnRedis) -> None:
     own.start()
     path = tmp_path / "workers.toml"
     path.write_text("[server]\nlease = 2\n")
-    with serving(tmp_path, own.url, "", CODE, "--config", str(path)) as server:
-        server.push("q", job("wait"))
+    with serving(tmp_path, own.url, "", WAITING_APP, "--config", str(path)) as server:
+        server.push("q", job("wait", "Any", "wait"))
         server.wait_for_notes(1, "start")
         server.redis.flushall()
         (tmp_path / "finish").touch()
         server.wait_for_event("job.not_ours")
         wait_for(lambda: _leases(server) == 1, message="registered again")
-        server.push("q", job("after"))
+        server.push("q", job("after", "Any", "after"))
         server.wait_for_notes(1, "end", "after")
         assert server.stop() == 0
 
@@ -183,7 +168,7 @@ def test_a_queue_of_the_wrong_type_does_not_stop_the_others(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
     code = (
-        CODE
+        WAITING_APP
         + """
 @worker.process("other", concurrency=1)
 def other(message):
@@ -193,10 +178,10 @@ def other(message):
     with serving(tmp_path, redis_url, namespace, code) as server:
         server.redis.set(server.keys.queue("q"), "no list")
         server.wait_for_event("queue.broken", queue="q")
-        server.push("other", job(1))
+        server.push("other", job("1", "Any", 1))
         server.wait_for_notes(1, "other")
         server.redis.delete(server.keys.queue("q"))
-        server.push("q", job("mended"))
+        server.push("q", job("mended", "Any", "mended"))
         server.wait_for_notes(1, "end", "mended", timeout=30)
         assert server.events("redis.down") == []
         assert server.stop() == 0
@@ -204,15 +189,21 @@ def other(message):
 
 def test_full_memory_lets_running_jobs_settle(tmp_path: Path, own: OwnRedis) -> None:
     own.start()
-    with serving(tmp_path, own.url, "", CODE) as server:
-        server.push("q", job("wait", 1), job("wait", 2), job("n", 3), job("n", 4))
+    with serving(tmp_path, own.url, "", WAITING_APP) as server:
+        server.push(
+            "q",
+            job("wait-1", "Any", "wait", 1),
+            job("wait-2", "Any", "wait", 2),
+            job("n-3", "Any", "n", 3),
+            job("n-4", "Any", "n", 4),
+        )
         server.wait_for_notes(2, "start")
         server.redis.config_set("maxmemory", 1)
         (tmp_path / "finish").touch()
         server.wait_for_notes(4, "end")
         wait_for(lambda: not server.inprogress("q"), message="settled while full")
         server.redis.config_set("maxmemory", 0)
-        server.push("q", job("n", 5))
+        server.push("q", job("n-5", "Any", "n", 5))
         server.wait_for_notes(1, "end", "n", 5)
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
@@ -226,8 +217,8 @@ def test_a_login_that_is_refused_is_named_asked_for_rarely_and_taken_again(
     wait_for(lambda: answers(own), message="Redis answers")
     url = url_of(own.url, Role.WORKER, "")
     user = url.partition("//")[2].partition(":")[0]
-    with serving(tmp_path, url, "", CODE, direct_url=own.url) as server:
-        server.push("q", job("wait"))
+    with serving(tmp_path, url, "", WAITING_APP, direct_url=own.url) as server:
+        server.push("q", job("wait", "Any", "wait"))
         server.wait_for_notes(1, "start")
         server.redis.execute_command("ACL SETUSER", user, "off")
         server.redis.config_resetstat()
@@ -237,7 +228,7 @@ def test_a_login_that_is_refused_is_named_asked_for_rarely_and_taken_again(
         assert "Redis refused the login: WRONGPASS" in event["error"]
         (tmp_path / "finish").touch()
         server.wait_for_notes(1, "end")
-        server.push("q", job("n"))
+        server.push("q", job("n", "Any", "n"))
         parts = wait_for(lambda: parts_down(server, refused, 6), timeout=20)
         # 50 ms doubled up to 5 s is at most a dozen attempts of each part in this time.
         attempts = server.redis.info("commandstats")["cmdstat_auth"]["calls"]
@@ -265,8 +256,8 @@ def parts_down(server: ServerProcess, since: float, seconds: float) -> set[str]:
 def test_a_stop_does_not_wait_for_a_redis_that_hangs(tmp_path: Path, own: OwnRedis) -> None:
     own.start()
     environment = {"PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "1"}
-    with serving(tmp_path, own.url, "", CODE, **environment) as server:
-        server.push("q", job("wait", 1))
+    with serving(tmp_path, own.url, "", WAITING_APP, **environment) as server:
+        server.push("q", job("wait-1", "Any", "wait", 1))
         server.wait_for_notes(1, "start")
         with own.stopped():
             server.signal(signal.SIGTERM)

@@ -11,8 +11,8 @@ CODE = """
 @worker.process("q", concurrency=2)
 def handle(message):
     note("start", message.jid)
-    while message.args and not Path(__file__).with_name("finish").exists():
-        time.sleep(0.01)
+    if message.args:
+        wait_for_file("finish")
     note("end", message.jid)
 
 @worker.process("other", concurrency=1)

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from pyworkers import Client, programs
+from tests.helpers.processes import process_alive
+from tests.helpers.records import job
 from tests.helpers.server_process import Serve, ServerProcess
-from tests.helpers.support import process_alive, wait_for
+from tests.helpers.support import wait_for
 
 # A program notes its pid itself, so that a test knows that it has run.
 CODE = """
@@ -76,13 +78,9 @@ def hang(name="", how="raise"):
 KINDS = 7
 
 
-def job(job_class: str, *args: Any, **fields: Any) -> dict[str, Any]:
-    return {"class": job_class, "args": list(args), "jid": job_class, "retry": True} | fields
-
-
 def run(server: ServerProcess, count: int, job_class: str, *args: Any, **fields: Any) -> int:
     """The pid of the worker that runs the job, which is the ``count``th."""
-    server.push("q", job(job_class, *args, **fields))
+    server.push("q", job(job_class, job_class, *args, **fields))
     pid: int = server.wait_for_notes(count, "worker")[-1][0]
     return pid
 

@@ -17,19 +17,11 @@ from click.testing import CliRunner
 from pyworkers import Client
 from pyworkers.cli import main
 from tests.helpers.redises import OwnRedis, Sentinel
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import WAITING_APP, serving
 from tests.helpers.support import stretched, wait_for
 
 # From the promotion to the first job (contrib/docs/reliability.md, R5), and a second for a busy machine.
 SOON_S = 2 + 1
-CODE = """
-@worker.process("q", concurrency=2)
-def handle(message):
-    note("start", *message.args)
-    while message.args[0] == "wait" and not Path(__file__).with_name("finish").exists():
-        time.sleep(0.01)
-    note("end", *message.args)
-"""
 PERSISTENT = ("--appendonly", "yes", "--save", "", "--repl-diskless-sync-delay", "0")
 
 
@@ -130,7 +122,7 @@ def fail_over_by(way: str, group: Group) -> contextlib.AbstractContextManager[No
 @pytest.mark.fault("R5")
 @pytest.mark.parametrize("way", ["crash", "hang", "demotion"])
 def test_a_failover_while_jobs_run(tmp_path: Path, group: Group, way: str) -> None:
-    with serving(tmp_path, group.url, "", CODE, direct_url=group.primary.url) as server:
+    with serving(tmp_path, group.url, "", WAITING_APP, direct_url=group.primary.url) as server:
         former = group.primary
         push(former, "wait", 1)
         push(former, "wait", 2)

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.helpers.processes import process_alive
+from tests.helpers.records import job
+from tests.helpers.redises import blocked
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import process_alive, stretched, wait_for
+from tests.helpers.support import stretched, wait_for
 
 CODE = """
 @worker.process("q", concurrency=2)
@@ -32,10 +35,6 @@ def config(folder: Path, text: str) -> str:
     return str(path)
 
 
-def job(key: str, seconds: float) -> dict[str, object]:
-    return {"class": "Any", "args": [key, seconds], "jid": key}
-
-
 def clean(server: ServerProcess) -> bool:
     """No key is left that speaks of a living server; counters stay, the tombstone of a dead one has a TTL."""
     left = [
@@ -52,7 +51,7 @@ def test_running_jobs_finish_before_the_server_ends(
     tmp_path: Path, redis_url: str, namespace: str, number: int
 ) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
-        server.push("q", job("a", 60), job("b", 60), job("c", 60))
+        server.push("q", job("a", "Any", "a", 60), job("b", "Any", "b", 60), job("c", "Any", "c", 60))
         server.wait_for_notes(2, "start")
         tree = server.tree()
         server.signal(number)
@@ -71,7 +70,7 @@ def test_jobs_past_the_deadline_are_given_back_in_order_and_run_elsewhere(
 ) -> None:
     options = ("--config", config(tmp_path, "[server]\nshutdown_timeout = 0.3\n"))
     with serving(tmp_path, redis_url, namespace, CODE, *options) as server:
-        jobs = [json.dumps(job(key, 60)).encode() for key in "abc"]
+        jobs = [json.dumps(job(key, "Any", key, 60)).encode() for key in "abc"]
         for raw in jobs:
             server.push("q", raw)
         server.wait_for_notes(2, "start")
@@ -129,7 +128,7 @@ def test_a_job_is_told_two_seconds_before_it_is_given_back(
     options = ("--config", config(tmp_path, "[server]\nshutdown_timeout = 3\n"))
     with serving(tmp_path, redis_url, namespace, ENDS, *options) as server:
         names = ["passes", "deaf", "fails", "ends", "again"]
-        jobs = {name: json.dumps(job(name, 0)).encode() for name in names}
+        jobs = {name: json.dumps(job(name, "Any", name, 0)).encode() for name in names}
         server.push("q", *jobs.values())
         server.wait_for_notes(5, "start")
         began = time.time()
@@ -165,7 +164,7 @@ def test_a_short_time_to_stop_is_shared_between_ending_and_cleaning_up(
 ) -> None:
     options = ("--config", config(tmp_path, "[server]\nshutdown_timeout = 1.5\n"))
     with serving(tmp_path, one_redis_url, namespace, ENDS, *options) as server:
-        server.push("q", job("ends", 0))
+        server.push("q", job("ends", "Any", "ends", 0))
         server.wait_for_notes(1, "start")
         began = time.time()
         assert server.stop() == 0
@@ -178,7 +177,7 @@ def test_a_short_time_to_stop_is_shared_between_ending_and_cleaning_up(
 @pytest.mark.fault("M4")
 def test_many_signals_are_one_clean_stop(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
-        server.push("q", job("a", 60))
+        server.push("q", job("a", "Any", "a", 60))
         server.wait_for_notes(1, "start")
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
             os.killpg(server.pid, number)
@@ -195,11 +194,11 @@ def test_a_quiet_server_fetches_nothing_and_its_jobs_finish(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
-        server.push("q", job("a", 60))
+        server.push("q", job("a", "Any", "a", 60))
         server.wait_for_notes(1, "start")
         server.signal(signal.SIGTSTP)
         server.wait_for_event("manager.state", state="quiet")
-        server.push("q", job("b", 0))
+        server.push("q", job("b", "Any", "b", 0))
         (tmp_path / "finish").touch()
         server.wait_for_event("job.done", jid="a")
         wait_for(lambda: not server.inprogress("q"), message="settled")
@@ -212,13 +211,9 @@ def test_an_idle_server_stops_at_once_though_a_fetch_is_blocked(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
-        wait_for(lambda: _blocked(server), message="a blocking fetch")
+        wait_for(lambda: blocked(server.redis), message="a blocking fetch")
         server.signal(signal.SIGTERM)
         assert server.wait(timeout=stretched(2)) == 0
-
-
-def _blocked(server: ServerProcess) -> bool:
-    return any(client["cmd"] == "brpoplpush" for client in server.redis.client_list())
 
 
 @pytest.mark.fault("M1")
@@ -227,7 +222,7 @@ def test_the_jobs_of_a_killed_server_run_on_another_once_each(
 ) -> None:
     short = ("--config", config(tmp_path, "[server]\nlease = 2\n"))
     with serving(tmp_path, redis_url, namespace, CODE, *short) as dead:
-        dead.push("q", job("a", 60), job("b", 60))
+        dead.push("q", job("a", "Any", "a", 60), job("b", "Any", "b", 60))
         dead.wait_for_notes(2, "start")
         tree = dead.tree()
         os.kill(dead.pid, signal.SIGKILL)
@@ -254,7 +249,7 @@ def test_a_server_that_was_stopped_for_too_long_kills_its_workers_and_goes_on(
 ) -> None:
     short = ("--config", config(tmp_path, "[server]\nlease = 2\n"))
     with serving(tmp_path, one_redis_url, namespace, CODE, *short) as sleeper:
-        sleeper.push("q", job("a", 60))
+        sleeper.push("q", job("a", "Any", "a", 60))
         sleeper.wait_for_notes(1, "start")
         [[first_pid, *_]] = sleeper.ledger()
         os.kill(sleeper.pid, signal.SIGSTOP)
@@ -268,10 +263,10 @@ def test_a_server_that_was_stopped_for_too_long_kills_its_workers_and_goes_on(
             wait_for(lambda: not process_alive(first_pid), message="the sleeper's worker is killed")
             (tmp_path / "finish").touch()
             heir.wait_for_notes(1, "end", "a")
-            sleeper.push("q", job("b", 0), job("c", 0))
+            sleeper.push("q", job("b", "Any", "b", 0), job("c", "Any", "c", 0))
             sleeper.wait_for_notes(3, "end")
             assert heir.stop() == 0
-            sleeper.push("q", job("d", 0))
+            sleeper.push("q", job("d", "Any", "d", 0))
             sleeper.wait_for_notes(1, "end", "d")
             assert sleeper.stop() == 0
             assert len([note for note in sleeper.ledger() if note[1:3] == ["end", "a"]]) == 1
@@ -284,11 +279,11 @@ def test_a_stop_during_a_reload_starts_nothing_new(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
-        server.push("q", job("a", 60))
+        server.push("q", job("a", "Any", "a", 60))
         server.wait_for_notes(1, "start")
-        slow = "\nwhile not Path(__file__).with_name('load').exists(): time.sleep(0.01)\n"
+        slow = "\nwait_for_file('load')\n"
         server.write_app(slow + CODE + '\n@worker.process("new")\ndef new(message):\n    note("new")\n')
-        server.push("new", job("b", 0), job("c", 0))
+        server.push("new", job("b", "Any", "b", 0), job("c", "Any", "c", 0))
         server.signal(signal.SIGHUP)
         server.wait_for_event("reload.started")
         server.signal(signal.SIGTERM)
@@ -305,7 +300,7 @@ def test_signals_before_the_application_is_loaded_are_obeyed(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     server = ServerProcess(tmp_path, one_redis_url, namespace)
-    slow = "\nwhile not Path(__file__).with_name('load').exists(): time.sleep(0.01)\n"
+    slow = "\nwait_for_file('load')\n"
     server.write_app(slow + CODE)
     try:
         server.start(ready=False)
@@ -316,7 +311,7 @@ def test_signals_before_the_application_is_loaded_are_obeyed(
         (tmp_path / "load").touch()
         server.wait_for_event("server.started")
         server.wait_for_event("manager.state", state="quiet")
-        server.push("q", job("a", 0))
+        server.push("q", job("a", "Any", "a", 0))
         server.wait_for_event("reload.done")
         assert server.stop() == 0
         assert server.ledger() == []
@@ -337,8 +332,7 @@ def test_a_job_that_comes_while_workers_leave_stays_in_its_queue_although_the_wa
     @worker.on_shutdown
     def leave():
         note("leaving")
-        while not Path(__file__).with_name("leave").exists():
-            time.sleep(0.01)
+        wait_for_file("leave")
     """
     user = f"stopper{namespace.strip(':')}"
     with redis.Redis.from_url(one_redis_url) as admin:
@@ -351,7 +345,7 @@ def test_a_job_that_comes_while_workers_leave_stays_in_its_queue_although_the_wa
                 wait_for(lambda: "brpoplpush" in {client["cmd"] for client in admin.client_list()})
                 server.signal(signal.SIGTERM)
                 server.wait_for_notes(1, "leaving")
-                server.push("q", job("a", 0))
+                server.push("q", job("a", "Any", "a", 0))
                 (tmp_path / "leave").touch()
                 assert server.wait() == 0
                 assert server.waiting("q") == 1

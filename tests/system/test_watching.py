@@ -20,8 +20,8 @@ CODE = """
 @worker.process("q", concurrency=2)
 def handle(message):
     note("start", message.jid)
-    while message.args and not Path(__file__).with_name(message.args[0]).exists():
-        time.sleep(0.01)
+    if message.args:
+        wait_for_file(message.args[0])
     note("end", message.jid)
 """
 

@@ -16,23 +16,10 @@ from typing import Any
 import pytest
 
 from pyworkers.protocol.retry import MAX_CRASHES
-from tests.helpers.server_process import Serve, ServerProcess, children
-from tests.helpers.support import process_alive, stretched, wait_for
-
-MEET = """
-def meet(name, *words):
-    note(name, *words)
-    while not Path(__file__).with_name(f"{name}.go").exists():
-        time.sleep(0.005)
-"""
-
-
-def let_go(server: ServerProcess, name: str) -> None:
-    (server.folder / f"{name}.go").touch()
-
-
-def job(jid: str, job_class: str = "Any", *args: Any, **fields: Any) -> dict[str, Any]:
-    return {"class": job_class, "args": list(args), "jid": jid} | fields
+from tests.helpers.processes import children, process_alive
+from tests.helpers.records import job
+from tests.helpers.server_process import Serve, ServerProcess
+from tests.helpers.support import stretched, wait_for
 
 
 def options(folder: Path, text: str) -> tuple[str, str]:
@@ -68,14 +55,6 @@ def member(server: ServerProcess, name: str, jid: str) -> dict[str, Any]:
     return envelope
 
 
-def settled(server: ServerProcess, *queues: str) -> None:
-    for queue in queues:
-        wait_for(
-            lambda queue=queue: not server.waiting(queue) and not server.inprogress(queue),  # type: ignore[misc]
-            message=f"{queue} is settled",
-        )
-
-
 def counts(server: ServerProcess) -> tuple[int, int]:
     """Processed and failed, once the server has stopped."""
     assert server.stop() == 0
@@ -100,7 +79,7 @@ def test_a_killed_idle_worker_is_replaced_and_no_job_is_touched(serve: Serve) ->
         for number in range(20):
             server.push("q", job(str(number)))
         server.wait_for_notes(20)
-        settled(server, "q")
+        wait_for(lambda: server.settled("q"), message="settled")
         assert len(server.ledger()) == 20
         assert victim not in {pid for pid, *_ in server.ledger()}
         assert counts(server) == (20, 0)
@@ -124,7 +103,7 @@ def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(s
         meet("sibling")
         note("sibling ends")
     """
-    with serve(MEET + textwrap.dedent(code)) as server:
+    with serve(textwrap.dedent(code)) as server:
         server.push("q", job("s", "sibling"), job("v", "victim", retry_count=0, failed_at=1.5))
         server.wait_for_notes(1, "sibling")
         for crash in range(MAX_CRASHES):
@@ -142,9 +121,9 @@ def test_a_job_whose_worker_is_killed_runs_again_and_is_dead_at_the_third_time(s
         assert words[:3] == ["gone", "v", "WorkerLost"]
         assert "SIGKILL" in words[3]
         assert hook_pid in workers(server)
-        let_go(server, "sibling")
+        server.let_go("sibling")
         server.wait_for_notes(1, "sibling ends")
-        settled(server, "q")
+        wait_for(lambda: server.settled("q"), message="settled")
         assert len([note for note in server.ledger() if note[1] == "sibling"]) == 1
         assert server.zset("retry") == []
         assert counts(server) == (1, 0)
@@ -354,7 +333,7 @@ def test_workers_outlive_their_fork_server(serve: Serve) -> None:
         meet(message.jid)
         note("end", message.jid)
     """
-    with serve(MEET + textwrap.dedent(code)) as server:
+    with serve(textwrap.dedent(code)) as server:
         server.push("q", job("finishes"), job("dies"))
         [[finishing, *_]] = server.wait_for_notes(1, "finishes")
         [[dying, *_]] = server.wait_for_notes(1, "dies")
@@ -367,12 +346,12 @@ def test_workers_outlive_their_fork_server(serve: Serve) -> None:
         # Both have lost their parent. The master is told of their ends all the same.
         os.kill(dying, signal.SIGKILL)
         assert "SIGKILL" in member(server, "retry", "dies")["error_message"]
-        let_go(server, "new")
+        server.let_go("new")
         server.push("q", job("new"))
         server.wait_for_notes(1, "end", "new")
-        let_go(server, "finishes")
+        server.let_go("finishes")
         server.wait_for_notes(1, "end", "finishes")
-        settled(server, "q")
+        wait_for(lambda: server.settled("q"), message="settled")
         wait_for(lambda: not process_alive(finishing), message="the old worker leaves after its job")
         wait_for_workers(server, 3)
         assert [note[2] for note in server.ledger() if note[1] == "end"] == ["new", "finishes"]
@@ -481,7 +460,7 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(serve: Serve
         server.push("q", job("after", "look", "key"))
         [after, *_] = server.wait_for_notes(4, "state")[-1:]
         assert (after[0] != pid, after[2]) == (True, first)
-        settled(server, "q")
+        wait_for(lambda: server.settled("q"), message="settled")
         assert counts(server) == (7, 0)
 
 
@@ -510,7 +489,7 @@ def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(serve: Ser
         for megabytes in (1, 90, 2):
             server.push("grown", job(f"g{megabytes}", "grow", megabytes))
             server.wait_for_notes(1, "grow", megabytes)
-            settled(server, "grown")
+            wait_for(lambda: server.settled("grown"), message="settled")
         small, large, after = [pid for pid, *_ in server.wait_for_notes(3, "grow")]
         assert small == large != after
         left = [pid for pid, *_ in server.wait_for_notes(4, "leave")]
@@ -567,7 +546,7 @@ def test_a_reload_under_load_loses_no_job_and_repeats_none(serve: Serve) -> None
     """
     versions = [f"VERSION, WORKERS, QUEUE = {v}, {w}, {q!r}\n" for v, w, q in [(1, 3, "old"), (2, 2, "new")]]
     total = 1500
-    with serve(versions[0] + MEET + textwrap.dedent(code)) as server:
+    with serve(versions[0] + textwrap.dedent(code)) as server:
         [[forker, *_]] = server.wait_for_notes(1, "before_start", 1)
         assert forker == fork_server(server)
         assert len(server.wait_for_notes(4, "on_startup", 1)) == 4
@@ -583,14 +562,14 @@ def test_a_reload_under_load_loses_no_job_and_repeats_none(serve: Serve) -> None
         assert fork_server(server) == forker
         assert server.waiting("q") > 0
 
-        server.write_app(versions[1] + MEET + textwrap.dedent(code))
+        server.write_app(versions[1] + textwrap.dedent(code))
         server.signal(signal.SIGHUP)
         server.wait_for_event("reload.done")
         server.wait_for_notes(1, "ran", 2)
         server.push("new", job("n"))
         server.wait_for_notes(1, "other", "new", "n")
         wait_for(lambda: len(_notes(server, "ran")) >= total, timeout=30, message="all ran")
-        settled(server, "q", "old", "new")
+        wait_for(lambda: server.settled("q", "old", "new"), message="settled")
         ran = [note[3] for note in _notes(server, "ran")]
         assert sorted(ran, key=int) == [str(number) for number in range(total)]
         wait_for(lambda: not process_alive(forker), message="the old fork server is gone")
@@ -603,7 +582,7 @@ def test_a_reload_under_load_loses_no_job_and_repeats_none(serve: Serve) -> None
         server.signal(signal.SIGTERM)
         [[drainer, *_]] = server.wait_for_notes(1, "drain")
         assert drainer not in new_workers | {server.pid, fork_server(server)}
-        let_go(server, "drain")
+        server.let_go("drain")
         assert server.wait() == 0
         assert [note[1:] for note in _notes(server, "drained")] == [["drained", 2]]
         assert {pid for pid, *_ in _notes(server, "on_shutdown", 2)} == new_workers
@@ -627,13 +606,13 @@ def test_two_reloads_in_a_row_end_with_the_newest_code(serve: Serve) -> None:
         server.push("q", job("first"))
         server.wait_for_notes(1, "ran")
         before = _descriptors(server)
-        server.write_app(MEET + slow + textwrap.dedent(code))
+        server.write_app(slow + textwrap.dedent(code))
         server.signal(signal.SIGHUP)
         server.wait_for_notes(1, "loading")
         server.write_app("VERSION = 3\n" + textwrap.dedent(code))
         # The first one is still importing what it has read.
         server.signal(signal.SIGHUP)
-        let_go(server, "loading")
+        server.let_go("loading")
         server.wait_for_event("reload.done", count=2)
 
         def newest_ran() -> bool:
@@ -645,14 +624,11 @@ def test_two_reloads_in_a_row_end_with_the_newest_code(serve: Serve) -> None:
 
 
 def test_a_queue_that_returns_while_its_last_job_runs_has_one_manager_at_a_time(serve: Serve) -> None:
-    kept = (
-        MEET
-        + """
+    kept = """
 @worker.process("kept")
 def keep(message):
     pass
 """
-    )
     both = """
 @worker.process("returning", concurrency=1)
 def handle(message):
@@ -672,8 +648,8 @@ def handle(message):
         server.signal(signal.SIGTTIN)
         server.wait_for_event("server.state", queue="kept")
         server.push("returning", job("new"))
-        let_go(server, "old")
-        let_go(server, "new")
+        server.let_go("old")
+        server.let_go("new")
         server.wait_for_event("reload.done", count=2)
         server.wait_for_notes(1, "new")
         states = [event["state"] for event in server.events("manager.state", queue="returning")]
@@ -783,7 +759,7 @@ def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(serve: 
             line = server.wait_for_event(event)
             fields = [line[name] for name in ("jid", "job_class", "queue", "attempt", "pid")]
             assert fields == ["talk", "Talk", "q", 3, pid]
-        settled(server, "q")
+        wait_for(lambda: server.settled("q"), message="settled")
         assert server.log_text().count("p" * 999 + "\n") == 300
         assert counts(server) == (2, 0)
 
@@ -818,7 +794,7 @@ def test_middleware_runs_in_order_and_may_stop_or_replace_a_job(serve: Serve) ->
         for jid, word in (("plain", "given"), ("stopped", "given"), ("changed", "bad"), ("failing", "bad")):
             server.push("q", job(jid, "handle", word))
         member(server, "retry", "failing")
-        settled(server, "q")
+        wait_for(lambda: server.settled("q"), message="settled")
         assert [note[1:] for note in server.ledger()] == [
             ["first", "plain"], ["second"], ["own", ["given"]], ["handler", "given"], ["after", "DONE"],
             ["first", "stopped"],

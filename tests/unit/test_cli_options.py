@@ -14,11 +14,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.config.loading import render
 from pyworkers.errors import ConfigError, RedisUnavailableError
 
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PYWORKERS_CONFIG", "PYWORKERS_REDIS__URL", "PYWORKERS_REDIS__NAMESPACE", "REDIS_URL"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("no_redis_in_environment")
 
 
 @pytest.fixture

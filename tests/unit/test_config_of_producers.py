@@ -15,14 +15,10 @@ from pyworkers.config.loading import load
 from pyworkers.errors import ConfigError
 from pyworkers.store.transport.connections import config_for
 
+pytestmark = pytest.mark.usefixtures("no_redis_in_environment")
+
 DEFAULT = "redis://127.0.0.1:6379/0"
 FILE = '[redis]\nurl = "redis://file/1"\nnamespace = "file:"\nusername = "me"\npassword = "p"\n'
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PYWORKERS_CONFIG", "PYWORKERS_REDIS__URL", "PYWORKERS_REDIS__NAMESPACE", "REDIS_URL"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -1,0 +1,53 @@
+"""What the system says about a process: its state, children, descriptors and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+
+def process_alive(pid: int) -> bool:
+    """True if the process runs. A zombie does not: a container may have no process that collects it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    if sys.platform != "linux":
+        return True  # macOS has no /proc
+    return state(pid) not in "ZX"
+
+
+def state(pid: int) -> str:
+    """The letter of /proc: S asleep, T stopped, Z zombie; X, too, for a process that does not exist."""
+    try:
+        return _stat(Path(f"/proc/{pid}/stat"))[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def children(pid: int) -> list[int]:
+    """The pids of a process's children, zombies among them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(_stat(path)[1]) == pid:
+                found.append(int(path.parent.name))
+    return found
+
+
+def _stat(path: Path) -> list[str]:
+    """The fields behind the program's name, which stands in parentheses and may hold anything."""
+    return path.read_text().rpartition(")")[2].split()
+
+
+def descriptors(pid: int) -> int:
+    """How many descriptors a process has."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def anonymous_kb(pid: int) -> int:
+    """Memory that no file stands behind, in KiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
