@@ -16,7 +16,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import pytest
 import redis
@@ -89,7 +89,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    with asyncio.Runner(loop_factory=pyfuncitem.funcargs.get("new_loop")) as runner:
+    new_loop = cast("Callable[[], asyncio.AbstractEventLoop] | None", pyfuncitem.funcargs.get("new_loop"))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(run_in_loop(pyfuncitem.obj, arguments))
     return True
 

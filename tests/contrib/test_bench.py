@@ -111,11 +111,15 @@ def test_every_peer_says_what_it_promises_and_how_it_was_set() -> None:
 
 
 def test_a_table_has_medians_spread_ratio_of_pairs_and_failures() -> None:
-    def rounds(*rates: float) -> list[Numbers]:
+    def rounds(*rates: float) -> list[Numbers | None]:
         return [{"jobs_s": rate, "cpu_s": 0.5, "server_cpu_s": 0.25, "redis_cpu_s": 0.25} for rate in rates]
 
     # The machine was slow in the second round: pairs are compared, not medians.
-    by_peer = {"pyworkers": rounds(1000, 100, 1100), "huey": [*rounds(500, 50), None], "rq": [None] * 3}
+    by_peer: dict[str, list[Numbers | None]] = {
+        "pyworkers": rounds(1000, 100, 1100),
+        "huey": [*rounds(500, 50), None],
+        "rq": [None] * 3,
+    }
     text = report.table(MEASURES["noop"], by_peer).splitlines()
     assert text[4].startswith("| pyworkers | 1.00 | 1.00 | 1,000 (100 to 1,100) | 0.500 |")
     assert text[5].startswith("| huey | 0.50 | 1.00 | 275 (50 to 500), 1 failed | 0.500, 1 failed |")
@@ -128,7 +132,11 @@ def test_tables_replace_those_of_a_page_and_nothing_else() -> None:
 
 
 def test_a_picture_has_one_bar_for_each_peer_that_did_not_fail() -> None:
-    by_peer = {"pyworkers": [{"jobs_s": 1000.0}], "huey": [{"jobs_s": 500.0}], "rq": [None]}
+    by_peer: dict[str, list[Numbers | None]] = {
+        "pyworkers": [{"jobs_s": 1000.0}],
+        "huey": [{"jobs_s": 500.0}],
+        "rq": [None],
+    }
     svg = report.picture(MEASURES["noop"], by_peer)
     assert svg.count('height="18" fill="#') == 2
     assert ">500<" in svg

@@ -41,7 +41,7 @@ class Environment:
         return self._python(version, f"{says} *) exit 3;; esac; exit")
 
     def make(self, python: Path | None = None, named: str = "default") -> subprocess.CompletedProcess[str]:
-        command = [SCRIPT, ".venv", python or self.real, named]
+        command: list[str | Path] = [SCRIPT, ".venv", python or self.real, named]
         return subprocess.run(command, cwd=self.home, capture_output=True, text=True, timeout=60)
 
     def made(self) -> None:

@@ -19,6 +19,7 @@ import redis
 
 from pyworkers.protocol.keys import Keys
 from tests.faults.ledger import Ledger, Run
+from tests.helpers.replies import as_list
 
 # The names of keys.py, and whether a key must have a TTL.
 DECLARED = {
@@ -78,9 +79,9 @@ def find_jobs(connection: redis.Redis, keys: Keys) -> Places:
     for key in map(bytes.decode, connection.scan_iter(f"{keys.namespace}*", count=1000)):
         name = key.removeprefix(keys.namespace)
         if name.startswith("queue:"):
-            members = connection.lrange(key, 0, -1)
+            members = as_list(connection.lrange(key, 0, -1))
         elif name in ("schedule", "retry", "dead"):
-            members = connection.zrange(key, 0, -1)
+            members = as_list(connection.zrange(key, 0, -1))
         else:
             continue
         for member in members:

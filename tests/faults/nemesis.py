@@ -21,6 +21,7 @@ from tests.faults.ledger import clock
 from tests.helpers.processes import children, process_alive
 from tests.helpers.proxy import Proxy, Trap, script
 from tests.helpers.redises import OwnRedis
+from tests.helpers.replies import as_list
 from tests.helpers.support import stretched, wait_for
 
 SCRIPTS = ("exchange", "beat", "promote", "recover")
@@ -186,7 +187,7 @@ class Nemesis:
     # Redis
 
     def delete_lease(self) -> bool:
-        owners = sorted(self._fleet.redis.hkeys(self._fleet.keys.owners))
+        owners = sorted(as_list(self._fleet.redis.hkeys(self._fleet.keys.owners)))
         place = self._rng.random()
         if not owners:
             return False

@@ -12,6 +12,7 @@ import pytest
 from pyworkers.server.recovery import BATCH
 from tests.faults.fleet import APP, Fleet
 from tests.faults.ledger import clock
+from tests.helpers.replies import as_list
 from tests.helpers.support import stretched, wait_for
 
 
@@ -112,7 +113,7 @@ def test_m6_after_an_outage_of_all_servers_everything_is_recovered_and_no_job_bl
     for server in dead:
         server.vanish()
     # A larger crew than ours leaves more behind than is moved in one step.
-    [identity, *_] = fleet.redis.hkeys(fleet.keys.owners)
+    [identity, *_] = as_list(fleet.redis.hkeys(fleet.keys.owners))
     names = fleet.client.enqueue_bulk("q", "work", [[] for _ in range(3 * BATCH)])
     for jid in names:
         fleet.ledger.note("enqueued", jid)

@@ -100,8 +100,8 @@ def test_p6_odd_scores_are_moved_once_or_wait(fleet: Fleet) -> None:
         fleet.ledger.note("enqueued", jid)
         return json.dumps({"class": "work", "args": [], "jid": jid, "queue": "q"} | fields)
 
-    scores = {"-inf": "-inf", "negative": -1e18, "zero": 0, "tiny": 5e-324, "ms": 1.0}
-    later = {"9999": 253402300799, "ms9999": 253402300799000, "inf": "inf"}
+    scores: dict[str, float | str] = {"-inf": "-inf", "negative": -1e18, "zero": 0, "tiny": 5e-324, "ms": 1.0}
+    later: dict[str, float | str] = {"9999": 253402300799, "ms9999": 253402300799000, "inf": "inf"}
     server = fleet.server()
     for jid, score in (scores | later).items():
         fleet.redis.zadd(fleet.keys.schedule, {member(jid, at="9999-12-31T23:59:59Z"): score})

@@ -216,7 +216,7 @@ def _replicas(sentinel: OwnRedis) -> int:
 
 def _is_primary(server: OwnRedis) -> bool:
     with server.client() as client:
-        return client.role()[0] == b"master"
+        return bool(client.role()[0] == b"master")
 
 
 def _enqueue_at_last(fleet: Fleet) -> str:

@@ -62,7 +62,7 @@ def test_w10_thousands_of_workers_leave_nothing_behind(fleet: Fleet) -> None:
     server = fleet.server(config="max_jobs_per_worker = 1\n", concurrency=4)
     fleet.wait_for_notes(0, "start")
     total, burst = int(os.environ.get("FAULTS_RECYCLES", "2000")), 200
-    args = [[] for _ in range(burst)]
+    args: list[list[object]] = [[] for _ in range(burst)]
     samples = []
     for done in range(0, total, burst):
         for jid in fleet.client.enqueue_bulk("q", "work", args, extra={"unknown": {"kept": [1]}}):

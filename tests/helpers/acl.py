@@ -33,7 +33,7 @@ def refused(connection: redis.Redis) -> list[tuple[str, str]]:
     optional = set(OPTIONAL)
     if is_six(connection):
         optional.update(command.partition("|")[0] for command in OPTIONAL)
-    entries = [(entry["reason"], str(entry["object"]).lower()) for entry in connection.acl_log()]
+    entries = [(str(entry["reason"]), str(entry["object"]).lower()) for entry in connection.acl_log()]
     return [entry for entry in entries if entry[1] not in optional]
 
 

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.resources import files
 from urllib.parse import urlsplit
 
 import hiredis
@@ -120,7 +121,7 @@ def name_of(command: list[bytes]) -> str:
 
 @cache
 def _scripts() -> dict[str, str]:
-    names = (path.name for path in scripts.files(scripts.__package__).iterdir())
+    names = (path.name for path in files(scripts).iterdir())
     lua = [name.removesuffix(".lua") for name in names if name.endswith(".lua") and name != "prelude.lua"]
     return {key: name for name in lua for key in (load(name).sha, load(name).text)}
 

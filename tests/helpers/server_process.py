@@ -20,6 +20,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.processes import children, process_alive
+from tests.helpers.replies import as_list, as_scores
 from tests.helpers.support import PATIENCE_S, ROOT, wait_for
 
 HEADER = """
@@ -100,6 +101,10 @@ class ServerProcess:
             env=self._environment,
             start_new_session=True,
         )
+
+    @property
+    def exited(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
 
     @property
     def pid(self) -> int:
@@ -189,8 +194,7 @@ class ServerProcess:
         self.redis.lpush(self.keys.queue(queue), *raws)
 
     def zset(self, name: str) -> list[tuple[bytes, float]]:
-        found: list[tuple[bytes, float]] = self.redis.zrange(getattr(self.keys, name), 0, -1, withscores=True)
-        return found
+        return as_scores(self.redis.zrange(getattr(self.keys, name), 0, -1, withscores=True))
 
     def waiting(self, queue: str) -> int:
         return int(self.redis.llen(self.keys.queue(queue)))
@@ -199,7 +203,7 @@ class ServerProcess:
         """The members of every in-progress list of a queue, whoever owns it."""
         found: list[bytes] = []
         for key in self.redis.scan_iter(f"{self.keys.namespace}queue:{queue}:*:inprogress"):
-            found += self.redis.lrange(key, 0, -1)
+            found += as_list(self.redis.lrange(key, 0, -1))
         return found
 
     def settled(self, *queues: str) -> bool:

@@ -17,7 +17,7 @@ import textwrap
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from pyworkers.embedded import answers, spawn_bound
 
@@ -32,7 +32,7 @@ _PORTS = range(10_000, 32_768)
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], timeout: float = PATIENCE_S, message: str = "") -> T:
+def wait_for(condition: Callable[[], T | None], timeout: float = PATIENCE_S, message: str = "") -> T:
     """The first true value of ``condition()``; fails with ``message`` after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
@@ -42,14 +42,26 @@ def wait_for(condition: Callable[[], T], timeout: float = PATIENCE_S, message: s
     return value
 
 
+@overload
 async def async_wait_for(
-    condition: Callable[[], T | Awaitable[T]], timeout: float = PATIENCE_S, message: str = ""
-) -> T:
+    condition: Callable[[], Awaitable[T | None]], timeout: float = PATIENCE_S, message: str = ""
+) -> T: ...
+
+
+@overload
+async def async_wait_for(
+    condition: Callable[[], T | None], timeout: float = PATIENCE_S, message: str = ""
+) -> T: ...
+
+
+async def async_wait_for(
+    condition: Callable[[], object], timeout: float = PATIENCE_S, message: str = ""
+) -> object:
     """As ``wait_for``, without blocking the loop; ``condition`` may be a coroutine function."""
     deadline = time.monotonic() + timeout
     while True:
         result = condition()
-        value: T = await result if inspect.isawaitable(result) else result
+        value = await result if inspect.isawaitable(result) else result
         if value:
             return value
         if time.monotonic() > deadline:

@@ -40,8 +40,8 @@ class Terminal:
         env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         env |= {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
         command = [sys.executable, "-c", _LOGIN, "-m", "pyworkers", *words]
-        streams = {"stdin": self._theirs, "stdout": self._theirs, "stderr": self._theirs}
-        self.process = subprocess.Popen(command, env=env, **streams)
+        theirs = self._theirs
+        self.process = subprocess.Popen(command, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
 
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._own, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))

@@ -17,9 +17,9 @@ import pytest
 import redis
 
 from tests.conftest import missing
-from tests.helpers.support import free_port, running_server, wait_for
+from tests.helpers.support import PATIENCE_S, free_port, running_server, wait_for
 from tests.interop.browser import Browser
-from tests.interop.programs import GO, PATIENCE_S, RUBY, GoProducer, Ruby, go_environment, working
+from tests.interop.programs import GO, RUBY, GoProducer, Ruby, go_environment, working
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +122,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _web(_server: str, sidekiq_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     root = f"http://127.0.0.1:{port}/"
-    command = ["ruby", RUBY / "web.rb", str(port)]
+    command: list[str | Path] = ["ruby", RUBY / "web.rb", str(port)]
     with working(command, tmp_path_factory.mktemp("web"), REDIS_URL=_server) as web:
         wait_for(lambda: _answers(root) or web.process.poll() is not None, PATIENCE_S, "the Web UI answers")
         if web.process.poll() is not None:

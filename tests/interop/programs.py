@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import redis
 
 from pyworkers.embedded import spawn_bound
+from tests.helpers.replies import as_list, as_scores
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import PATIENCE_S, wait_for
 
@@ -174,7 +175,18 @@ def sidekiq(
     folder: Path, url: str, *queues: str, jobs: Path = RUBY
 ) -> contextlib.AbstractContextManager[WorkingPeer]:
     """A real ``sidekiq`` with two threads."""
-    command = ["/usr/bin/env", "sidekiq", "-r", jobs / "worker.rb", "-c", "2", "-t", "5", "-e", "production"]
+    command: list[str | Path] = [
+        "/usr/bin/env",
+        "sidekiq",
+        "-r",
+        jobs / "worker.rb",
+        "-c",
+        "2",
+        "-t",
+        "5",
+        "-e",
+        "production",
+    ]
     for queue in queues:
         command += ["-q", queue]
     return working(command, folder, REDIS_URL=url)
@@ -187,7 +199,7 @@ def go_environment(url: str, process: str, namespace: str = "") -> dict[str, str
 
 def hurry(connection: redis.Redis, zset: str) -> None:
     """Let everything in a sorted set be due now, as if its time had passed."""
-    for member in connection.zrange(zset, 0, -1):
+    for member in as_list(connection.zrange(zset, 0, -1)):
         connection.zadd(zset, {member: time.time() - 1}, xx=True)
 
 
@@ -195,7 +207,7 @@ def only(connection: redis.Redis, zset: str, **fields: Any) -> dict[str, Any]:
     """The only job of a sorted set, once it has these fields, with its ``score`` beside the others."""
 
     def found() -> dict[str, Any] | None:
-        pairs: list[tuple[bytes, float]] = connection.zrange(zset, 0, -1, withscores=True)
+        pairs = as_scores(connection.zrange(zset, 0, -1, withscores=True))
         jobs = [json.loads(member) | {"score": score} for member, score in pairs]
         return jobs[0] if len(jobs) == 1 and fields.items() <= jobs[0].items() else None
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import redis
 
+from tests.helpers.replies import as_bytes, as_list, as_scores
 from tests.helpers.support import free_port, running_server, wait_for
 from tests.interop.programs import (
     GO,
@@ -47,10 +48,10 @@ class Recording:
     def take(self, call: str, key: str) -> None:
         """Keep what ``call`` left at ``key``, a list or sorted set of one, and remove it."""
         if self.db.type(key) == b"list":
-            raw = self.db.lindex(key, 0)
+            raw = as_bytes(self.db.lindex(key, 0))
             self.found.append({"call": call, "key": key, "payload": raw.decode()})
         else:
-            [(raw, score)] = self.db.zrange(key, 0, -1, withscores=True)
+            [(raw, score)] = as_scores(self.db.zrange(key, 0, -1, withscores=True))
             self.found.append({"call": call, "key": key, "score": score, "payload": raw.decode()})
         self.db.flushall()
 
@@ -74,7 +75,7 @@ def record_sidekiq(db: redis.Redis, url: str, folder: Path) -> None:
     console.call("push", {"class": "Fail", "queue": "ruby", "args": [1], "backtrace": 1, "extra": {"b": 1.5}})
     with sidekiq(folder / "sidekiq", url, "ruby", jobs=jobs):
         only(db, "retry", retry_count=0)
-        first = db.zrange("retry", 0, -1)[0]
+        first = as_list(db.zrange("retry", 0, -1))[0]
         hurry(db, "retry")
         only(db, "retry", retry_count=1)
     recording.take("its second failure in Sidekiq", "retry")
@@ -105,7 +106,7 @@ def record_go(db: redis.Redis, url: str, folder: Path, name: str) -> None:
     producer.call("EnqueueWithOptions", "go", "Fail", ["ä<&"], options=options)
     with working([folder / name, "work", "go"], folder / f"{name}-worker", **go_environment(url, "1")):
         only(db, "goretry", retry_count=0)
-        first = db.zrange("goretry", 0, -1)[0]
+        first = as_list(db.zrange("goretry", 0, -1))[0]
         hurry(db, "goretry")
         only(db, "goretry", retry_count=1)
     recording.take("its second failure in Go", "goretry")

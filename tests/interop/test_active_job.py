@@ -13,9 +13,10 @@ import pytest
 import redis
 
 from pyworkers.protocol.message import Message
+from tests.helpers.replies import as_list
 from tests.helpers.server_process import serving
-from tests.helpers.support import wait_for
-from tests.interop.programs import HERE, PATIENCE_S
+from tests.helpers.support import PATIENCE_S, wait_for
+from tests.interop.programs import HERE
 from tests.interop.record_active_job import CALLS, CALLS_SINCE_7_1
 
 RECORDED = {path.stem: json.loads(path.read_text()) for path in (HERE / "payloads").glob("ActiveJob-*.json")}
@@ -105,7 +106,7 @@ def test_a_retry_writes_the_arguments_back_as_they_came(url: str, db: redis.Redi
             db.lpush("queue:python", raw)
     with serving(tmp_path, url, "", APP, FAILING="1"):
         wait_for(lambda: db.zcard("retry") == len(before), PATIENCE_S, "all have failed")
-    for raw in db.zrange("retry", 0, -1):
+    for raw in as_list(db.zrange("retry", 0, -1)):
         after = json.loads(raw)
         text = before[after["jid"]].decode()
         end = max(text.rfind('}],"class":'), text.rfind('}],"jid":'))

@@ -10,8 +10,8 @@ from pathlib import Path
 import redis
 
 from pyworkers import Client
-from tests.helpers.support import wait_for
-from tests.interop.programs import PATIENCE_S, go_environment, pyworkers, sidekiq, working
+from tests.helpers.support import PATIENCE_S, wait_for
+from tests.interop.programs import go_environment, pyworkers, sidekiq, working
 
 
 def test_a_job_that_is_due_is_moved_by_one_of_them_and_runs_once(
@@ -21,7 +21,7 @@ def test_a_job_that_is_due_is_moved_by_one_of_them_and_runs_once(
         server = stack.enter_context(pyworkers(tmp_path / "python", url))
         peers = [stack.enter_context(sidekiq(tmp_path / "ruby", url, "shared"))]
         for name in ("goworkers", "goworkers2"):
-            command = [go_programs / name, "work", "shared"]
+            command: list[str | Path] = [go_programs / name, "work", "shared"]
             peers.append(stack.enter_context(working(command, tmp_path / name, **go_environment(url, name))))
         client, jids = Client(url), set()
 

@@ -13,15 +13,16 @@ import pytest
 import redis
 
 from tests.helpers.server_process import ServerProcess
-from tests.helpers.support import ROOT, wait_for
-from tests.interop.programs import GO, PATIENCE_S, working
+from tests.helpers.support import PATIENCE_S, ROOT, wait_for
+from tests.interop.programs import GO, working
 
 PAGE = (ROOT / "contrib" / "docs" / "coming-from.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## From ")[1:]}
 
 
 def program(section: str, language: str, number: int = 0) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", SECTIONS[section], re.DOTALL)[number]
+    found: str = re.findall(rf"```{language}\n(.*?)```", SECTIONS[section], re.DOTALL)[number]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -74,11 +75,11 @@ def test_the_program_for_sidekiq_runs(
     subprocess.run(["ruby", sample], env=os.environ | {"REDIS_URL": url}, check=True, timeout=PATIENCE_S)
     assert db.zcard("schedule") == 1
     assert db.llen("queue:critical") == 4
-    command = ["sidekiq", "-r", sample, "-q", "critical", "-c", "1"]
+    command: list[str | Path] = ["sidekiq", "-r", sample, "-q", "critical", "-c", "1"]
     with working(["/usr/bin/env", *command], tmp_path / "run", REDIS_URL=url) as peer:
         for words in ("bobbobbobbobbob", "bob", "ada", "eveeve"):
             pattern = rf"(?m)^[0-9a-f]{{24}} {words}$"
-            wait_for(lambda pattern=pattern: re.search(pattern, peer.log_text()), PATIENCE_S, pattern)
+            wait_for(lambda pattern=pattern: re.search(pattern, peer.log_text()), PATIENCE_S, pattern)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("section", ["Celery", "RQ"])

@@ -12,8 +12,7 @@ import pytest
 import redis
 
 from tests.conftest import missing
-from tests.helpers.support import ROOT
-from tests.interop.programs import PATIENCE_S
+from tests.helpers.support import PATIENCE_S, ROOT
 
 
 @pytest.mark.parametrize(("language", "program"), [("go", "go"), ("ruby", "sidekiq")])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import redis
 
-from tests.helpers.support import wait_for
-from tests.interop.programs import PATIENCE_S, GoProducer, go_environment, hurry, only, pyworkers
+from tests.helpers.replies import as_bytes
+from tests.helpers.support import PATIENCE_S, wait_for
+from tests.interop.programs import GoProducer, go_environment, hurry, only, pyworkers
 
 
 def test_jobs_of_every_enqueue_function_run(go_producer: GoProducer, url: str, tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_namespace_is_the_same_in_both(go: Path, url: str, db: redis.Redis, tm
     with pyworkers(tmp_path / "python", url, "app:") as server:
         notes = server.wait_for_notes(2, timeout=PATIENCE_S)
     assert sorted(note[1] for note in notes) == sorted([now, later])
-    assert all(key.startswith(b"app:") for key in db.keys())  # noqa: SIM118
+    assert all(as_bytes(key).startswith(b"app:") for key in db.keys())  # noqa: SIM118
 
 
 def test_a_count_that_go_workers_gave_itself_goes_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 import redis
 from click.testing import CliRunner
@@ -12,16 +13,8 @@ from click.testing import CliRunner
 from pyworkers import Client
 from pyworkers.api import Stats
 from pyworkers.cli import main
-from tests.helpers.support import wait_for
-from tests.interop.programs import (
-    PATIENCE_S,
-    WorkingPeer,
-    go_environment,
-    hurry,
-    only,
-    pyworkers,
-    working,
-)
+from tests.helpers.support import PATIENCE_S, wait_for
+from tests.interop.programs import WorkingPeer, go_environment, hurry, only, pyworkers, working
 
 
 def serving(
@@ -222,7 +215,7 @@ def test_go_retries_once_more_than_its_limit_says(
     go: Path, url: str, db: redis.Redis, tmp_path: Path
 ) -> None:
     # What coming-from.md says: it does not count the first failure.
-    limit = {"retry": 2} if go.name == "goworkers" else {"retry": True, "retry_max": 2}
+    limit: dict[str, Any] = {"retry": 2} if go.name == "goworkers" else {"retry": True, "retry_max": 2}
     jid = Client(url).enqueue("go", "Fail", [7], **limit)
     with serving(go, tmp_path / "go", url, "go") as peer:
         for count in range(3):

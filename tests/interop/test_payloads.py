@@ -16,8 +16,8 @@ import redis
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.message import Message
 from tests.helpers.server_process import serving
-from tests.helpers.support import wait_for
-from tests.interop.programs import HERE, PATIENCE_S
+from tests.helpers.support import PATIENCE_S, wait_for
+from tests.interop.programs import HERE
 
 RECORDED = 1795247115.0
 """About when, in epoch seconds: 2026-11-21."""

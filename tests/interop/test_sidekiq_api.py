@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from pyworkers import Client
-from tests.helpers.support import wait_for
-from tests.interop.programs import PATIENCE_S, Ruby, hurry, only, pyworkers
+from tests.helpers.support import PATIENCE_S, wait_for
+from tests.interop.programs import Ruby, hurry, only, pyworkers
 
 
 def test_waiting_and_scheduled_jobs_are_read(ruby: Ruby, url: str) -> None:

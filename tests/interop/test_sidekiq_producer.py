@@ -8,8 +8,8 @@ from typing import Any
 
 import redis
 
-from tests.helpers.support import wait_for
-from tests.interop.programs import PATIENCE_S, Ruby, hurry, only, pyworkers
+from tests.helpers.support import PATIENCE_S, wait_for
+from tests.interop.programs import Ruby, hurry, only, pyworkers
 
 
 def test_jobs_of_every_kind_of_push_run(ruby: Ruby, url: str, tmp_path: Path) -> None:

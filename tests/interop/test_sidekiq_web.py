@@ -7,9 +7,9 @@ from pathlib import Path
 import redis
 
 from pyworkers import Client
-from tests.helpers.support import wait_for
+from tests.helpers.support import PATIENCE_S, wait_for
 from tests.interop.browser import Browser, Form, Page
-from tests.interop.programs import PATIENCE_S, only, pyworkers
+from tests.interop.programs import only, pyworkers
 
 
 def details(browser: Browser, page: Page, jid: str) -> Page:

@@ -8,8 +8,8 @@ import redis
 
 from pyworkers import Client
 from pyworkers.protocol import timestamps
-from tests.helpers.support import wait_for
-from tests.interop.programs import PATIENCE_S, hurry, only, pyworkers, sidekiq
+from tests.helpers.support import PATIENCE_S, wait_for
+from tests.interop.programs import hurry, only, pyworkers, sidekiq
 
 
 def test_sidekiq_runs_what_python_enqueued(
@@ -81,7 +81,8 @@ def test_attempts_in_both_count_together_until_the_job_is_dead(
         dead = only(db, "dead")
     assert (dead["jid"], dead["retry_count"], dead["error_message"]) == (jid, 3, "ruby failed")
     times = [timestamps.read(time) for time in (dead["failed_at"], failed["retried_at"], dead["retried_at"])]
-    assert times == sorted(times)
+    read = [time for time in times if time is not None]
+    assert times == sorted(read)
     assert times[-1] <= dead["score"]
 
 

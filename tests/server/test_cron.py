@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
+from redis.typing import EncodableT, FieldT
 
 from pyworkers import logs
 from pyworkers.api import CronSet
@@ -28,6 +29,7 @@ from pyworkers.store import cron as store_cron
 from pyworkers.store.calls import Call, Work
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for, stretched
 
 NOON = 1_793_534_400
@@ -81,7 +83,7 @@ class Bench(RedisBench):
 
     async def slots(self, queue: str = "mail") -> list[int]:
         """The slots of the jobs in a queue, as they were enqueued."""
-        jobs = await self.redis.lrange(self.keys.queue(queue), 0, -1)
+        jobs = as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
         return [envelope.decode(job)["cron"]["slot"] for job in reversed(jobs)]
 
 
@@ -99,7 +101,8 @@ async def test_two_masters_fire_every_slot_once_and_on_time(bench: Bench) -> Non
         return len(await bench.slots()) >= 3
 
     await async_wait_for(some, message="three slots were fired")
-    jobs = [envelope.decode(job) for job in await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)]
+    raws = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+    jobs = [envelope.decode(raw) for raw in raws]
     slots = [job["cron"]["slot"] for job in reversed(jobs)]
     assert slots == list(range(slots[0], slots[0] + len(slots)))
     lateness = [job["enqueued_at"] - job["cron"]["slot"] for job in jobs]
@@ -123,7 +126,7 @@ async def test_a_clock_that_was_set_is_noticed_within_seconds(
 ) -> None:
     shift = 0.0
     now = time.time
-    monkeypatch.setattr(cron_module.time, "time", lambda: now() + shift)
+    monkeypatch.setattr("time.time", lambda: now() + shift)
 
     bench.running(entry("every 1d"))
     await async_wait_for(bench.last_slots, message="the first look")
@@ -315,7 +318,7 @@ async def test_a_fired_slot_is_logged_by_the_master_that_fired_it(bench: Bench) 
     for now in (NOON - 1.0, NOON + 0.5):
         for cron in crons:
             await cron.fire_due(now)
-    (job,) = await bench.redis.lrange(bench.keys.queue("mail"), 0, -1)
+    (job,) = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
     (line,) = stream.getvalue().splitlines()
     found = json.loads(line)
     del found["timestamp"]
@@ -445,7 +448,7 @@ async def test_what_is_no_entry_is_logged_and_left_alone(bench: Bench) -> None:
     stream = io.StringIO()
     logs.configure("info", "json", stream)
 
-    bad = {
+    bad: dict[FieldT, EncodableT] = {
         "a": "no json",
         "b": "[]",
         "c": '{"name":"c"}',

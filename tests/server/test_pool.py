@@ -492,7 +492,7 @@ async def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_serv
         (tmp_path / "refuse").unlink()
         await crew.free(2)
         assert crew.failing == [True, False]
-        assert crew.spawners[0].process.poll() is None
+        assert process_alive(crew.spawners[0].process.pid)
         await async_wait_for(lambda: descriptors(server) == before, message="no descriptor is left")
         crew.deliver("j")
         await crew.outcomes(1)
@@ -891,6 +891,6 @@ async def test_a_fork_server_that_stands_still_is_given_up(
         os.kill(pid, signal.SIGKILL)
         await async_wait_for(lambda: crew.down, message="it is given up")
         assert "forkserver.silent" in capfd.readouterr().out
-        spawner.process.wait(5)
+        await async_wait_for(lambda: not process_alive(spawner.process.pid), 5, "it is killed")
         await crew.use(NO_OP)
         await crew.free(1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +20,7 @@ from pyworkers.store.calls import Call, Work, arun
 from pyworkers.store.sets import Promoted
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for, stretched
 
 T = TypeVar("T")
@@ -66,14 +68,14 @@ class Bench(RedisBench):
             }
             await self.redis.zadd(getattr(self.keys, zset), jobs)
 
-    async def arrived(self, count: int, queue: str = "q", timeout: float = 20) -> list[dict[str, float]]:
+    async def arrived(self, count: int, queue: str = "q", timeout: float = 20) -> list[dict[str, Any]]:
         """So many jobs of a queue, in the order of their arrival."""
 
         async def all_there() -> bool:
             return await self.redis.llen(self.keys.queue(queue)) >= count
 
         await async_wait_for(all_there, timeout, message=f"{count} jobs in {queue}")
-        found = await self.redis.lrange(self.keys.queue(queue), 0, -1)
+        found = as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
         return [envelope.decode(raw) for raw in reversed(found)]
 
 
@@ -153,7 +155,8 @@ async def test_sidekiqs_pollers_and_ours_share_the_sets(bench: Bench) -> None:
         """What Sidekiq's scheduled.rb does: one member at a time; the one whose ZREM takes it pushes it."""
         taken = 0
         while not done.is_set():
-            for member in await bench.redis.zrangebyscore(bench.keys.schedule, "-inf", time.time(), 0, 1):
+            found = await bench.redis.zrangebyscore(bench.keys.schedule, "-inf", time.time(), 0, 1)
+            for member in as_list(found):
                 if await bench.redis.zrem(bench.keys.schedule, member):
                     taken += 1
                     await bench.redis.lpush(bench.keys.queue("q"), member)

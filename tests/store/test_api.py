@@ -7,7 +7,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
 
@@ -28,8 +28,10 @@ from pyworkers.api import (
 from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.search import REST_S, Search
 from tests.helpers.records import raw_job, register
+from tests.helpers.replies import as_bytes, as_scores
 from tests.helpers.support import ROOT
 
 SETS: list[type[JobSet]] = [ScheduledSet, RetrySet, DeadSet]
@@ -43,7 +45,9 @@ def where(redis_url: str, namespace: str) -> RedisConfig:
 # Queues
 
 
-def test_a_queue_is_listed_from_the_newest_job_with_its_size_and_latency(where, keys, db) -> None:
+def test_a_queue_is_listed_from_the_newest_job_with_its_size_and_latency(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     for age in (30, 20, 10):
         db.lpush(keys.queue("q"), raw_job(f"j{age}", enqueued_at=time.time() - age))
     queue = Queue("q", where)
@@ -54,17 +58,21 @@ def test_a_queue_is_listed_from_the_newest_job_with_its_size_and_latency(where, 
     assert list(Queue("none", where)) == []
 
 
-def test_all_queues_are_those_ever_pushed_to(where, keys, db) -> None:
+def test_all_queues_are_those_ever_pushed_to(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     db.sadd(keys.queues, "b", "a")
     assert [queue.name for queue in Queue.all(where)] == ["a", "b"]
 
 
-def test_a_url_and_a_namespace_are_enough(redis_url, namespace, keys, db) -> None:
+def test_a_url_and_a_namespace_are_enough(
+    redis_url: str, namespace: str, keys: Keys, db: redis.Redis
+) -> None:
     db.lpush(keys.queue("q"), raw_job("j"))
     assert Queue("q", redis_url, namespace=namespace).size == 1
 
 
-def test_a_waiting_job_is_found_by_its_id_and_deleted_once(where, keys, db) -> None:
+def test_a_waiting_job_is_found_by_its_id_and_deleted_once(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.lpush(keys.queue("q"), *(raw_job(f"j{n}") for n in range(500)), b"no job")
     found = Queue("q", where).find_job("j250")
     assert found is not None
@@ -73,7 +81,9 @@ def test_a_waiting_job_is_found_by_its_id_and_deleted_once(where, keys, db) -> N
     assert Queue("q", where).size == 500
 
 
-def test_a_waiting_job_is_killed_once_and_keeps_its_bytes(where, keys, db) -> None:
+def test_a_waiting_job_is_killed_once_and_keeps_its_bytes(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     raw = b'{ "class" : "Add", "args":[1.50, 1e3], "jid":"j", "x": "\\u00e9" }'
     db.lpush(keys.queue("q"), raw)
     [waiting] = Queue("q", where)
@@ -82,7 +92,9 @@ def test_a_waiting_job_is_killed_once_and_keeps_its_bytes(where, keys, db) -> No
     assert db.llen(keys.queue("q")) == 0
 
 
-def test_a_dead_key_of_another_type_stops_the_kill_and_no_job_is_lost(where, keys, db) -> None:
+def test_a_dead_key_of_another_type_stops_the_kill_and_no_job_is_lost(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.set(keys.dead, "x")
     db.lpush(keys.queue("q"), raw_job("j"))
     [waiting] = Queue("q", where)
@@ -91,14 +103,16 @@ def test_a_dead_key_of_another_type_stops_the_kill_and_no_job_is_lost(where, key
     assert db.lrange(keys.queue("q"), 0, -1) == [raw_job("j")]
 
 
-def test_jobs_are_deleted_wherever_they_stand_by_then(where, keys, db) -> None:
+def test_jobs_are_deleted_wherever_they_stand_by_then(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     key = keys.queue("q")
     db.rpush(key, *(raw_job(f"{n:04}") for n in range(3000)), *[b"twin"] * 4)
     queue = Queue("q", where)
     chosen = [waiting for n, waiting in enumerate(queue) if n % 3 == 0]
     db.lpush(key, *(raw_job(f"new{n}") for n in range(1000)))
     for n in range(0, 3000, 6):
-        db.lrem(key, 1, raw_job(f"{n:04}"))
+        db.lrem(key, 1, raw_job(f"{n:04}").decode())
     db.rpop(key, 2)
     # Twins stood at 3000 and 3003; two of four are left, and each is taken once.
     before = _calls(db)
@@ -110,14 +124,18 @@ def test_jobs_are_deleted_wherever_they_stand_by_then(where, keys, db) -> None:
     assert db.lrange(key, 0, -1) == left
 
 
-def test_a_job_that_was_read_elsewhere_is_deleted_as_well(where, keys, db) -> None:
+def test_a_job_that_was_read_elsewhere_is_deleted_as_well(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.rpush(keys.queue("q"), *(raw_job(f"{n:04}") for n in range(3000)))
     records = [JobRecord(raw_job(jid)) for jid in ("0000", "1500", "none", "2999", "gone")]
     assert Queue("q", where).delete_jobs(records) == 3
     assert Queue("q", where).size == 2997
 
 
-def test_deleting_many_jobs_does_not_look_through_the_queue_for_each(where, keys, db) -> None:
+def test_deleting_many_jobs_does_not_look_through_the_queue_for_each(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.rpush(keys.queue("q"), *(raw_job(f"{n:05}") for n in range(20_000)))
     before = _calls(db)
     queue = Queue("q", where)
@@ -132,7 +150,7 @@ def _calls(db: redis.Redis) -> dict[str, int]:
     return {name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("lrem", "lpos")}
 
 
-def test_a_queue_is_cleared_and_forgotten(where, keys, db) -> None:
+def test_a_queue_is_cleared_and_forgotten(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     db.sadd(keys.queues, "q", "other")
     db.lpush(keys.queue("q"), "a", "b")
     assert Queue("q", where).clear() == 2
@@ -140,7 +158,7 @@ def test_a_queue_is_cleared_and_forgotten(where, keys, db) -> None:
     assert not db.exists(keys.queue("q"))
 
 
-def test_a_queue_is_paused_and_resumed(where, keys, db) -> None:
+def test_a_queue_is_paused_and_resumed(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     queue = Queue("q", where)
     assert (queue.paused, queue.pause(), queue.paused, queue.pause()) == (False, True, True, False)
     assert db.smembers(keys.paused) == {b"q"}
@@ -151,7 +169,7 @@ def test_a_queue_is_paused_and_resumed(where, keys, db) -> None:
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_a_set_is_listed_from_the_latest_and_backwards(kind, where) -> None:
+def test_a_set_is_listed_from_the_latest_and_backwards(kind: type[JobSet], where: RedisConfig) -> None:
     jobs = kind(where)
     fill(jobs, {raw_job("a"): 1.5, raw_job("b"): 2.5, raw_job("c"): 3.5})
     assert [(entry.jid, entry.score) for entry in jobs] == [("c", 3.5), ("b", 2.5), ("a", 1.5)]
@@ -164,7 +182,7 @@ def fill(jobs: JobSet, scores: dict[bytes, float]) -> None:
 
 
 @pytest.mark.parametrize("jid", ["plain", "a*b", "é", 'q"uote', "back\\slash"])
-def test_a_job_is_found_by_its_id_whatever_that_is(jid: str, where) -> None:
+def test_a_job_is_found_by_its_id_whatever_that_is(jid: str, where: RedisConfig) -> None:
     jobs = RetrySet(where)
     fill(jobs, {raw_job(jid): 1.0, raw_job("other"): 2.0, b"no job " + jid.encode(): 3.0})
     found = jobs.find_job(jid)
@@ -173,20 +191,22 @@ def test_a_job_is_found_by_its_id_whatever_that_is(jid: str, where) -> None:
     assert jobs.find_job("oth") is None
 
 
-def test_a_text_is_looked_for_as_it_is_written(where) -> None:
+def test_a_text_is_looked_for_as_it_is_written(where: RedisConfig) -> None:
     jobs = RetrySet(where)
     fill(jobs, {raw_job("a", error_message="100% [lost]*"): 1.0, raw_job("b", error_message="100% l"): 2.0})
     assert {entry.jid for entry in jobs.scan("% [lost]*")} == {"a"}
 
 
-def test_jobs_are_fetched_by_their_score_and_id(where) -> None:
+def test_jobs_are_fetched_by_their_score_and_id(where: RedisConfig) -> None:
     jobs = RetrySet(where)
     fill(jobs, {raw_job("a"): 1.25, raw_job("b"): 1.25, raw_job("c"): 2.0})
     assert {entry.jid for entry in jobs.fetch(1.25)} == {"a", "b"}
     assert [entry.jid for entry in jobs.fetch(1.25, "b")] == ["b"]
 
 
-def test_a_retried_job_changes_only_what_sidekiqs_api_changes(where, keys, db) -> None:
+def test_a_retried_job_changes_only_what_sidekiqs_api_changes(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     raw = b'{"class":"Add","args":[1.50,1e3,"\\u00e9"],"queue":"q","jid":"j","retry_count":2,"at":5,"x":[ ]}'
     fill(DeadSet(where), {raw: 1.0})
     before = time.time()
@@ -201,7 +221,9 @@ def test_a_retried_job_changes_only_what_sidekiqs_api_changes(where, keys, db) -
     assert db.zcard(keys.dead) == 0
 
 
-def test_a_job_that_is_put_into_its_queue_again_has_no_crashes(where, keys, db) -> None:
+def test_a_job_that_is_put_into_its_queue_again_has_no_crashes(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     """It may have been killed by hand, or have died under another version."""
     fill(DeadSet(where), {raw_job("j", crash_count=2): 1.0, raw_job("k", crash_count=3): 1.0})
     one, other = DeadSet(where)
@@ -210,7 +232,9 @@ def test_a_job_that_is_put_into_its_queue_again_has_no_crashes(where, keys, db) 
     assert [b"crash_count" in raw for raw in db.lrange(keys.queue("q"), 0, -1)] == [False, False]
 
 
-def test_a_scheduled_job_is_added_to_its_queue_and_keeps_its_count(where, keys, db) -> None:
+def test_a_scheduled_job_is_added_to_its_queue_and_keeps_its_count(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     fill(ScheduledSet(where), {raw_job("j", retry_count=2): time.time() + 900})
     [scheduled] = ScheduledSet(where)
     assert scheduled.add_to_queue()
@@ -219,16 +243,20 @@ def test_a_scheduled_job_is_added_to_its_queue_and_keeps_its_count(where, keys, 
 
 
 @pytest.mark.parametrize(("stored", "queue"), [("NS:q", "q"), (None, "default")])
-def test_a_job_goes_where_its_queue_is_meant(stored, queue, where, keys, db, namespace) -> None:
+def test_a_job_goes_where_its_queue_is_meant(
+    stored: str | None, queue: str, where: RedisConfig, keys: Keys, db: redis.Redis, namespace: str
+) -> None:
     name = stored.replace("NS:", namespace) if stored else stored
     fill(RetrySet(where), {raw_job("j", queue=name): 1.0})
     [entry] = RetrySet(where)
     assert entry.retry()
-    assert json.loads(db.lindex(keys.queue(queue), 0))["queue"] == queue
+    assert json.loads(as_bytes(db.lindex(keys.queue(queue), 0)))["queue"] == queue
 
 
 @pytest.mark.parametrize("raw", [b"no job", b"\xff", b"[]", raw_job("j", queue="a b"), raw_job("j", queue=5)])
-def test_what_can_go_to_no_queue_is_refused_and_stays(raw: bytes, where, keys, db) -> None:
+def test_what_can_go_to_no_queue_is_refused_and_stays(
+    raw: bytes, where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     jobs = DeadSet(where)
     fill(jobs, {raw: 1.0, raw_job("good"): 2.0})
     broken = next(reversed(jobs))
@@ -240,7 +268,9 @@ def test_what_can_go_to_no_queue_is_refused_and_stays(raw: bytes, where, keys, d
     assert broken.delete()
 
 
-def test_a_queue_of_another_type_stops_the_move_and_no_job_is_lost(where, keys, db) -> None:
+def test_a_queue_of_another_type_stops_the_move_and_no_job_is_lost(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.set(keys.queue("q"), "x")
     fill(RetrySet(where), {raw_job("j"): 1.0, raw_job("k", queue="good"): 2.0})
     with pytest.raises(StoreError, match="queue:q is a key of another type; 1 jobs stay"):
@@ -249,24 +279,28 @@ def test_a_queue_of_another_type_stops_the_move_and_no_job_is_lost(where, keys, 
     assert db.llen(keys.queue("good")) == 1
 
 
-def test_a_killed_job_goes_to_dead_as_it_is(where, keys, db) -> None:
+def test_a_killed_job_goes_to_dead_as_it_is(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     fill(RetrySet(where), {raw_job("j"): 1.0})
     [entry] = RetrySet(where)
     before = time.time()
     assert (entry.kill(), entry.kill()) == (True, False)
-    [(raw, died)] = db.zrange(keys.dead, 0, -1, withscores=True)
+    [(raw, died)] = as_scores(db.zrange(keys.dead, 0, -1, withscores=True))
     assert raw == raw_job("j")
     assert before <= died <= time.time()
 
 
-def test_dead_jobs_beyond_sidekiqs_limits_go_with_the_next_one(where, keys, db) -> None:
+def test_dead_jobs_beyond_sidekiqs_limits_go_with_the_next_one(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     fill(DeadSet(where), {raw_job("old"): time.time() - 181 * 86_400, raw_job("young"): time.time() - 60})
     fill(RetrySet(where), {raw_job("j"): 1.0})
     assert RetrySet(where).kill_all() == 1
     assert [entry.jid for entry in DeadSet(where)] == ["j", "young"]
 
 
-def test_a_job_is_rescheduled_only_if_it_is_still_there(where, keys, db) -> None:
+def test_a_job_is_rescheduled_only_if_it_is_still_there(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     jobs = ScheduledSet(where)
     fill(jobs, {raw_job("j"): 1000.0})
     [entry] = jobs
@@ -281,12 +315,14 @@ def test_a_job_is_rescheduled_only_if_it_is_still_there(where, keys, db) -> None
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_a_set_is_cleared(kind, where) -> None:
+def test_a_set_is_cleared(kind: type[JobSet], where: RedisConfig) -> None:
     fill(kind(where), {raw_job("a"): 1.0, raw_job("b"): 2.0})
     assert (kind(where).clear(), kind(where).clear(), kind(where).size) == (2, 0, 0)
 
 
-def test_what_fails_again_during_retry_all_is_not_retried_again(where, keys, db) -> None:
+def test_what_fails_again_during_retry_all_is_not_retried_again(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     fill(RetrySet(where), {raw_job(f"j{n}", failed_at=1.0): float(n) for n in range(300)})
     fill(RetrySet(where), {raw_job("again", failed_at=time.time() + 3600): -1.0})
     assert RetrySet(where).retry_all() == 300
@@ -298,7 +334,9 @@ def test_what_fails_again_during_retry_all_is_not_retried_again(where, keys, db)
 
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("score", [lambda n: float(n), lambda n: 7.0], ids=["rising", "all equal"])
-def test_each_member_that_stays_is_seen_once(where, score: Callable[[int], float], descending: bool) -> None:
+def test_each_member_that_stays_is_seen_once(
+    where: RedisConfig, score: Callable[[int], float], descending: bool
+) -> None:
     jobs = RetrySet(where)
     fill(jobs, {raw_job(f"stays{n:04}"): score(n) for n in range(1000)})
     fill(jobs, {raw_job(f"goes{n:04}"): score(n) for n in range(1000)})
@@ -313,13 +351,15 @@ def test_each_member_that_stays_is_seen_once(where, score: Callable[[int], float
     assert sorted(jid for jid in seen if jid.startswith("stays")) == [f"stays{n:04}" for n in range(1000)]
 
 
-def test_members_with_infinite_scores_are_seen(where) -> None:
+def test_members_with_infinite_scores_are_seen(where: RedisConfig) -> None:
     jobs = RetrySet(where)
     fill(jobs, {raw_job(f"{n:04}"): float("inf") if n % 2 else float("-inf") for n in range(900)})
     assert len({entry.jid for entry in jobs}) == len({entry.jid for entry in reversed(jobs)}) == 900
 
 
-def test_members_of_any_bytes_are_seen_in_the_order_of_redis(where, keys, db) -> None:
+def test_members_of_any_bytes_are_seen_in_the_order_of_redis(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     members = {bytes([a, b]): 1.0 for a in range(0, 256, 3) for b in (0, 10, 65, 97, 200, 255)}
     fill(RetrySet(where), members)
     seen = []
@@ -329,7 +369,9 @@ def test_members_of_any_bytes_are_seen_in_the_order_of_redis(where, keys, db) ->
     assert seen == sorted(members)
 
 
-def test_each_waiting_job_that_stays_is_seen_once_while_all_else_moves(where, keys, db) -> None:
+def test_each_waiting_job_that_stays_is_seen_once_while_all_else_moves(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     key = keys.queue("q")
     db.rpush(key, *(raw_job(f"{'goes' if n % 3 else 'stays'}{n:04}") for n in range(3000)))
     seen: list[str] = []
@@ -347,7 +389,9 @@ def test_each_waiting_job_that_stays_is_seen_once_while_all_else_moves(where, ke
     assert sorted(stays) == [f"stays{n:04}" for n in range(0, 3000, 3)]
 
 
-def test_a_queue_that_two_people_empty_from_both_sides_is_seen_to_its_end(where, keys, db) -> None:
+def test_a_queue_that_two_people_empty_from_both_sides_is_seen_to_its_end(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     """All around the place where the first one reads vanishes: nothing tells where to go on."""
     key = keys.queue("q")
     db.rpush(key, *(raw_job(f"{n:04}") for n in range(2000)))
@@ -356,17 +400,19 @@ def test_a_queue_that_two_people_empty_from_both_sides_is_seen_to_its_end(where,
         seen.append(entry.jid)
         if place == 250:
             for n in range(100, 900):
-                db.lrem(key, 1, raw_job(f"{n:04}"))
+                db.lrem(key, 1, raw_job(f"{n:04}").decode())
     assert len(seen) == len(set(seen))
     assert {f"{n:04}" for n in (*range(100), *range(900, 2000))} <= set(seen)
 
 
-def test_equal_jobs_are_all_seen(where, keys, db) -> None:
+def test_equal_jobs_are_all_seen(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     db.rpush(keys.queue("q"), *[b'{"class":"Add","args":[]}'] * 1000)
     assert sum(1 for _ in Queue("q", where)) == 1000
 
 
-def test_a_queue_that_is_consumed_faster_than_it_is_read_comes_to_an_end(where, keys, db) -> None:
+def test_a_queue_that_is_consumed_faster_than_it_is_read_comes_to_an_end(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     key = keys.queue("q")
     pushed = 0
     db.lpush(key, *(raw_job(f"{n}") for n in range(500)))
@@ -400,7 +446,9 @@ def at_once(count: int, body: Callable[[], int]) -> list[int]:
     return results
 
 
-def test_two_administrators_retry_everything_and_each_job_moves_once(where, keys, db) -> None:
+def test_two_administrators_retry_everything_and_each_job_moves_once(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     fill(DeadSet(where), {raw_job(f"{n:04}"): float(n) for n in range(2000)})
     moved = at_once(2, lambda: DeadSet(where).retry_all())
     assert sum(moved) == 2000
@@ -409,9 +457,11 @@ def test_two_administrators_retry_everything_and_each_job_moves_once(where, keys
     assert db.zcard(keys.dead) == 0
 
 
-def test_one_retries_one_kills_one_deletes_and_each_job_ends_in_one_place(where, keys, db) -> None:
+def test_one_retries_one_kills_one_deletes_and_each_job_ends_in_one_place(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     fill(RetrySet(where), {raw_job(f"{n:04}"): float(n) for n in range(2000)})
-    work = iter(
+    work: Iterator[Callable[[], int]] = iter(
         [
             lambda: RetrySet(where).retry_all(),
             lambda: RetrySet(where).kill_all(),
@@ -427,7 +477,9 @@ def test_one_retries_one_kills_one_deletes_and_each_job_ends_in_one_place(where,
     assert db.zcard(keys.retry) == 0
 
 
-def test_two_administrators_empty_a_queue_and_each_job_is_deleted_once(where, keys, db) -> None:
+def test_two_administrators_empty_a_queue_and_each_job_is_deleted_once(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.lpush(keys.queue("q"), *(raw_job(f"{n:04}") for n in range(1500)))
     deleted = at_once(2, lambda: Queue("q", where).delete_jobs(Queue("q", where)))
     assert sum(deleted) == 1500
@@ -444,7 +496,7 @@ def ruby(identity: str, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_sidekiq_process_is_shown(where, keys, db) -> None:
+def test_a_sidekiq_process_is_shown(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     register(db, keys, "web:7:abc", ruby("web:7:abc"), busy=2, beat=f"{time.time()}", quiet="false", rss=1024)
     [process] = ProcessSet(where)
     assert (process.identity, process.busy, process.concurrency) == ("web:7:abc", 2, 5)
@@ -453,7 +505,9 @@ def test_a_sidekiq_process_is_shown(where, keys, db) -> None:
     assert ProcessSet(where).size == 1
 
 
-def test_sidekiq_8_and_go_processes_are_shown_and_what_cannot_be_read_is_not(where, keys, db) -> None:
+def test_sidekiq_8_and_go_processes_are_shown_and_what_cannot_be_read_is_not(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     weights = {"q": 0, "low": 0, "\ud800": 0}
     eight = ruby("web:8:abc", capsules={"default": {"concurrency": 3, "weights": weights}})
     del eight["concurrency"], eight["queues"]
@@ -472,7 +526,9 @@ def test_sidekiq_8_and_go_processes_are_shown_and_what_cannot_be_read_is_not(whe
     assert list(WorkSet(where)) == []
 
 
-def test_quiet_stop_and_dump_leave_their_signal_as_sidekiq_does(where, keys, db) -> None:
+def test_quiet_stop_and_dump_leave_their_signal_as_sidekiq_does(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     register(db, keys, "a:1:x", ruby("a:1:x"))
     [process] = ProcessSet(where)
     process.quiet()
@@ -482,7 +538,7 @@ def test_quiet_stop_and_dump_leave_their_signal_as_sidekiq_does(where, keys, db)
     assert 0 < db.ttl(keys.signals("a:1:x")) <= 60
 
 
-def test_an_embedded_process_is_not_stopped(where, keys, db) -> None:
+def test_an_embedded_process_is_not_stopped(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     register(db, keys, "a:1:x", ruby("a:1:x", embedded=True))
     [process] = ProcessSet(where)
     with pytest.raises(PyworkersError, match="embedded"):
@@ -490,7 +546,7 @@ def test_an_embedded_process_is_not_stopped(where, keys, db) -> None:
     assert not db.exists(keys.signals("a:1:x"))
 
 
-def test_dead_processes_are_forgotten_once_a_minute(where, keys, db) -> None:
+def test_dead_processes_are_forgotten_once_a_minute(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     register(db, keys, "a:1:x", ruby("a:1:x"))
     db.sadd(keys.processes, *(f"gone{n}" for n in range(250)))
     assert ProcessSet(where).cleanup() == 250
@@ -500,7 +556,9 @@ def test_dead_processes_are_forgotten_once_a_minute(where, keys, db) -> None:
     assert 0 < db.ttl(keys.process_cleanup) <= 60
 
 
-def test_running_jobs_are_shown_in_either_form_each_once(where, keys, db) -> None:
+def test_running_jobs_are_shown_in_either_form_each_once(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     register(db, keys, "a:1:x", ruby("a:1:x"), busy=2)
     about = {"queue": "q", "payload": raw_job("j1").decode(), "run_at": 1795225197}
     older = {"queue": "q", "payload": json.loads(raw_job("j2")), "run_at": 1795225198}
@@ -515,7 +573,7 @@ def test_running_jobs_are_shown_in_either_form_each_once(where, keys, db) -> Non
     assert WorkSet(where).find_work("j2") is not None
 
 
-def test_work_is_read_from_any_bytes(where, keys, db) -> None:
+def test_work_is_read_from_any_bytes(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     register(db, keys, "a:1:x", ruby("a:1:x"))
     about = {"queue": None, "payload": "no job", "run_at": "soon"}
     db.hset(keys.work("a:1:x"), mapping={b"\xff": json.dumps(about)})
@@ -526,7 +584,9 @@ def test_work_is_read_from_any_bytes(where, keys, db) -> None:
 # Counts
 
 
-def test_counts_cover_sidekiqs_processes_as_well_as_our_own(where, keys, db) -> None:
+def test_counts_cover_sidekiqs_processes_as_well_as_our_own(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.mset({keys.stat("processed"): 10, keys.stat("failed"): 3})
     db.sadd(keys.queues, "q", "mail", "lost")
     db.lpush(keys.queue("q"), raw_job("a"), raw_job("b"))
@@ -547,7 +607,9 @@ def test_counts_cover_sidekiqs_processes_as_well_as_our_own(where, keys, db) -> 
     assert states == {"q": (2, 1, False, True), "mail": (0, 0, True, True), "lost": (0, 0, False, False)}
 
 
-def test_jobs_in_the_lists_of_go_processes_are_in_progress(where, keys, db) -> None:
+def test_jobs_in_the_lists_of_go_processes_are_in_progress(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     """go-workers2 (main) tells of its lists with its heartbeat, twice encoded; others are found by name."""
     db.sadd(keys.queues, "g", "a:b")
     db.hset(keys.owners, mapping={"our:1:x": '["g"]'})
@@ -578,7 +640,9 @@ def test_jobs_in_the_lists_of_go_processes_are_in_progress(where, keys, db) -> N
     assert stats.busy == 6
 
 
-def test_a_search_serves_for_a_while_and_goes_on_where_it_stopped(where, keys, db) -> None:
+def test_a_search_serves_for_a_while_and_goes_on_where_it_stopped(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.mset({f"{keys.namespace}filler{number}": 1 for number in range(5000)})
     db.lpush(keys.inprogress("q", "1"), raw_job("a"))
     time_is = [0.0]
@@ -603,7 +667,9 @@ def test_a_search_serves_for_a_while_and_goes_on_where_it_stopped(where, keys, d
     assert scans() - before >= 5
 
 
-def test_the_queues_of_quiet_and_of_silent_servers_are_not_served(where, keys, db) -> None:
+def test_the_queues_of_quiet_and_of_silent_servers_are_not_served(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
     db.sadd(keys.queues, "q", "g")
     db.hset(keys.owners, mapping={"our:1:x": '["q"]'})
     db.set(keys.lease("our:1:x"), "x")
@@ -612,7 +678,7 @@ def test_the_queues_of_quiet_and_of_silent_servers_are_not_served(where, keys, d
     assert [queue.served for queue in Stats.fetch(where).queues] == [False, False]
 
 
-def test_the_history_goes_back_from_the_latest_day(where, keys, db) -> None:
+def test_the_history_goes_back_from_the_latest_day(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     db.mset({keys.stat("processed", "2026-11-21"): 5, keys.stat("failed", "2026-11-20"): 2})
     history = Stats.history(3, where, until=date(2026, 11, 21))
     days = [(day.date.isoformat(), day.processed, day.failed) for day in history]
@@ -621,7 +687,7 @@ def test_the_history_goes_back_from_the_latest_day(where, keys, db) -> None:
         Stats.history(0, where)
 
 
-def test_counters_are_reset(where, keys, db) -> None:
+def test_counters_are_reset(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     db.mset({keys.stat("processed"): 10, keys.stat("failed"): 3})
     Stats.reset("failed", where=where)
     assert (db.get(keys.stat("processed")), db.get(keys.stat("failed"))) == (b"10", b"0")
@@ -634,7 +700,7 @@ def test_counters_are_reset(where, keys, db) -> None:
 # What is stored
 
 
-def test_a_backtrace_is_read_in_every_form(where) -> None:
+def test_a_backtrace_is_read_in_every_form(where: RedisConfig) -> None:
     lines = ["a.py:1:in f", "b.py:2:in g"]
     packed = base64.encodebytes(zlib.compress(json.dumps(lines).encode())).decode()
     forms = {"list": lines, "wrapped": packed, "strict": packed.replace("\n", "")}
@@ -648,8 +714,8 @@ def test_a_backtrace_is_read_in_every_form(where) -> None:
 def test_the_example_of_the_documentation_runs(
     redis_url: str,
     namespace: str,
-    keys,
-    db,
+    keys: Keys,
+    db: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -16,6 +16,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.keys import Keys
+from tests.helpers.replies import as_list
 from tests.store.conftest import Cli
 
 
@@ -33,7 +34,7 @@ class Bench:
         self.redis.set(self.keys.cron_declared("host:1:x"), encode(rows))
 
     def jobs(self, queue: str = "default") -> list[dict[str, object]]:
-        return [envelope.decode(raw) for raw in self.redis.lrange(self.keys.queue(queue), 0, -1)]
+        return [envelope.decode(raw) for raw in as_list(self.redis.lrange(self.keys.queue(queue), 0, -1))]
 
     def last(self, name: str) -> int | None:
         stored = self.redis.hget(self.keys.cron_last, name)

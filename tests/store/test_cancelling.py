@@ -7,9 +7,11 @@ import time
 
 import pytest
 import redis
+from redis.typing import EncodableT, FieldT
 
 from pyworkers import AsyncClient, Cancelled, Client
 from pyworkers.protocol.keys import Keys
+from tests.helpers.replies import as_texts
 from tests.helpers.support import wait_for
 from tests.store.conftest import Cli
 
@@ -45,11 +47,10 @@ def test_the_first_cancellation_counts_and_the_cursor_stays(
     redis_url: str, namespace: str, keys: Keys, db: redis.Redis
 ) -> None:
     sidekiq_runs(db, keys, "a")
-    state = {"ex": "1", "c": "[7]", "rt": "1.5", "cancelled": "1795225197"}
+    state: dict[FieldT, EncodableT] = {"ex": "1", "c": "[7]", "rt": "1.5", "cancelled": "1795225197"}
     db.hset(keys.iteration("a"), mapping=state)
     assert Client(redis_url, namespace=namespace).cancel("a") is Cancelled.ELSEWHERE
-    found = db.hgetall(keys.iteration("a"))
-    assert {name.decode(): value.decode() for name, value in found.items()} == state
+    assert as_texts(db.hgetall(keys.iteration("a"))) == state
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,19 @@ from click.testing import CliRunner
 from pyworkers.cli import main
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import raw_job, register
+from tests.helpers.replies import as_bytes, as_list
 from tests.store.conftest import Cli
 
 
 def jids(db: redis.Redis, key: str) -> set[str]:
     found = db.lrange(key, 0, -1) if db.type(key) == b"list" else db.zrange(key, 0, -1)
-    return {json.loads(raw)["jid"] for raw in found}
+    return {json.loads(raw)["jid"] for raw in as_list(found)}
 
 
 # Looking
 
 
-def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys, db) -> None:
+def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     now = time.time()
     failed = raw_job("j1", error_class="Timeout", error_message="no\nanswer")
     db.zadd(keys.dead, {failed: now - 7215, raw_job("j2"): now - 5430, b"\xff\x1b[2J": now - 100_000})
@@ -36,7 +37,9 @@ def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys, db) -> None:
     ]
 
 
-def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(cli: Cli, keys, db) -> None:
+def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(
+    cli: Cli, keys: Keys, db: redis.Redis
+) -> None:
     now = time.time()
     for key in (keys.schedule, keys.retry):
         db.zadd(key, {raw_job("late", retry_count=4): now + 7230, raw_job("soon"): now + 5430})
@@ -50,7 +53,7 @@ def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(cli: Cli, keys, 
     assert cli("retries").stdout.splitlines()[1].split() == ["1h", "ago", "overdue", "q", "Add"]
 
 
-def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys, db) -> None:
+def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.lpush(
         keys.queue("q"), raw_job("j1", enqueued_at=time.time() - 4530), raw_job("j2", args=["a", {"b": None}])
     )
@@ -61,7 +64,7 @@ def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys, db) -> None:
     ]
 
 
-def test_a_list_ends_at_its_limit_and_says_so(cli: Cli, keys, db) -> None:
+def test_a_list_ends_at_its_limit_and_says_so(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job(f"j{n}"): n for n in range(30)})
     result = cli("dead")
     assert len(result.stdout.splitlines()) == 1 + 25
@@ -70,7 +73,7 @@ def test_a_list_ends_at_its_limit_and_says_so(cli: Cli, keys, db) -> None:
     assert len(cli("dead", "--limit", "3").stdout.splitlines()) == 1 + 3
 
 
-def test_a_list_can_be_filtered(cli: Cli, keys, db) -> None:
+def test_a_list_can_be_filtered(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     now = time.time()
     db.zadd(
         keys.dead,
@@ -93,7 +96,7 @@ def test_a_list_can_be_filtered(cli: Cli, keys, db) -> None:
     assert cli("dead", "--class", "none").stderr == "no matching jobs in dead\n"
 
 
-def test_a_list_as_json_holds_the_whole_envelope(cli: Cli, keys, db) -> None:
+def test_a_list_as_json_holds_the_whole_envelope(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job("a", big=12345678901234567890): 5.5, b"no \x1b job": 1.0})
     first, second = json.loads(cli("dead", "--json").stdout)
     assert first["job"]["big"] == 12345678901234567890
@@ -102,7 +105,7 @@ def test_a_list_as_json_holds_the_whole_envelope(cli: Cli, keys, db) -> None:
     assert json.loads(cli("retries", "--json").stdout) == []
 
 
-def test_a_job_is_shown_with_all_its_fields(cli: Cli, keys, db) -> None:
+def test_a_job_is_shown_with_all_its_fields(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job("a", note="\x1b[31mred", error_backtrace=["a.py:1"], nested={"b": [1]}): 5.5})
     lines = cli("dead", "show", "a").stdout.splitlines()
     assert ["note", r"\x1b[31mred"] in [line.split() for line in lines]
@@ -112,7 +115,9 @@ def test_a_job_is_shown_with_all_its_fields(cli: Cli, keys, db) -> None:
     assert (missing.exit_code, missing.stderr) == (1, "no such job: b\\x1b\n")
 
 
-def test_the_options_for_redis_may_stand_before_the_command(redis_url, namespace, keys, db) -> None:
+def test_the_options_for_redis_may_stand_before_the_command(
+    redis_url: str, namespace: str, keys: Keys, db: redis.Redis
+) -> None:
     db.zadd(keys.dead, {raw_job("a"): 1.0})
     where = ["--url", redis_url, "--namespace", namespace]
     for words in (["dead", *where], ["dead", *where, "list"], ["dead", *where, "--json"]):
@@ -125,16 +130,16 @@ def test_the_options_for_redis_may_stand_before_the_command(redis_url, namespace
 # Changing
 
 
-def test_named_jobs_are_changed_without_a_question(cli: Cli, keys, db) -> None:
+def test_named_jobs_are_changed_without_a_question(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job(f"j{n}", retry_count=5): n for n in range(5)})
     result = cli("dead", "retry", "j1", "j3")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "retried 2 jobs\n", "")
     assert jids(db, keys.dead) == {"j0", "j2", "j4"}
     assert jids(db, keys.queue("q")) == {"j1", "j3"}
-    assert json.loads(db.lindex(keys.queue("q"), 0))["retry_count"] == 4
+    assert json.loads(as_bytes(db.lindex(keys.queue("q"), 0)))["retry_count"] == 4
 
 
-def test_a_named_job_that_is_not_there_is_an_error(cli: Cli, keys, db) -> None:
+def test_a_named_job_that_is_not_there_is_an_error(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.retry, {raw_job("a"): 1.0})
     result = cli("retries", "kill", "a", "b")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "killed 1 job\n", "no such job: b\n")
@@ -144,7 +149,9 @@ def test_a_named_job_that_is_not_there_is_an_error(cli: Cli, keys, db) -> None:
 @pytest.mark.parametrize(
     "words", [["--all"], ["--class", "Add"], ["--older-than", "1s"], ["a", "--queue", "q"]]
 )
-def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(words, cli: Cli, keys, db) -> None:
+def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(
+    words: list[str], cli: Cli, keys: Keys, db: redis.Redis
+) -> None:
     db.zadd(keys.dead, {raw_job("a"): 1.0})
     refused = cli("dead", "delete", *words)
     assert (refused.exit_code, jids(db, keys.dead)) == (2, {"a"})
@@ -153,7 +160,7 @@ def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(words, cli: C
     assert db.zcard(keys.dead) == 0
 
 
-def test_somebody_must_say_which_jobs(cli: Cli, keys, db) -> None:
+def test_somebody_must_say_which_jobs(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job("a"): 1.0})
     result = cli("dead", "delete", "--yes")
     assert result.exit_code == 2
@@ -161,7 +168,7 @@ def test_somebody_must_say_which_jobs(cli: Cli, keys, db) -> None:
     assert db.zcard(keys.dead) == 1
 
 
-def test_a_dry_run_changes_nothing_and_counts(cli: Cli, keys, db) -> None:
+def test_a_dry_run_changes_nothing_and_counts(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.retry, {raw_job("a"): 1.0, raw_job("b", **{"class": "Other"}): 2.0, b"no job": 3.0})
     assert cli("retries", "kill", "--class", "Add", "--dry-run").stdout == "would kill 1 job\n"
     result = cli("retries", "retry", "--all", "--dry-run")
@@ -171,7 +178,7 @@ def test_a_dry_run_changes_nothing_and_counts(cli: Cli, keys, db) -> None:
     assert db.zcard(keys.retry) == 3
 
 
-def test_the_result_as_json(cli: Cli, keys, db) -> None:
+def test_the_result_as_json(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.retry, {raw_job("a"): 1.0, b"no job": 3.0})
     assert json.loads(cli("retries", "retry", "--all", "--yes", "--json").stdout) == {
         "action": "retry", "selected": 2, "done": 1, "gone": 0, "refused": 1, "missing": [], "dry_run": False,
@@ -179,13 +186,13 @@ def test_the_result_as_json(cli: Cli, keys, db) -> None:
     assert json.loads(cli("retries", "clear", "--yes", "--json").stdout)["done"] == 1
 
 
-def test_scheduled_jobs_are_run_now_with_their_count_as_it_was(cli: Cli, keys, db) -> None:
+def test_scheduled_jobs_are_run_now_with_their_count_as_it_was(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.schedule, {raw_job("a", retry_count=5): time.time() + 900})
     assert cli("scheduled", "retry", "a").stdout == "enqueued 1 job\n"
-    assert json.loads(db.lindex(keys.queue("q"), 0))["retry_count"] == 5
+    assert json.loads(as_bytes(db.lindex(keys.queue("q"), 0)))["retry_count"] == 5
 
 
-def test_waiting_jobs_are_killed_and_deleted(cli: Cli, keys, db) -> None:
+def test_waiting_jobs_are_killed_and_deleted(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.lpush(keys.queue("q"), *(raw_job(f"j{n}", **{"class": f"C{n % 2}"}) for n in range(10)))
     assert cli("jobs", "q", "kill", "j4").stdout == "killed 1 job\n"
     assert cli("jobs", "q", "delete", "--class", "C1", "--yes").stdout == "deleted 5 jobs\n"
@@ -195,7 +202,7 @@ def test_waiting_jobs_are_killed_and_deleted(cli: Cli, keys, db) -> None:
     assert cli("jobs", "q", "clear", "--yes").stdout == "deleted 4 jobs\n"
 
 
-def test_a_mistyped_command_is_not_taken_for_a_job(cli: Cli, keys, db) -> None:
+def test_a_mistyped_command_is_not_taken_for_a_job(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     result = cli("dead", "delte", "a")
     assert result.exit_code == 2
     assert "Did you mean 'delete'?" in result.stderr
@@ -209,7 +216,7 @@ def register_busy(db: redis.Redis, keys: Keys, identity: str, **info: Any) -> No
     register(db, keys, identity, about, busy=1, beat=time.time())
 
 
-def test_servers_and_running_jobs_are_shown(cli: Cli, keys, db) -> None:
+def test_servers_and_running_jobs_are_shown(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     register_busy(db, keys, "web:1:a")
     about = {"queue": "q", "run_at": int(time.time()) - 3690, "payload": raw_job("j1").decode()}
     db.hset(keys.work("web:1:a"), "t1", json.dumps(about))
@@ -222,7 +229,7 @@ def test_servers_and_running_jobs_are_shown(cli: Cli, keys, db) -> None:
     assert cli("top", "--once").stdout.splitlines()[-1].split()[1:3] == ["j1", "q"]
 
 
-def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys, db) -> None:
+def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     for identity in ("web-1:10:a", "web-1:100:b", "web-10:1:c"):
         register_busy(db, keys, identity)
     assert cli("quiet", "web-1:10").stdout == "sent quiet to web-1:10:a; it takes effect within 10 seconds\n"
@@ -234,7 +241,9 @@ def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys, db) -> None:
     assert not any(db.exists(keys.signals(identity)) for identity in ("web-1:100:b", "web-10:1:c"))
 
 
-def test_all_servers_are_stopped_after_a_yes_but_for_embedded_ones(cli: Cli, keys, db) -> None:
+def test_all_servers_are_stopped_after_a_yes_but_for_embedded_ones(
+    cli: Cli, keys: Keys, db: redis.Redis
+) -> None:
     register_busy(db, keys, "web:1:a")
     register_busy(db, keys, "puma:2:b", embedded=True)
     assert cli("stop", "--all").exit_code == 2
@@ -246,7 +255,7 @@ def test_all_servers_are_stopped_after_a_yes_but_for_embedded_ones(cli: Cli, key
     assert cli("stop", "puma").exit_code == 1
 
 
-def test_queues_are_paused_and_resumed(cli: Cli, keys, db) -> None:
+def test_queues_are_paused_and_resumed(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     assert cli("pause", "mail", "q").stdout == "mail is paused\nq is paused\n"
     assert cli("pause", "mail").stdout == "mail is paused already\n"
     assert [line.split()[0] for line in cli("queues").stdout.splitlines() if "paused" in line] == [
@@ -258,7 +267,7 @@ def test_queues_are_paused_and_resumed(cli: Cli, keys, db) -> None:
     assert cli("pause", "a b").exit_code == 2
 
 
-def test_the_history_of_the_counters(cli: Cli, keys, db) -> None:
+def test_the_history_of_the_counters(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     lines = cli("stats", "--history", "2").stdout.splitlines()
     assert lines[-3].split() == ["day", "processed", "failed"]
     assert lines[-1].split()[1:] == ["0", "0"]

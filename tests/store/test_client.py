@@ -254,7 +254,12 @@ def test_a_fork_leaves_the_parents_connection_open(
 ) -> None:
     client.enqueue("q", "Add")
     connections = {entry["id"] for entry in server.client_list()}
-    assert fork(lambda: (client.enqueue("q", "Add"), client.close(), None)[2]) == 0
+
+    def child() -> None:
+        client.enqueue("q", "Add")
+        client.close()
+
+    assert fork(child) == 0
     client.enqueue("q", "Add")
     assert {entry["id"] for entry in server.client_list()} <= connections
 

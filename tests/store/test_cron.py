@@ -12,6 +12,7 @@ from pyworkers.store import cron
 from pyworkers.store.cron import Firing
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for, free_port, stretched
 
 SLOT = 1_793_534_400
@@ -37,7 +38,7 @@ class Bench(RedisBench):
         return Slots(self.connection(), self.keys)
 
     async def jobs(self, queue: str = "mail") -> list[bytes]:
-        return list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
+        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
 
 
 bench = bench_fixture(Bench)

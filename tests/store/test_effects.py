@@ -15,6 +15,7 @@ from pyworkers.store.jobs import Exchange, Settlement
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
+from tests.helpers.replies import as_list
 
 NOW = 1_795_225_197.5
 COUNT = CountOut("batch:7", "pending", "callbacks", b"callback")
@@ -50,7 +51,7 @@ class Bench(RedisBench):
         return self.keys.own(name)
 
     async def waiting(self, queue: str) -> list[bytes]:
-        return list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
+        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
 
 
 bench = bench_fixture(Bench)

@@ -148,7 +148,7 @@ async def test_a_cancelled_command_takes_its_connection_along(redis_url: str, na
 async def test_what_is_cancelled_when_it_has_just_connected_leaves_no_connection(
     one_redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = redis.asyncio.Connection.connect
+    connect: Callable[[redis.asyncio.Connection], Awaitable[None]] = redis.asyncio.Connection.connect
 
     async with linked(one_redis_url) as link:
         opened: list[redis.asyncio.Connection] = []

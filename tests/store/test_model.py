@@ -187,7 +187,7 @@ class StoreModel(RuleBasedStateMachine):
 
 
 def test_each_job_is_in_exactly_one_place(redis_url: str) -> None:
-    model = type("Model", (StoreModel,), {"url": redis_url})
+    model: type[StoreModel] = type("Model", (StoreModel,), {"url": redis_url})
     case = model.TestCase
     case.settings = settings(
         max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)

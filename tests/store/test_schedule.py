@@ -12,6 +12,7 @@ from pyworkers.store import sets
 from pyworkers.store.sets import PUT_OFF_S, TURN_MS, Move, Promoted
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for, free_port, stretched
 
 NOW = 1_795_225_197.25
@@ -45,8 +46,7 @@ class Bench(RedisBench):
 
     async def waiting(self, queue: str = "q") -> list[bytes]:
         """The jobs of a queue, the one that is popped next first."""
-        jobs: list[bytes] = await self.redis.lrange(self.keys.queue(queue), 0, -1)
-        return jobs[::-1]
+        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))[::-1]
 
 
 bench = bench_fixture(Bench)

@@ -22,6 +22,7 @@ from pyworkers.store.waiter import Waiter
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
+from tests.helpers.replies import as_list, as_scores
 from tests.helpers.support import stretched
 
 NOW = 1_795_225_197.5
@@ -56,10 +57,10 @@ class Bench(RedisBench):
 
     async def waiting(self, queue: str) -> list[bytes]:
         """The queue in the order in which it will be popped."""
-        return list(reversed(await self.redis.lrange(self.keys.queue(queue), 0, -1)))
+        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))[::-1]
 
     async def members(self, zset: str) -> list[tuple[bytes, float]]:
-        return list(await self.redis.zrange(zset, 0, -1, withscores=True))
+        return as_scores(await self.redis.zrange(zset, 0, -1, withscores=True))
 
 
 bench = bench_fixture(Bench)

@@ -126,7 +126,7 @@ def test_what_a_server_says_unasked_in_the_third_protocol_is_no_reply() -> None:
 def test_a_login_that_is_interrupted_leaves_no_connection_to_another_database(
     one_redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = redis.connection.AbstractConnection.send_command
+    send: Callable[..., None] = redis.connection.AbstractConnection.send_command
     interruptions: list[JobTimeout] = []
 
     def interrupted(connection: object, *command: Any, **options: Any) -> None:
@@ -137,10 +137,11 @@ def test_a_login_that_is_interrupted_leaves_no_connection_to_another_database(
     monkeypatch.setattr(redis.connection.AbstractConnection, "send_command", interrupted)
     url = f"{one_redis_url.rpartition('/')[0]}/5"
     with opened(url) as wires, connect(RedisConfig(url=url)) as client:
-        for database in (
+        databases: list[Callable[[], Any]] = [
             lambda: ask(wires, ("CLIENT", "INFO"))[0].partition(b" db=")[2][:1],
             lambda: client.client_info()["db"],
-        ):
+        ]
+        for database in databases:
             interruptions.append(JobTimeout("the job ran too long"))
             with pytest.raises(JobTimeout):
                 database()

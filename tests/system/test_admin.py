@@ -18,6 +18,7 @@ import redis
 
 from pyworkers.api import DeadSet, Queue
 from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.keys import Keys
 from tests.helpers.records import raw_job
 from tests.helpers.server_process import serving
 from tests.helpers.support import ROOT, free_port, next_line, running_python, running_server, wait_for
@@ -42,7 +43,9 @@ def where(redis_url: str, namespace: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 2), ("y", 0, 0), ("", 1, 2)])
-def test_a_person_is_asked_before_many_jobs_are_deleted(answer, code, left, where, keys, db) -> None:
+def test_a_person_is_asked_before_many_jobs_are_deleted(
+    answer: str, code: int, left: int, where: list[str], keys: Keys, db: redis.Redis
+) -> None:
     db.zadd(keys.dead, {raw_job("a"): 1.0, raw_job("b"): 2.0})
     with terminal("dead", "delete", "--class", "Add", *where) as shell:
         shell.wait_for("Delete 2 jobs in dead? [y/N]: ")
@@ -51,7 +54,7 @@ def test_a_person_is_asked_before_many_jobs_are_deleted(answer, code, left, wher
     assert db.zcard(keys.dead) == left
 
 
-def test_a_person_is_asked_before_a_queue_is_cleared(where, keys, db) -> None:
+def test_a_person_is_asked_before_a_queue_is_cleared(where: list[str], keys: Keys, db: redis.Redis) -> None:
     db.lpush(keys.queue("q"), raw_job("a"))
     with terminal("jobs", "q", "clear", *where) as shell:
         shell.wait_for("Delete all jobs in queue q (1 job)? [y/N]: ")
@@ -60,14 +63,16 @@ def test_a_person_is_asked_before_a_queue_is_cleared(where, keys, db) -> None:
     assert b"deleted 1 job" in shell.shown
 
 
-def test_the_question_before_an_empty_place_is_cleared_names_no_number(where, keys, db) -> None:
+def test_the_question_before_an_empty_place_is_cleared_names_no_number(
+    where: list[str], keys: Keys, db: redis.Redis
+) -> None:
     with terminal("dead", "clear", *where) as shell:
         shell.wait_for("Delete all jobs in dead (none now)? [y/N]: ")
         shell.type("n\n")
         assert shell.wait() == 1
 
 
-def test_one_server_is_one_server_in_the_question(where, keys, db) -> None:
+def test_one_server_is_one_server_in_the_question(where: list[str], keys: Keys, db: redis.Redis) -> None:
     info = json.dumps({"identity": "web:1:a", "concurrency": 1, "queues": ["q"]})
     db.sadd(keys.processes, "web:1:a")
     db.hset(keys.process("web:1:a"), mapping={"info": info, "busy": 0, "beat": time.time()})
@@ -78,7 +83,7 @@ def test_one_server_is_one_server_in_the_question(where, keys, db) -> None:
     assert not db.exists(keys.signals("web:1:a"))
 
 
-def test_ctrl_c_at_the_question_changes_nothing(where, keys, db) -> None:
+def test_ctrl_c_at_the_question_changes_nothing(where: list[str], keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job("a"): 1.0})
     with terminal("dead", "delete", "--all", *where) as shell:
         shell.wait_for("[y/N]: ")
@@ -87,7 +92,9 @@ def test_ctrl_c_at_the_question_changes_nothing(where, keys, db) -> None:
     assert db.zcard(keys.dead) == 1
 
 
-def test_a_list_in_a_terminal_has_no_line_wider_than_it(where, keys, db) -> None:
+def test_a_list_in_a_terminal_has_no_line_wider_than_it(
+    where: list[str], keys: Keys, db: redis.Redis
+) -> None:
     db.zadd(keys.dead, {json.dumps({"class": "Add", "jid": "j", "error_message": "語" * 500}).encode(): 1.0})
     with terminal("dead", *where, columns=60) as shell:
         assert shell.wait() == 0
@@ -97,7 +104,9 @@ def test_a_list_in_a_terminal_has_no_line_wider_than_it(where, keys, db) -> None
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"\\u8a9e \xe4"), ("ascii", "語 ä".encode())])
-def test_what_the_encoding_of_the_output_cannot_carry_is_escaped(encoding, shown, where, keys, db) -> None:
+def test_what_the_encoding_of_the_output_cannot_carry_is_escaped(
+    encoding: str, shown: bytes, where: list[str], keys: Keys, db: redis.Redis
+) -> None:
     """For ASCII, click writes UTF-8: it takes that for a locale that somebody forgot to set."""
     db.zadd(keys.dead, {json.dumps({"class": "語 ä", "jid": "j"}).encode(): 1.0})
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
@@ -111,7 +120,9 @@ def test_what_the_encoding_of_the_output_cannot_carry_is_escaped(encoding, shown
 # top
 
 
-def test_top_shows_a_frame_and_q_leaves_the_terminal_as_it_was(where, keys, db) -> None:
+def test_top_shows_a_frame_and_q_leaves_the_terminal_as_it_was(
+    where: list[str], keys: Keys, db: redis.Redis
+) -> None:
     db.sadd(keys.queues, "mail")
     db.lpush(keys.queue("mail"), raw_job("a"))
     with terminal("top", "--interval", "0.2", *where) as shell:
@@ -128,7 +139,7 @@ def test_top_shows_a_frame_and_q_leaves_the_terminal_as_it_was(where, keys, db) 
     assert shell.shown.endswith(LEAVE)
 
 
-def test_top_fills_the_screen_that_there_is(where, keys, db) -> None:
+def test_top_fills_the_screen_that_there_is(where: list[str], keys: Keys, db: redis.Redis) -> None:
     db.sadd(keys.queues, *(f"queue{n}" for n in range(100)))
     with terminal("top", "--interval", "600", *where) as shell:
         seen = shell.wait_for("… 82 more")
@@ -149,7 +160,7 @@ def rows(shown: bytes) -> int:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 )
-def test_top_leaves_the_terminal_as_it_was_when_it_is_ended(number: int, code: int, where) -> None:
+def test_top_leaves_the_terminal_as_it_was_when_it_is_ended(number: int, code: int, where: list[str]) -> None:
     with terminal("top", *where) as shell:
         before = shell.modes()
         shell.wait_for("processed")
@@ -160,7 +171,7 @@ def test_top_leaves_the_terminal_as_it_was_when_it_is_ended(number: int, code: i
     assert LEAVE in shell.shown
 
 
-def test_top_gives_the_terminal_back_while_it_is_suspended(where) -> None:
+def test_top_gives_the_terminal_back_while_it_is_suspended(where: list[str]) -> None:
     with terminal("top", "--interval", "600", *where) as shell:
         before = shell.modes()
         shell.wait_for("processed")
@@ -223,7 +234,9 @@ def peak_mb(*words: str, out: Path) -> float:
 
 
 @pytest.mark.timeout(300)
-def test_a_dead_set_of_200000_jobs_is_listed_and_cleared_in_little_memory(where, keys, db, tmp_path) -> None:
+def test_a_dead_set_of_200000_jobs_is_listed_and_cleared_in_little_memory(
+    where: list[str], keys: Keys, db: redis.Redis, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     db.zadd(keys.dead, {raw_job("one"): 1.0})
     least = peak_mb("dead", "list", "--json", *where, out=out)
@@ -241,7 +254,9 @@ def test_a_dead_set_of_200000_jobs_is_listed_and_cleared_in_little_memory(where,
 
 
 @pytest.mark.timeout(300)
-def test_a_queue_of_100000_jobs_is_listed_in_little_memory(where, keys, db, tmp_path) -> None:
+def test_a_queue_of_100000_jobs_is_listed_in_little_memory(
+    where: list[str], keys: Keys, db: redis.Redis, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     db.lpush(keys.queue("q"), raw_job("one"))
     least = peak_mb("jobs", "q", "list", "--json", *where, out=out)
@@ -284,7 +299,9 @@ def test_only_two_commands_ask_for_the_names_of_keys(tmp_path: Path, valkey_bina
 # While jobs come and go
 
 
-def test_a_queue_is_read_whole_while_others_push_and_pop(redis_url, namespace, keys, db) -> None:
+def test_a_queue_is_read_whole_while_others_push_and_pop(
+    redis_url: str, namespace: str, keys: Keys, db: redis.Redis
+) -> None:
     """Two programs push on the left and pop on the right all the time; what they leave alone is seen once."""
     stays = [f"stays{n:04}" for n in range(4000)]
     db.lpush(keys.queue("q"), *(raw_job(f"old{n}") for n in range(20_000)))
@@ -307,7 +324,9 @@ def test_a_queue_is_read_whole_while_others_push_and_pop(redis_url, namespace, k
     assert len(seen) == len(set(seen))
 
 
-def test_two_commands_retry_the_same_dead_jobs_at_once(where, redis_url, namespace, keys, db) -> None:
+def test_two_commands_retry_the_same_dead_jobs_at_once(
+    where: list[str], redis_url: str, namespace: str, keys: Keys, db: redis.Redis
+) -> None:
     db.zadd(keys.dead, {raw_job(f"{n:04}"): n for n in range(3000)})
     command = [sys.executable, "-m", "pyworkers", "dead", "retry", "--all", "--yes", "--json", *where]
     both = [
@@ -335,7 +354,7 @@ def handle(message):
 
 
 def test_a_server_is_watched_paused_quieted_and_stopped(
-    redis_url: str, namespace: str, where, keys, db, tmp_path: Path
+    redis_url: str, namespace: str, where: list[str], keys: Keys, db: redis.Redis, tmp_path: Path
 ) -> None:
     def cli(*words: str) -> str:
         command = [sys.executable, "-m", "pyworkers", *words, *where]

@@ -95,7 +95,7 @@ def test_a_job_that_waits_never_starts(tmp_path: Path, redis_url: str, namespace
         now = time.time()
         server.push("q", job("waits"), b"no job", job("stays"))
         server.redis.zadd(server.keys.schedule, {json.dumps(job("later")): now + 600})
-        server.redis.zadd(server.keys.retry, {json.dumps(job('é "')): now + 600, b"\xff": now + 600})
+        server.redis.zadd(server.keys.retry, {json.dumps(job('é "')).encode(): now + 600, b"\xff": now + 600})
         client = Client(redis_url, namespace=namespace)
         for jid in ("waits", "later", 'é "'):
             assert client.cancel(jid) is Cancelled.REMOVED

@@ -16,6 +16,7 @@ import redis
 
 from pyworkers.embedded import EmbeddedServer, socket_url
 from pyworkers.protocol.keys import Keys
+from tests.helpers.replies import as_bytes, as_scores
 from tests.helpers.support import ROOT, free_port
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -25,9 +26,17 @@ def python_m_pyworkers(*words: str, **options: Any) -> subprocess.CompletedProce
     """Run the command in a process of its own, which no variable of ours reaches."""
     ours = ("PYWORKERS_", "REDIS_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8", "timeout": 60}
+    settings: dict[str, Any] = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "encoding": "utf-8",
+        "timeout": 60,
+    }
     command = [sys.executable, "-m", "pyworkers", *words]
-    return subprocess.run(command, env=env | {"PYTHONPATH": str(ROOT)}, **(settings | options))
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, env=env | {"PYTHONPATH": str(ROOT)}, **(settings | options)
+    )
+    return done
 
 
 @pytest.fixture
@@ -57,14 +66,14 @@ def test_enqueue_puts_the_job_where_sidekiq_looks_for_it(cli: Cli, db: redis.Red
 
 def test_enqueue_reads_the_arguments_from_stdin(cli: Cli, db: redis.Redis, keys: Keys) -> None:
     cli("enqueue", "mail", "SendMail", "-", input='["from a pipe"]\n')
-    assert json.loads(db.lindex(keys.queue("mail"), 0))["args"] == ["from a pipe"]
+    assert json.loads(as_bytes(db.lindex(keys.queue("mail"), 0)))["args"] == ["from a pipe"]
 
 
 def test_enqueue_for_later_goes_to_the_schedule(cli: Cli, db: redis.Redis, keys: Keys) -> None:
     cli("enqueue", "mail", "Later", "--at", "2099-01-31T12:00:00Z")
     before = time.time()
     cli("enqueue", "mail", "Sooner", "--in", "1h30m")
-    (sooner, at), (later, score) = db.zrange(keys.schedule, 0, -1, withscores=True)
+    (sooner, at), (later, score) = as_scores(db.zrange(keys.schedule, 0, -1, withscores=True))
     assert (json.loads(sooner)["class"], json.loads(later)["class"]) == ("Sooner", "Later")
     assert before + 5400 <= at <= time.time() + 5400
     assert score == 4_073_544_000.0

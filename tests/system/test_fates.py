@@ -14,6 +14,7 @@ import pytest
 
 from pyworkers import Client
 from tests.helpers.records import job
+from tests.helpers.replies import as_list
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import stretched, wait_for
 
@@ -325,5 +326,5 @@ def test_a_hundred_scheduled_jobs_keep_the_text_of_every_field(server: ServerPro
     members = {b'{"class":"Gone","queue":"x","args":[1.50,%d],"jid":"%d"}' % (n, n): 1.0 for n in range(100)}
     server.redis.zadd(server.keys.schedule, members)
     wait_for(lambda: server.waiting("x") == 100, message="promoted")
-    found = server.redis.lrange(server.keys.queue("x"), 0, -1)
+    found = as_list(server.redis.lrange(server.keys.queue("x"), 0, -1))
     assert {raw.partition(b',"enqueued_at":')[0] + b"}" for raw in found} == set(members)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.helpers.replies import as_bytes, as_texts
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.sidekiq_api import sidekiq
 from tests.helpers.support import wait_for
@@ -40,12 +41,11 @@ def own_url(one_redis_url: str) -> Iterator[str]:
 
 def identity_of(server: ServerProcess) -> str:
     (name,) = wait_for(lambda: server.redis.smembers(server.keys.processes), message="it is listed")
-    return str(name.decode())
+    return as_bytes(name).decode()
 
 
 def fields_of(server: ServerProcess) -> dict[str, str]:
-    found = server.redis.hgetall(server.keys.process(identity_of(server)))
-    return {name.decode(): value.decode() for name, value in found.items()}
+    return as_texts(server.redis.hgetall(server.keys.process(identity_of(server))))
 
 
 def work_of(server: ServerProcess) -> list[dict[str, Any]]:

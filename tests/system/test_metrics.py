@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from tests.helpers.replies import as_texts
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import wait_for
 
@@ -26,8 +27,8 @@ def minutes(server: ServerProcess, pattern: str) -> Counter[str]:
     """The sums over all minutes that the test touched."""
     found: Counter[str] = Counter()
     for key in server.redis.scan_iter(f"{server.keys.namespace}{pattern}"):
-        for name, value in server.redis.hgetall(key).items():
-            found[name.decode()] += int(value)
+        for name, value in as_texts(server.redis.hgetall(key)).items():
+            found[name] += int(value)
     return found
 
 

@@ -16,6 +16,7 @@ from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.records import job
 from tests.helpers.redises import OwnRedis
+from tests.helpers.replies import as_list
 from tests.helpers.server_process import WAITING_APP, ServerProcess, serving
 from tests.helpers.support import free_port, stretched, wait_for
 
@@ -131,7 +132,7 @@ def test_a_deleted_lease_comes_back_and_nobody_recovers_from_the_living(
         try:
             server.push("q", job("wait", "Any", "wait"))
             server.wait_for_notes(1, "start")
-            for identity in server.redis.hkeys(server.keys.owners):
+            for identity in as_list(server.redis.hkeys(server.keys.owners)):
                 server.redis.delete(server.keys.lease(identity.decode()))
             wait_for(lambda: _leases(server) == 2, message="both leases are back")
             (tmp_path / "finish").touch()
@@ -143,7 +144,7 @@ def test_a_deleted_lease_comes_back_and_nobody_recovers_from_the_living(
 
 
 def _leases(server: ServerProcess) -> int:
-    owners = [identity.decode() for identity in server.redis.hkeys(server.keys.owners)]
+    owners = [identity.decode() for identity in as_list(server.redis.hkeys(server.keys.owners))]
     return sum(server.redis.exists(server.keys.lease(identity)) for identity in owners)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import redis
 from click.testing import CliRunner
+from redis.typing import EncodableT, FieldT
 
 from pyworkers.api import ProcessSet, Stats, WorkSet
 from pyworkers.cli import main
@@ -70,7 +71,7 @@ def test_servers_go_on_writing_while_somebody_looks(tmp_path: Path, redis_url: s
             server.push("q", {"class": "A", "args": [], "jid": str(number)})
             began = time.monotonic()
             # Nobody asks again: a beat, every 5 s, would be too late for the second.
-            wait_for(lambda n=number: Stats.fetch(redis_url, namespace=namespace).processed == n)
+            wait_for(lambda n=number: Stats.fetch(redis_url, namespace=namespace).processed == n)  # type: ignore[misc]
             assert time.monotonic() - began < 2.5
         assert 0 < server.redis.ttl(server.keys.watched) <= 10
 
@@ -82,11 +83,13 @@ def test_without_servers_nobody_waits(redis_url: str, namespace: str) -> None:
     assert list(WorkSet(redis_url, namespace=namespace)) == []
 
 
-def describe(db: redis.Redis, namespace: str, identity: str, **fields: float) -> None:
+def describe(db: redis.Redis, namespace: str, identity: str, **fields: EncodableT) -> None:
     """What a server that is not there has written."""
     db.sadd(f"{namespace}processes", identity)
     info = json.dumps({"identity": identity, "queues": ["q"]})
-    db.hset(f"{namespace}{identity}", mapping={"info": info, "beat": time.time(), "busy": 0, **fields})
+    described: dict[FieldT, EncodableT] = {"info": info, "beat": time.time(), "busy": 0}
+    described.update(fields.items())
+    db.hset(f"{namespace}{identity}", mapping=described)
 
 
 def test_servers_of_others_are_not_waited_for(redis_url: str, namespace: str, db: redis.Redis) -> None:

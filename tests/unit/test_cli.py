@@ -31,8 +31,11 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(main, words, prog_name="pyworkers")
 
 
+EndingWith = Callable[[BaseException], Result]
+
+
 @pytest.fixture
-def ending_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], Result]:
+def ending_with(monkeypatch: pytest.MonkeyPatch) -> EndingWith:
     """Run a command that raises this."""
 
     def end(error: BaseException) -> Result:
@@ -81,7 +84,9 @@ def test_a_command_imports_no_other_command() -> None:
 # How errors end
 
 
-def test_an_error_of_ours_is_a_sentence_with_its_place_and_hint_and_its_exit_code(ending_with) -> None:
+def test_an_error_of_ours_is_a_sentence_with_its_place_and_hint_and_its_exit_code(
+    ending_with: EndingWith,
+) -> None:
     result = ending_with(ConfigError("unknown key redis.ulr", hint="did you mean url?", location="w.toml:3"))
     assert result.exit_code == 2
     assert result.stderr == "Error: w.toml:3: unknown key redis.ulr\ndid you mean url?\n"
@@ -89,22 +94,24 @@ def test_an_error_of_ours_is_a_sentence_with_its_place_and_hint_and_its_exit_cod
 
 
 @pytest.mark.parametrize(("error", "code"), [(PyworkersError("x"), 1), (RedisUnavailableError("x"), 4)])
-def test_each_error_has_its_exit_code(error: PyworkersError, code: int, ending_with) -> None:
+def test_each_error_has_its_exit_code(error: PyworkersError, code: int, ending_with: EndingWith) -> None:
     assert ending_with(error).exit_code == code
 
 
-def test_an_application_that_fails_to_import_shows_its_traceback_and_then_the_message(ending_with) -> None:
+def test_an_application_that_fails_to_import_shows_its_traceback_and_then_the_message(
+    ending_with: EndingWith,
+) -> None:
     result = ending_with(AppImportError("tasks cannot be imported", traceback="Traceback …\nNameError: a\n"))
     assert result.exit_code == 3
     assert result.stderr == "Traceback …\nNameError: a\nError: tasks cannot be imported\n"
 
 
-def test_control_c_ends_quietly_with_the_code_of_an_interrupted_program(ending_with) -> None:
+def test_control_c_ends_quietly_with_the_code_of_an_interrupted_program(ending_with: EndingWith) -> None:
     result = ending_with(KeyboardInterrupt())
     assert (result.exit_code, result.output) == (130, "")
 
 
-def test_an_unexpected_error_is_not_hidden(ending_with) -> None:
+def test_an_unexpected_error_is_not_hidden(ending_with: EndingWith) -> None:
     assert isinstance(ending_with(ZeroDivisionError()).exception, ZeroDivisionError)
 
 

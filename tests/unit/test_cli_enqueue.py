@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from pyworkers import client
 from pyworkers.cli import main
-from pyworkers.cli.enqueue import parse_args, parse_duration, parse_retry, parse_time
+from pyworkers.cli.enqueue import parse_time
+from pyworkers.cli.params import parse_args, parse_duration, parse_retry
 
 
 class Pushes:
@@ -176,7 +177,9 @@ def test_a_dash_reads_the_arguments_from_stdin(pushes: Pushes) -> None:
 def test_a_delay_is_counted_from_now(pushes: Pushes) -> None:
     before = time.time()
     assert enqueue("mail", "SendMail", "--in", "1h30m").exit_code == 0
-    assert before + 5400 <= pushes.jobs[0].at <= time.time() + 5400
+    at = pushes.jobs[0].at
+    assert at is not None
+    assert before + 5400 <= at <= time.time() + 5400
 
 
 def test_a_moment_is_taken_as_it_is(pushes: Pushes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,8 +19,11 @@ from pyworkers.store.stats import Overview, QueueView
 NOW = 1_795_225_197.5
 
 
+RedisHolds = Callable[..., None]
+
+
 @pytest.fixture
-def redis_holds(monkeypatch: pytest.MonkeyPatch):
+def redis_holds(monkeypatch: pytest.MonkeyPatch) -> RedisHolds:
     """Let Redis hold these queues."""
 
     def hold(*queues: QueueView) -> None:
@@ -46,7 +50,7 @@ def job(enqueued_at: object) -> bytes:
     return json.dumps({"class": "Add", "args": [], "enqueued_at": enqueued_at}).encode()
 
 
-def test_stats_add_up_the_queues(redis_holds) -> None:
+def test_stats_add_up_the_queues(redis_holds: RedisHolds) -> None:
     redis_holds(QueueView("a", 10, 1, None), QueueView("b", 20, 2, None))
     expected = {
         "processed": 120,
@@ -62,12 +66,12 @@ def test_stats_add_up_the_queues(redis_holds) -> None:
     assert Stats.fetch(None).counts() == expected
 
 
-def test_stats_are_aligned(redis_holds) -> None:
+def test_stats_are_aligned(redis_holds: RedisHolds) -> None:
     redis_holds(QueueView("a", 10, 1, None))
     assert run("stats").output.splitlines()[:3] == ["processed  120", "failed       7", "enqueued    10"]
 
 
-def test_queues_are_aligned_columns_with_units(redis_holds) -> None:
+def test_queues_are_aligned_columns_with_units(redis_holds: RedisHolds) -> None:
     redis_holds(
         QueueView("default", 1234, 2, job(NOW - 90.26)), QueueView("m", 0, 0, None, paused=True, served=False)
     )
@@ -78,7 +82,7 @@ def test_queues_are_aligned_columns_with_units(redis_holds) -> None:
     ]
 
 
-def test_queues_as_json(redis_holds) -> None:
+def test_queues_as_json(redis_holds: RedisHolds) -> None:
     redis_holds(QueueView("default", 1234, 2, job(NOW - 90.25)))
     assert json.loads(run("queues", "--json").output) == [
         {
@@ -93,13 +97,13 @@ def test_queues_as_json(redis_holds) -> None:
     ]
 
 
-def test_no_queue_is_said_so_and_is_an_empty_list(redis_holds) -> None:
+def test_no_queue_is_said_so_and_is_an_empty_list(redis_holds: RedisHolds) -> None:
     redis_holds()
     assert run("queues").output == "No queues: no job was ever enqueued, and no server is running.\n"
     assert json.loads(run("queues", "--json").output) == []
 
 
-def test_the_name_of_a_queue_cannot_control_the_terminal(redis_holds) -> None:
+def test_the_name_of_a_queue_cannot_control_the_terminal(redis_holds: RedisHolds) -> None:
     redis_holds(QueueView("a\x1b[2Jb", 1, 0, None))
     assert run("queues").output.splitlines()[1].split() == [r"a\x1b[2Jb", "1", "0.0", "0"]
 
@@ -118,7 +122,9 @@ def test_the_name_of_a_queue_cannot_control_the_terminal(redis_holds) -> None:
         (None, 0.0),
     ],
 )
-def test_the_latency_is_the_age_of_the_next_job(raw: bytes | None, latency_s: float, redis_holds) -> None:
+def test_the_latency_is_the_age_of_the_next_job(
+    raw: bytes | None, latency_s: float, redis_holds: RedisHolds
+) -> None:
     redis_holds(QueueView("default", 1, 0, raw))
     [queue] = Stats.fetch(None).queues
     assert queue.latency_s(NOW) == pytest.approx(latency_s)

@@ -10,13 +10,13 @@ import pytest
 from pyworkers.api import QueueStats, Stats, Work
 from pyworkers.cli.text import width
 from pyworkers.cli.top import Sample, frame
-from pyworkers.store.processes import WorkView, process_view
+from pyworkers.store.processes import ProcessView, WorkView, process_view
 
 NOW = 1_795_225_197.5
 EMPTY = Stats(0, 0, 0, 0, 0, 0, 0, 0)
 
 
-def server(identity: str, busy: int = 1):
+def server(identity: str, busy: int = 1) -> ProcessView:
     info = json.dumps({"started_at": NOW - 7260, "concurrency": 5, "queues": ["q"]}).encode()
     fields = {"info": info, "busy": b"%d" % busy, "beat": b"%f" % (NOW - 3), "quiet": b"true", "rss": b"2048"}
     view = process_view(identity, {**fields, "rtt_us": None, "concurrency": None})

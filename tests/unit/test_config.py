@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import get_type_hints
@@ -38,8 +38,11 @@ class = "Sweep"
 """
 
 
+Toml = Callable[..., Config]
+
+
 @pytest.fixture
-def toml(tmp_path: Path):
+def toml(tmp_path: Path) -> Toml:
     """Load a text as if it were the file ``workers.toml``."""
 
     def load_text(text: str, env: Mapping[str, str] | None = None, **overrides: object) -> Config:
@@ -50,7 +53,7 @@ def toml(tmp_path: Path):
     return load_text
 
 
-def load_error(toml, text: str, **env: str) -> ConfigError:
+def load_error(toml: Toml, text: str, **env: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         toml(text, env)
     return caught.value
@@ -59,7 +62,7 @@ def load_error(toml, text: str, **env: str) -> ConfigError:
 # Loading
 
 
-def test_without_any_source_every_key_has_its_default():
+def test_without_any_source_every_key_has_its_default() -> None:
     assert load(None, env={}) == Config(
         app=None,
         redis=RedisConfig(
@@ -82,7 +85,7 @@ def test_without_any_source_every_key_has_its_default():
     )
 
 
-def test_the_file_sets_what_it_names_and_the_rest_stays(toml, tmp_path):
+def test_the_file_sets_what_it_names_and_the_rest_stays(toml: Toml, tmp_path: Path) -> None:
     config = toml(
         'app = "tasks:worker"\n[server]\nlease = 12\n[queues.mail]\nconcurrency = 3\n[queues."a.b"]\n'
     )
@@ -92,11 +95,11 @@ def test_the_file_sets_what_it_names_and_the_rest_stays(toml, tmp_path):
     assert config.path == tmp_path / "workers.toml"
 
 
-def test_an_integer_in_a_field_for_seconds_becomes_a_float(toml):
+def test_an_integer_in_a_field_for_seconds_becomes_a_float(toml: Toml) -> None:
     assert repr(toml("[server]\nlease = 12").server.lease) == "12.0"
 
 
-def test_a_cron_entry_has_a_default_for_all_but_name_schedule_and_class(toml):
+def test_a_cron_entry_has_a_default_for_all_but_name_schedule_and_class(toml: Toml) -> None:
     assert toml(CRON).cron == (
         CronConfig(
             name="sweep",
@@ -111,7 +114,7 @@ def test_a_cron_entry_has_a_default_for_all_but_name_schedule_and_class(toml):
     )
 
 
-def test_a_cron_entry_takes_every_key(toml):
+def test_a_cron_entry_takes_every_key(toml: Toml) -> None:
     text = 'queue = "mail"\nargs = [1, "a", {b = [true]}]\ntimezone = "Europe/Paris"\n'
     assert toml(CRON + text + 'misfire = "all"\ngrace = 5').cron == (
         CronConfig(
@@ -127,7 +130,7 @@ def test_a_cron_entry_takes_every_key(toml):
     )
 
 
-def test_cron_entries_keep_the_order_of_the_file(toml):
+def test_cron_entries_keep_the_order_of_the_file(toml: Toml) -> None:
     config = toml(CRON + CRON.replace('"sweep"', '"again"'))
     assert [entry.name for entry in config.cron] == ["sweep", "again"]
 
@@ -147,12 +150,14 @@ def test_cron_entries_keep_the_order_of_the_file(toml):
         (next(describe()), "doc"),
     ],
 )
-def test_a_configuration_cannot_be_changed(part, name):
+def test_a_configuration_cannot_be_changed(part: object, name: str) -> None:
     with pytest.raises(FrozenInstanceError):
         setattr(part, name, None)
 
 
-def test_a_configuration_without_cron_entries_does_not_import_croniter(toml, monkeypatch):
+def test_a_configuration_without_cron_entries_does_not_import_croniter(
+    toml: Toml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "croniter", None)  # an import of it fails now
     assert load(SAMPLE, env={}).cron == ()
     with pytest.raises(ImportError):
@@ -162,7 +167,7 @@ def test_a_configuration_without_cron_entries_does_not_import_croniter(toml, mon
 # Precedence and the environment
 
 
-def test_the_command_line_wins_over_environment_over_redis_url_over_file_over_default(toml):
+def test_the_command_line_wins_over_environment_over_redis_url_over_file_over_default(toml: Toml) -> None:
     text = '[redis]\nurl = "redis://file"'
     foreign = {"REDIS_URL": "redis://foreign"}
     ours = foreign | {"PYWORKERS_REDIS__URL": "redis://ours"}
@@ -174,7 +179,7 @@ def test_the_command_line_wins_over_environment_over_redis_url_over_file_over_de
 
 
 @pytest.mark.parametrize("url", ["", "http://bad"])
-def test_redis_url_does_not_matter_when_we_are_told_better(url):
+def test_redis_url_does_not_matter_when_we_are_told_better(url: str) -> None:
     env = {"REDIS_URL": url, "PYWORKERS_REDIS__URL": "redis://ours"}
     assert load(None, env=env).redis.url == "redis://ours"
     assert (
@@ -183,7 +188,7 @@ def test_redis_url_does_not_matter_when_we_are_told_better(url):
     )
 
 
-def test_an_empty_redis_url_counts_as_not_set():
+def test_an_empty_redis_url_counts_as_not_set() -> None:
     assert load(None, env={"REDIS_URL": ""}).redis.url == "redis://127.0.0.1:6379/0"
 
 
@@ -201,12 +206,12 @@ def test_an_empty_redis_url_counts_as_not_set():
         ("PYWORKERS_QUEUES__MY__MAIL__TIMEOUT", "3", Config(queues={"my__mail": QueueConfig(timeout=3.0)})),
     ],
 )
-def test_a_variable_is_read_as_the_type_of_its_field(name, text, expected):
+def test_a_variable_is_read_as_the_type_of_its_field(name: str, text: str, expected: Config) -> None:
     assert load(None, env={name: text}) == expected
 
 
 @pytest.mark.parametrize("queue", ["low-priority", "Low.Priority"])
-def test_a_variable_finds_the_queue_of_the_file_whose_name_it_cannot_spell(toml, queue):
+def test_a_variable_finds_the_queue_of_the_file_whose_name_it_cannot_spell(toml: Toml, queue: str) -> None:
     config = toml(f'[queues."{queue}"]\ntimeout = 5', {"PYWORKERS_QUEUES__LOW_PRIORITY__CONCURRENCY": "2"})
     assert config.queues == {queue: QueueConfig(concurrency=2, timeout=5.0)}
 
@@ -215,11 +220,11 @@ def test_a_variable_finds_the_queue_of_the_file_whose_name_it_cannot_spell(toml,
     "name",
     ["PYWORKERS_FAILPOINTS", "PYWORKERS_LOG", "PYWORKERS_APP__X", "PYWORKERS_OTHER__KEY", "LOG__LEVEL"],
 )
-def test_variables_of_others_are_ignored(name):
+def test_variables_of_others_are_ignored(name: str) -> None:
     assert load(None, env={name: "x"}) == Config()
 
 
-def test_overrides_reach_every_depth_and_none_means_not_given(toml):
+def test_overrides_reach_every_depth_and_none_means_not_given(toml: Toml) -> None:
     overrides = {"app": "a:b", "queues.a.b.concurrency": 3, "server.lease": None}
     config = toml("[server]\nlease = 12", **overrides)
     assert config.app == "a:b"
@@ -227,7 +232,7 @@ def test_overrides_reach_every_depth_and_none_means_not_given(toml):
     assert config.server.lease == 12.0
 
 
-def test_an_override_leaves_the_other_keys_of_the_table(toml):
+def test_an_override_leaves_the_other_keys_of_the_table(toml: Toml) -> None:
     config = toml("[queues.mail]\nconcurrency = 3\ntimeout = 5", **{"queues.mail.concurrency": 4})
     assert config.queues == {"mail": QueueConfig(concurrency=4, timeout=5.0)}
 
@@ -286,14 +291,14 @@ def test_an_override_leaves_the_other_keys_of_the_table(toml):
         ),
     ],
 )
-def test_a_bad_variable_is_named(env, location, message, hint):
+def test_a_bad_variable_is_named(env: dict[str, str], location: str, message: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, env=env)
     error = caught.value
     assert (error.location, error.message, error.hint) == (location, message, hint)
 
 
-def test_a_variable_that_is_no_text_is_refused():
+def test_a_variable_that_is_no_text_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"redis\.password: .* surrogates not allowed"):
         load(None, env={"PYWORKERS_REDIS__PASSWORD": "\udc80"})
 
@@ -307,13 +312,13 @@ def test_a_variable_that_is_no_text_is_refused():
         ("cron.sweep.class", "Sweep", "command line: cron entries are read from the file only"),
     ],
 )
-def test_a_bad_override_is_named(key, value, expected):
+def test_a_bad_override_is_named(key: str, value: int | str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, env={}, overrides={key: value})
     assert str(caught.value) == expected
 
 
-def test_a_queue_that_only_a_variable_or_the_command_line_names_must_be_a_queue_name():
+def test_a_queue_that_only_a_variable_or_the_command_line_names_must_be_a_queue_name() -> None:
     with pytest.raises(ConfigError, match="'a b' cannot be a queue") as caught:
         load(None, env={}, overrides={"queues.a b.timeout": 1})
     assert caught.value.location == "command line"
@@ -348,19 +353,21 @@ def test_a_queue_that_only_a_variable_or_the_command_line_names_must_be_a_queue_
         ),
     ],
 )
-def test_an_unknown_key_is_named_with_its_line_and_its_neighbour(toml, text, line, message, hint):
+def test_an_unknown_key_is_named_with_its_line_and_its_neighbour(
+    toml: Toml, text: str, line: int, message: str, hint: str
+) -> None:
     error = load_error(toml, text)
     assert Path(error.location).name == f"workers.toml:{line}"
     assert (error.message, error.hint) == (message, hint)
 
 
-def test_an_error_in_the_file_shows_path_line_key_and_suggestion(toml, tmp_path):
+def test_an_error_in_the_file_shows_path_line_key_and_suggestion(toml: Toml, tmp_path: Path) -> None:
     assert str(load_error(toml, "[server]\nleese = 1")) == (
         f"{tmp_path / 'workers.toml'}:2: unknown key server.leese\ndid you mean server.lease?"
     )
 
 
-def test_an_error_ends_the_command_with_exit_code_2(toml):
+def test_an_error_ends_the_command_with_exit_code_2(toml: Toml) -> None:
     assert load_error(toml, "[reddis]").exit_code == 2
 
 
@@ -375,7 +382,7 @@ def test_an_error_ends_the_command_with_exit_code_2(toml):
         ("[server]\nlease = [\n 1,\n 2]\n[log]", 2),
     ],
 )
-def test_the_line_is_where_the_key_stands_whatever_looks_like_it(toml, text, line):
+def test_the_line_is_where_the_key_stands_whatever_looks_like_it(toml: Toml, text: str, line: int) -> None:
     assert Path(load_error(toml, text).location).name == f"workers.toml:{line}"
 
 
@@ -399,11 +406,11 @@ def test_the_line_is_where_the_key_stands_whatever_looks_like_it(toml, text, lin
         ("cron = ['sweep']", "cron.#1: must be a table"),
     ],
 )
-def test_a_wrong_type_is_refused(toml, text, message):
+def test_a_wrong_type_is_refused(toml: Toml, text: str, message: str) -> None:
     assert load_error(toml, text).message == message
 
 
-def test_a_value_in_the_place_of_a_table_comes_with_the_way_to_write_it(toml):
+def test_a_value_in_the_place_of_a_table_comes_with_the_way_to_write_it(toml: Toml) -> None:
     assert load_error(toml, "queues.mail = 3").hint == (
         "write [queues.mail] on its own line, and its keys below"
     )
@@ -432,40 +439,40 @@ def test_a_value_in_the_place_of_a_table_comes_with_the_way_to_write_it(toml):
         ("app = ''", "app: must be module:attribute, e.g. tasks:worker, not ''"),
     ],
 )
-def test_a_value_out_of_range_is_refused(toml, text, message):
+def test_a_value_out_of_range_is_refused(toml: Toml, text: str, message: str) -> None:
     assert load_error(toml, text).message == message
 
 
-def test_zero_is_within_the_range_where_it_means_never(toml):
+def test_zero_is_within_the_range_where_it_means_never(toml: Toml) -> None:
     config = toml("[server]\nshutdown_timeout = 0\n[queues.mail]\ntimeout = 0\n[retry]\nmax = 0")
     assert (config.server.shutdown_timeout, config.queues["mail"].timeout, config.retry.max) == (0.0, 0.0, 0)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\\nb", "a|b", "queue:a", "a:inprogress"])
-def test_a_table_for_what_cannot_be_a_queue_is_refused_with_the_rule(toml, name):
+def test_a_table_for_what_cannot_be_a_queue_is_refused_with_the_rule(toml: Toml, name: str) -> None:
     error = load_error(toml, f'[server]\n[queues."{name}"]')
     assert "cannot be a queue: a queue name has 1 to 128 characters" in error.message
     assert Path(error.location).name == "workers.toml:2"
 
 
-def test_a_syntax_error_is_reported_with_line_and_column(toml, tmp_path):
+def test_a_syntax_error_is_reported_with_line_and_column(toml: Toml, tmp_path: Path) -> None:
     error = load_error(toml, "[server]\nlease = = 2")
     assert error.location == str(tmp_path / "workers.toml")
     assert error.message == "not valid TOML: Invalid value (at line 2, column 9)"
 
 
-def test_a_missing_file_is_reported(tmp_path):
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "none.toml", env={})
     assert str(caught.value) == f"{tmp_path / 'none.toml'}: no such file"
 
 
-def test_a_folder_is_reported(tmp_path):
+def test_a_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load(tmp_path, env={})
 
 
-def test_a_file_in_another_encoding_is_reported(tmp_path):
+def test_a_file_in_another_encoding_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "workers.toml"
     path.write_bytes(b"# caf\xe9\n")
     with pytest.raises(ConfigError, match="not valid TOML: 'utf-8' codec can't decode byte 0xe9"):
@@ -486,7 +493,7 @@ def test_a_file_in_another_encoding_is_reported(tmp_path):
         "embedded:.pyworkers",
     ],
 )
-def test_a_url_of_a_known_scheme_is_taken_as_it_is(url):
+def test_a_url_of_a_known_scheme_is_taken_as_it_is(url: str) -> None:
     assert load(None, env={"REDIS_URL": url}).redis.url == url
 
 
@@ -503,7 +510,7 @@ def test_a_url_of_a_known_scheme_is_taken_as_it_is(url):
         ("rediss://host:0", "'rediss://host:0' has an invalid port"),
     ],
 )
-def test_another_url_is_refused_without_its_password(url, reason):
+def test_another_url_is_refused_without_its_password(url: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, env={"PYWORKERS_REDIS__URL": url})
     assert reason in str(caught.value)
@@ -522,7 +529,7 @@ def test_another_url_is_refused_without_its_password(url, reason):
         ("app:\n", False),
     ],
 )
-def test_a_namespace_is_empty_or_ends_with_a_colon(namespace, accepted):
+def test_a_namespace_is_empty_or_ends_with_a_colon(namespace: str, accepted: bool) -> None:
     env = {"PYWORKERS_REDIS__NAMESPACE": namespace}
     if accepted:
         assert load(None, env=env).redis.namespace == namespace
@@ -550,7 +557,7 @@ def test_a_namespace_is_empty_or_ends_with_a_colon(namespace, accepted):
         ("http://localhost:80", False),
     ],
 )
-def test_bind_is_empty_or_host_and_port(bind, accepted):
+def test_bind_is_empty_or_host_and_port(bind: str, accepted: bool) -> None:
     env = {"PYWORKERS_HTTP__BIND": bind}
     if accepted:
         assert load(None, env=env).http.bind == bind
@@ -593,14 +600,16 @@ def test_bind_is_empty_or_host_and_port(bind, accepted):
         ("\n[[cron]]", 2, "cron.#1.name: is missing"),
     ],
 )
-def test_a_bad_cron_entry_is_named_with_its_line_and_the_reason(toml, text, line, message):
+def test_a_bad_cron_entry_is_named_with_its_line_and_the_reason(
+    toml: Toml, text: str, line: int, message: str
+) -> None:
     error = load_error(toml, text)
     assert Path(error.location).name == f"workers.toml:{line}"
     assert error.message.startswith(message)
 
 
 @pytest.mark.parametrize("schedule", ["*/5 * * * *", "@daily", "0 9 * * mon-fri", "0 0 29 2 *", "every 30s"])
-def test_a_schedule_that_can_fire_is_taken(toml, schedule):
+def test_a_schedule_that_can_fire_is_taken(toml: Toml, schedule: str) -> None:
     assert toml(CRON.replace("*/5 * * * *", schedule)).cron[0].schedule == schedule
 
 
@@ -634,12 +643,12 @@ def test_a_schedule_that_can_fire_is_taken(toml, schedule):
         ("", ""),
     ],
 )
-def test_a_masked_url_keeps_all_but_the_secret(url, shown):
+def test_a_masked_url_keeps_all_but_the_secret(url: str, shown: str) -> None:
     assert mask_url(url) == shown
     assert mask_url(shown) == shown
 
 
-def test_no_repr_shows_a_secret():
+def test_no_repr_shows_a_secret() -> None:
     config = Config(redis=RedisConfig(url="redis://me:secret@host", password="secret", username="me"))
     assert "secret" not in repr(config)
     assert "username='me'" in repr(config)
@@ -694,18 +703,18 @@ EVERY_KEY = Config(
         ('schedule = "0 25 * * *"', "4: cron.a.schedule: '0 25 * * *' is not a cron line"),
     ],
 )
-def test_a_cron_entry_has_either_a_schedule_or_a_period(toml, keys, message):
+def test_a_cron_entry_has_either_a_schedule_or_a_period(toml: Toml, keys: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         toml(f'\n[[cron]]\nname = "a"\n{keys}\nclass = "A"\n')
     assert f"workers.toml:{message}" in str(caught.value)
 
 
-def test_the_unmasked_rendering_loads_as_the_same_configuration(toml):
+def test_the_unmasked_rendering_loads_as_the_same_configuration(toml: Toml) -> None:
     assert toml(render(EVERY_KEY, mask=False)) == EVERY_KEY
     assert toml(render(Config(), mask=False)) == Config()
 
 
-def test_the_round_trip_covers_every_key():
+def test_the_round_trip_covers_every_key() -> None:
     values = tomllib.loads(render(EVERY_KEY, mask=False))
     values["queues"] = {"*": values["queues"]["mail"]}
     values["cron"] = {"*": values["cron"][1] | values["cron"][0]}
@@ -713,36 +722,36 @@ def test_the_round_trip_covers_every_key():
     assert [option.key for option in describe() if flat(values)[option.key] == option.default] == []
 
 
-def test_the_rendering_masks_password_and_url_and_nothing_else():
+def test_the_rendering_masks_password_and_url_and_nothing_else() -> None:
     shown, plain = (render(EVERY_KEY, mask=mask).splitlines() for mask in (True, False))
     changed = [line for line, unmasked in zip(shown, plain, strict=True) if line != unmasked]
     assert changed == ['url = "rediss://me:***@host/0?password=***"', 'password = "***"']
 
 
-def test_the_rendering_is_masked_unless_asked_otherwise():
+def test_the_rendering_is_masked_unless_asked_otherwise() -> None:
     assert render(EVERY_KEY) == render(EVERY_KEY, mask=True)
 
 
-def test_an_empty_password_is_shown_as_empty():
+def test_an_empty_password_is_shown_as_empty() -> None:
     assert tomllib.loads(render(Config()))["redis"]["password"] == ""
 
 
-def test_an_absent_application_and_an_unset_override_are_left_out():
+def test_an_absent_application_and_an_unset_override_are_left_out() -> None:
     shown = tomllib.loads(render(Config(queues={"mail": QueueConfig(timeout=1.0)})))
     assert "app" not in shown
     assert shown["queues"] == {"mail": {"timeout": 1.0}}
 
 
-def test_where_a_configuration_came_from_does_not_make_it_another():
+def test_where_a_configuration_came_from_does_not_make_it_another() -> None:
     assert replace(Config(), path=Path("workers.toml")) == Config()
 
 
 # The table and the sample
 
 
-def test_every_field_of_every_dataclass_is_described():
+def test_every_field_of_every_dataclass_is_described() -> None:
     described = {(*option.path[:-1], option.attribute) for option in describe()}
-    expected = {("app",)}
+    expected: set[tuple[str, ...]] = {("app",)}
     for cls, group in {
         RedisConfig: ("redis",),
         ServerConfig: ("server",),
@@ -773,12 +782,14 @@ def test_every_field_of_every_dataclass_is_described():
         ("cron.*.args", "array", (), False),
     ],
 )
-def test_a_description_has_key_type_and_default(key, type_name, default, required):
+def test_a_description_has_key_type_and_default(
+    key: str, type_name: str, default: bool | float | int | str | tuple[str, ...] | None, required: bool
+) -> None:
     option = next(option for option in describe() if option.key == key)
     assert (option.type, option.default, option.required) == (type_name, default, required)
 
 
-def test_every_default_is_accepted_as_a_value(toml):
+def test_every_default_is_accepted_as_a_value(toml: Toml) -> None:
     """Defaults are not checked when they apply, so one out of its own range would go unnoticed."""
     assert toml(render(load(None, env={}))) == Config()
     assert toml(render(Config(cron=toml(CRON).cron))).cron == toml(CRON).cron
@@ -804,7 +815,7 @@ def sample_with_everything_switched_on() -> dict[str, object]:
     return flat(values | {"queues": {"*": queue}, "cron": {"*": entry}})
 
 
-def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue():
+def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue() -> None:
     assert load(SAMPLE, env={}) == Config(
         app="contrib.examples.python.tasks:worker",
         redis=RedisConfig(url="embedded:.pyworkers"),
@@ -812,18 +823,18 @@ def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue
     )
 
 
-def test_the_sample_with_everything_switched_on_loads(toml):
+def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
     assert config.queues == {"default": QueueConfig(concurrency=2, timeout=30.0)}
     assert config.cron == (CronConfig(name="sweep", schedule="*/5 * * * *", job_class="sweep"),)
 
 
-def test_the_sample_has_exactly_the_keys_of_the_code_in_the_same_order():
+def test_the_sample_has_exactly_the_keys_of_the_code_in_the_same_order() -> None:
     assert list(sample_with_everything_switched_on()) == [option.key for option in describe()]
 
 
-def test_the_sample_states_the_defaults_of_the_code():
+def test_the_sample_states_the_defaults_of_the_code() -> None:
     examples = {
         "app",
         "redis.url",
@@ -841,9 +852,10 @@ def test_the_sample_states_the_defaults_of_the_code():
     assert '# Default: "redis://127.0.0.1:6379/0".' in SAMPLE.read_text(encoding="utf-8")
 
 
-def test_the_sample_says_of_every_key_what_the_code_says():
+def test_the_sample_says_of_every_key_what_the_code_says() -> None:
     lines = SAMPLE.read_text(encoding="utf-8").splitlines()
-    comment, explained = [], []
+    comment: list[str] = []
+    explained: list[tuple[str, str]] = []
     for line in lines:
         comment = [*comment, line] if line.startswith("# ") else comment
         if (match := re.match(r"#?(\w+) = ", line)) is not None:

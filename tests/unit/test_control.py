@@ -16,16 +16,25 @@ from pyworkers.ipc.control import (
     Load,
     Loaded,
     LoadFailed,
+    Manifest,
     RunHooks,
     Spawn,
     Spawned,
     SpawnFailed,
 )
 
+MANIFEST: Manifest = {
+    "queues": {"ü": {"kind": "job", "concurrency": None}},
+    "jobs": {},
+    "handlers": ["ü"],
+    "cron": [],
+    "hooks": {},
+}
+
 MESSAGES: list[ControlMessage] = [
     Load("tasks:worker", ["/srv/ä b", ""], "debug", "console", "host:1:ab", {"timeouts": {"q\n": 1.5}}),
     Load("tasks"),
-    Loaded({"queues": {"ü": {"concurrency": None}}, "cron": []}, ["Thread-1"], 12),
+    Loaded(MANIFEST, ["Thread-1"], 12),
     LoadFailed("import", "SyntaxError: bad\nline", 'Traceback\n  "quoted"\n'),
     Spawn(1, "a queue"),
     Spawned(1, 4_194_304),

@@ -383,7 +383,8 @@ def shifts() -> list[Shift]:
 
     Of those by an hour, which are most and which the sweep above meets for one year, every eighth.
     """
-    week, found = 7 * DAY, {}
+    week = 7 * DAY
+    found: dict[tuple[int, int, int], Shift] = {}
     begin, end = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (2005, 2031))
     for name in sorted(zoneinfo.available_timezones()):
         zone = zoneinfo.ZoneInfo(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -289,7 +290,13 @@ def test_what_is_no_delay(delay: Any) -> None:
 
 def test_batches_take_no_more_than_they_give() -> None:
     taken: list[int] = []
-    parts = iter(batches((taken.append(n) or n for n in range(5)), 2))
+
+    def given() -> Iterator[int]:
+        for n in range(5):
+            taken.append(n)
+            yield n
+
+    parts = iter(batches(given(), 2))
     assert next(parts) == [0, 1]
     assert taken == [0, 1]
     assert list(parts) == [[2, 3], [4]]

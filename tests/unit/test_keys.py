@@ -59,4 +59,4 @@ def test_names_that_cannot_be_queues(name: str) -> None:
 @pytest.mark.parametrize("name", [None, 5, b"x", ["x"]])
 def test_what_is_no_text_is_no_queue(name: object) -> None:
     with pytest.raises(ValueError, match="cannot be a queue"):
-        check_queue_name(name)  # type: ignore[arg-type]
+        check_queue_name(name)

@@ -319,8 +319,12 @@ def test_the_backtrace_begins_where_it_happened_and_names_no_file_of_ours() -> N
     found: list[str] = []
     import pyworkers.protocol.retry as retry
 
+    def keep(lines: list[str]) -> str:
+        found.extend(lines)
+        return ""
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retry, "compress_backtrace", lambda lines: found.extend(lines) or "")
+        patch.setattr(retry, "compress_backtrace", keep)
         chain(worker)(message())
     here = helper.__code__
     first = f"{here.co_filename}:{here.co_firstlineno + 1}:in {here.co_qualname}"

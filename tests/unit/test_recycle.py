@@ -23,7 +23,7 @@ class Fixed(random.Random):
         super().__init__()
         self._share = share
 
-    def randrange(self, start: int, *_: object) -> int:  # type: ignore[override]
+    def randrange(self, start: int, *_: object) -> int:
         return self._share(start)
 
 
@@ -66,11 +66,17 @@ def test_it_leaves_when_its_private_memory_passes_the_limit(
 def test_memory_that_does_not_grow_is_looked_at_only_every_half_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks, clock = [], [50.0]
-    monkeypatch.setattr(recycle, "private_memory_kb", lambda: looks.append(clock[0]) or 1)
+    looks: list[float] = []
+    clock = [50.0]
+
+    def look() -> int:
+        looks.append(clock[0])
+        return 1
+
+    monkeypatch.setattr(recycle, "private_memory_kb", look)
     monkeypatch.setattr(recycle, "resident_kb", lambda: 1)
     monkeypatch.setattr(recycle, "peak_kb", lambda: 1)
-    monkeypatch.setattr(recycle.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     recycler = Recycler(0, 100, Fixed(least))
     for tick in range(101):
         clock[0] = 50 + tick / 100
