@@ -25,11 +25,11 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.pool import worker as worker_module
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.handout import HandOut
+from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from tests.helpers.processes import children, descriptors, process_alive, state
@@ -79,8 +79,9 @@ class Crew:
     pool: Pool
     deliveries: Deliveries
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
+        self.limits = limits
         self.settled: list[tuple[bytes, Report]] = []
         self.failing: list[bool] = []
         self.down: list[Spawner] = []
@@ -112,7 +113,7 @@ class Crew:
         self.endings = Endings("q", self._settle, losses)
         hand_out = HandOut(lambda: None)
         self.deliveries = Deliveries("q", hand_out, self.endings, Cancellations())
-        self.pool = Pool("q", spawner, hand_out, self.deliveries, self.failing.append)
+        self.pool = Pool("q", spawner, hand_out, self.deliveries, self.failing.append, self.limits)
 
     def deliver(self, jid: str, **fields: Any) -> bytes:
         raw = json.dumps({"class": "Any", "args": [], "jid": jid, "queue": "q", **fields}).encode()
@@ -152,10 +153,12 @@ class Crew:
 
 
 @contextlib.asynccontextmanager
-async def a_crew(folder: Path, *codes: str, concurrency: int = 1, **settings: Any) -> AsyncIterator[Crew]:
+async def a_crew(
+    folder: Path, *codes: str, concurrency: int = 1, limits: Limits = DEFAULTS, **settings: Any
+) -> AsyncIterator[Crew]:
     """A crew whose workers serve ``codes``; it ends after the block."""
     async with asyncio.timeout(3 * PATIENCE_S):
-        crew = Crew(folder)
+        crew = Crew(folder, limits)
         try:
             await crew.use(*codes, concurrency=concurrency, **settings)
             yield crew
@@ -523,16 +526,14 @@ async def test_a_start_without_descriptors_is_tried_again(
 
 
 async def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_replaces_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hanging = """
     @worker.on_startup
     def hang():
         meet("hanging")
     """
-    monkeypatch.setattr(worker_module, "_OVERDUE_S", 0.3)
-
-    async with a_crew(tmp_path, hanging, NO_OP) as crew:
+    async with a_crew(tmp_path, hanging, NO_OP, limits=Limits(overdue_s=0.3)) as crew:
         [pid] = await crew.met("hanging")
         await async_wait_for(lambda: "worker.overdue" in capfd.readouterr().out, message="reported")
         assert process_alive(pid)
@@ -541,15 +542,13 @@ async def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_rep
         await async_wait_for(lambda: not process_alive(pid), message="nobody wants it any more")
 
 
-async def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path) -> None:
     hanging = """
     @worker.on_shutdown
     def hang():
         meet("hanging")
     """
-    monkeypatch.setattr(worker_module, "_OVERDUE_S", 0.5)
-
-    async with a_crew(tmp_path, hanging, NO_OP, max_jobs_per_worker=1) as crew:
+    async with a_crew(tmp_path, hanging, NO_OP, max_jobs_per_worker=1, limits=Limits(overdue_s=0.5)) as crew:
         await crew.free(1)
         crew.deliver("j")
         [pid] = await crew.met("hanging")
@@ -732,17 +731,14 @@ async def test_a_job_runs_though_nobody_has_told_the_pid_of_its_worker(tmp_path:
         await crew.free(1)
 
 
-async def test_a_worker_of_whose_end_nobody_tells_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_module, "_UNREPORTED_S", 0.1)
+async def test_a_worker_of_whose_end_nobody_tells_is_given_up(tmp_path: Path) -> None:
     code = """
     @worker.process("q")
     def handle(message):
         meet("job")
     """
 
-    async with a_crew(tmp_path, code) as crew:
+    async with a_crew(tmp_path, code, limits=Limits(unreported_s=0.1)) as crew:
         await crew.free(1)
         [spawner] = crew.spawners
         spawner.kinds = (Exited,)
@@ -829,12 +825,8 @@ async def test_what_the_application_printed_at_import_is_printed_once(
 
 
 @linux_only
-async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_module, "_STALLED_S", 0.3)
-
-    async with a_crew(tmp_path, NO_OP) as crew:
+async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, NO_OP, limits=Limits(stalled_s=0.3)) as crew:
         await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP)
@@ -853,10 +845,7 @@ async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(
 
 
 @linux_only
-async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker_module, "_STALLED_S", 0.0)
+async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(tmp_path: Path) -> None:
     code = """
     @worker.process("q")
     def handle(message):
@@ -864,7 +853,7 @@ async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(
         note("ran", message.jid)
     """
 
-    async with a_crew(tmp_path, code) as crew:
+    async with a_crew(tmp_path, code, limits=Limits(stalled_s=0.0)) as crew:
         await crew.free(1)
         crew.deliver("j")
         [pid] = await crew.met("long")
@@ -877,11 +866,9 @@ async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(
 
 @linux_only
 async def test_a_fork_server_that_stands_still_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(worker_module, "_OVERDUE_S", 0.5)
-
-    async with a_crew(tmp_path, NO_OP) as crew:
+    async with a_crew(tmp_path, NO_OP, limits=Limits(overdue_s=0.5)) as crew:
         await crew.free(1)
         [spawner] = crew.spawners
         # Until then it holds the worker's pipes, too, and their end would not be seen.

@@ -15,6 +15,7 @@ from pyworkers.server.pool import losses
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.handout import HandOut
+from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.respawn import Respawn
 from pyworkers.server.pool.state import State
 from pyworkers.server.pool.worker import End, Worker
@@ -35,8 +36,10 @@ class Pool:
         hand_out: HandOut,
         deliveries: Deliveries,
         failing: Callable[[bool], None],
+        limits: Limits = DEFAULTS,
     ) -> None:
         self._queue = queue
+        self._limits = limits
         self._spawner = spawner
         self._hand_out = hand_out
         self._deliveries = deliveries
@@ -156,7 +159,7 @@ class Pool:
 
     def _spawn(self) -> None:
         try:
-            self._workers.append(Worker(self._queue, self._spawner, self))
+            self._workers.append(Worker(self._queue, self._spawner, self, self._limits))
         except OSError as error:
             log.error("worker.lost", queue=self._queue, reason=f"no pipe for it: {error}")
             self._respawn.failed()

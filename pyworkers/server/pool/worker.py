@@ -24,16 +24,9 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import KILL_GRACE_S
+from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.pipes import JobPipe, OutcomePipe, open_pipes
 from pyworkers.server.pool.state import State
-
-# The time for hooks at the start and at the end of a worker, before they are logged as overdue.
-_OVERDUE_S = 30.0
-# From the end of a worker's pipe to the report of its exit: a fork server reports it within milliseconds, and
-# the master looks for orphans every half second. After that its end is counted without a status.
-_UNREPORTED_S = 1.0
-# A worker that does not read its job for so long is stopped, or hangs in its clean-up after the job before.
-_STALLED_S = 15.0
 
 log = logs.get_logger()
 
@@ -71,7 +64,7 @@ class Owner(Protocol):
 class Worker:
     """One forked process of one generation. Its public attributes are set here alone."""
 
-    def __init__(self, queue: str, spawner: Spawner, owner: Owner) -> None:
+    def __init__(self, queue: str, spawner: Spawner, owner: Owner, limits: Limits) -> None:
         """Ask for the process. Raises OSError if no pipe can be opened."""
         self.spawner = spawner
         self.state = State.BOOTING
@@ -83,6 +76,7 @@ class Worker:
         """It was killed with its job."""
         self._queue = queue
         self._owner = owner
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._limit: asyncio.TimerHandle | None = None
         """The kill of a job that exceeds its time limit."""
@@ -96,7 +90,7 @@ class Worker:
         self._outcomes = OutcomePipe(outcome_pipe, self._loop, self._receive, self._pipe_ended)
         self._lifeline = Lifeline(lifeline_end)
         self._number = spawner.spawn(self, queue, (jobs, outcomes, lifeline))
-        self._expect(self._overdue, _OVERDUE_S)
+        self._expect(self._overdue, self._limits.overdue_s)
 
     # For the pool
 
@@ -117,7 +111,7 @@ class Worker:
             self._jobs.close()
         self.state = self.state.to(State.LEAVING)
         if self.delivery is None and not self.ended:
-            self._expect(self._overdue, _OVERDUE_S)
+            self._expect(self._overdue, self._limits.overdue_s)
 
     def abandon(self) -> Delivery | None:
         """Kill the process and return its job, unless the outcome is in the pipe already."""
@@ -137,7 +131,7 @@ class Worker:
 
     def end_if_stalled(self) -> None:
         """Kill the process if it does not read its job. To be called every few seconds."""
-        if self.delivery is not None and self._jobs.stalled_s(self.delivery.number) > _STALLED_S:
+        if self.delivery is not None and self._jobs.stalled_s(self.delivery.number) > self._limits.stalled_s:
             self._fault = "did not take its job"
             self.kill()
 
@@ -248,11 +242,13 @@ class Worker:
         A fork server that has not even forked the worker is stopped, or hangs: another one replaces it.
         """
         if self.state is State.BOOTING and not self.pid:
-            log.error("forkserver.silent", queue=self._queue, after_s=_OVERDUE_S)
+            log.error("forkserver.silent", queue=self._queue, after_s=self._limits.overdue_s)
             self.spawner.give_up()
             return
         hook = "on_startup" if self.state is State.BOOTING else "on_shutdown"
-        log.warning("worker.overdue", queue=self._queue, pid=self.pid, hook=hook, after_s=_OVERDUE_S)
+        log.warning(
+            "worker.overdue", queue=self._queue, pid=self.pid, hook=hook, after_s=self._limits.overdue_s
+        )
         if self.state is State.LEAVING:
             self.kill()
 
@@ -261,12 +257,12 @@ class Worker:
             # Its fork server never forked it, or its pid is unknown: no report will come.
             self._loop.call_soon(self._unreported)
         else:
-            self._expect(self._closed_its_pipe, _UNREPORTED_S)
+            self._expect(self._closed_its_pipe, self._limits.unreported_s)
 
     def _closed_its_pipe(self) -> None:
         self._fault = self._fault or "closed its pipe"
         self.kill()
-        self._expect(self._unreported, _UNREPORTED_S)
+        self._expect(self._unreported, self._limits.unreported_s)
 
     def _unreported(self) -> None:
         if self.state is not State.GONE:
