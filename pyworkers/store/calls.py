@@ -25,6 +25,7 @@ from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.replies import Reader, UnexpectedReplyError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Command(NamedTuple):
@@ -50,11 +51,11 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(Generic[T_co]):
     """One round trip. In steps, ``value = yield from call`` is what ``read`` makes of the list of replies."""
 
     commands: Sequence[Command]
-    read: Callable[[list[Any]], T]
+    read: Callable[[list[Any]], T_co]
     mode: Mode = Mode.PIPELINE
 
     @property
@@ -62,8 +63,8 @@ class Call(Generic[T]):
         """The command, if there is one only, and nothing that a pipeline would do for it."""
         return self.commands[0] if len(self.commands) == 1 and self.mode is Mode.PIPELINE else None
 
-    def __iter__(self) -> Generator[Call[Any], Any, T]:
-        value: T = yield self
+    def __iter__(self) -> Generator[Call[Any], Any, T_co]:
+        value: T_co = yield self
         return value
 
 
