@@ -46,6 +46,21 @@ class Tally:
         """How many of the selected jobs can be moved."""
         return self.selected - self.refused
 
+    def select(self, jid: str) -> None:
+        """Count a selected job; ``jid`` is empty unless jobs were named."""
+        self.selected += 1
+        if jid:
+            self.found.add(jid)
+
+    def refuse(self, reason: str) -> None:
+        """Count a selected job that cannot be moved."""
+        self.refused += 1
+        self.reason = reason
+
+    def finish(self, done: int) -> None:
+        """Note the number of jobs that the action has moved or removed."""
+        self.done = done
+
 
 @dataclass(frozen=True, slots=True)
 class Deed:
@@ -66,20 +81,16 @@ class Deed:
     def do(self) -> Tally:
         """Perform the action."""
         tally = Tally()
-        tally.done = self.action.run(self.jobs, self._chosen(tally, self.action.verb.capitalize()))
+        tally.finish(self.action.run(self.jobs, self._chosen(tally, self.action.verb.capitalize())))
         return tally
 
     def _chosen(self, tally: Tally, label: str) -> Iterator[JobRecord]:
         now = time.time()
         for job in self._candidates(label):
             if self.selection.matches(job, self.place.age_s(job, now)) and not self._again(job, now):
-                tally.selected += 1
-                if self.selection.jids:
-                    tally.found.add(job.jid)
-                reason = self._refusal(job)
-                if reason:
-                    tally.refused += 1
-                    tally.reason = reason
+                tally.select(job.jid if self.selection.jids else "")
+                if reason := self._refusal(job):
+                    tally.refuse(reason)
                 else:
                     yield job
 

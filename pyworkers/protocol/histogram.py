@@ -26,6 +26,15 @@ class Tally:
     total_ms: int = 0
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_MS) + 1))
 
+    def add(self, elapsed_ms: int, failed: bool) -> None:
+        """Count one job."""
+        self.processed += 1
+        if failed:
+            self.failed += 1
+        else:
+            self.total_ms += elapsed_ms
+            self.buckets[bisect_right(BOUNDS_MS, elapsed_ms)] += 1
+
     def merge(self, other: Tally) -> None:
         """Add the numbers of another tally."""
         self.processed += other.processed
@@ -47,12 +56,7 @@ class Executions:
         tally = self._fresh.get(job_class)
         if tally is None:
             tally = self._fresh[job_class] = Tally()
-        tally.processed += 1
-        if failed:
-            tally.failed += 1
-        else:
-            tally.total_ms += elapsed_ms
-            tally.buckets[bisect_right(BOUNDS_MS, elapsed_ms)] += 1
+        tally.add(elapsed_ms, failed)
 
     def take(self) -> Mapping[str, Tally]:
         """The counts that are not written yet. Later calls return them again, and more, until ``sent``."""

@@ -55,6 +55,18 @@ class _Watched:
     last: float | None = None
     next: float = -math.inf
 
+    def begin_at(self, moment: float) -> None:
+        """Slots up to this moment are dealt with."""
+        self.last = moment
+
+    def move_on(self, now: float) -> None:
+        """All slots up to now are dealt with: wait for the next one."""
+        self.last, self.next = now, next_slot(self.entry, now)
+
+    def look_again(self) -> None:
+        """Compute anew which slots are due."""
+        self.next = -math.inf
+
 
 class Cron(Part):
     """Fires the entries of the last ``use``, and those that people add while it runs."""
@@ -179,7 +191,7 @@ class Cron(Part):
         """After the clock was set back, slots come again; the keys of those that were fired stop them."""
         if now < self._seen:
             for one in self._watched:
-                one.next = -math.inf
+                one.look_again()
         self._seen = now
 
     async def _recall(self, strangers: Sequence[_Watched], now: float) -> bool:
@@ -190,15 +202,15 @@ class Cron(Part):
         if new := [one.entry.name for one in strangers if one.entry.name not in known]:
             await self._store.arun(slots.register(self._keys, new, int(now)))
         for one in strangers:
-            one.last = known.get(one.entry.name, now)
+            one.begin_at(known.get(one.entry.name, now))
         return True
 
     async def _catch_up(self, one: _Watched, now: float) -> bool:
         missed = due(one.entry, one.last, now)
         for slot in missed:
             await self._fire(one, slot)
-            one.last = slot
-        one.last, one.next = now, next_slot(one.entry, now)
+            one.begin_at(slot)
+        one.move_on(now)
         return bool(missed)
 
     async def _fire(self, one: _Watched, slot: int) -> None:

@@ -1,0 +1,35 @@
+"""An object owns its state: no attribute of another object is assigned, checked from the syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "pyworkers"
+# Objects of other packages that have no method for it: their attributes are their interface.
+FOREIGN = {
+    "store/transport/connections.py": {
+        "client.auto_close_connection_pool", "client.response_callbacks", "node.response_callbacks",
+    },
+    "store/transport/link.py": {"connection._reader", "connection._writer"},
+    "worker/hygiene.py": {"os.environ", "sys.stdin", "sys.stdout", "sys.stderr"},
+    "worker/importing.py": {"link.stack"},
+}  # fmt: skip
+
+
+def assigned(tree: ast.AST) -> Iterator[ast.Attribute]:
+    """Every attribute of another object than ``self`` that is assigned."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if not own:
+                yield node
+
+
+@pytest.mark.parametrize("name", sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")))
+def test_no_attribute_is_assigned_from_outside(name: str) -> None:
+    found = {ast.unparse(node) for node in assigned(ast.parse((PACKAGE / name).read_text()))}
+    assert found == FOREIGN.get(name, set())
