@@ -17,13 +17,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.effects import name_of
-from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.health import Health
 from pyworkers.server.outbox import Batch, Outbox
@@ -44,32 +44,37 @@ class _Suspect(NamedTuple):
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The functions of the master that a fetcher calls for its events."""
+
+    settled: Callable[[Report], None]
+    """Redis has taken this report."""
+    lease_lost: Callable[[str], None]
+    """A peer has recovered the lists of this identity."""
+
+
 class Fetcher:
-    """Feeds ``deliveries`` and empties ``outbox``. ``on_settled`` gets each report that Redis took."""
+    """Feeds ``deliveries`` and empties ``outbox``."""
 
     def __init__(
         self,
-        queue: str,
-        keys: Keys,
-        identity: str,
+        inprogress: InProgress,
         link: Link,
         waiter: Waiter,
         health: Health,
         outbox: Outbox,
         deliveries: Deliveries,
-        on_settled: Callable[[Report], None],
-        on_lease_lost: Callable[[str], None],
+        listeners: Listeners,
     ) -> None:
-        self._queue = queue
-        self._keys = keys
-        self._inprogress = InProgress(keys, queue, identity)
+        self._queue = inprogress.queue
+        self._inprogress = inprogress
         self._link = link
         self._waiter = waiter
         self._health = health
         self._outbox = outbox
         self._deliveries = deliveries
-        self._on_settled = on_settled
-        self._on_lease_lost = on_lease_lost
+        self._listeners = listeners
         self._waiting: asyncio.Task[None] | None = None
         self._wake = outbox.changed
         self._asking = False
@@ -100,7 +105,7 @@ class Fetcher:
         """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer."""
         self._outbox.clear()
         self._strangers.clear()
-        self._inprogress = InProgress(self._keys, self._queue, identity)
+        self._inprogress = self._inprogress.under(identity)
         self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
@@ -108,7 +113,7 @@ class Fetcher:
         if (waiting := self._waiting) is not None:
             await self._waiter.unblock(self._link)
             await asyncio.wait([waiting])
-        earlier = InProgress(self._keys, self._queue, identity)
+        earlier = self._inprogress.under(identity)
         while True:
             try:
                 await self._give_back(earlier)
@@ -176,7 +181,7 @@ class Fetcher:
                 self._asking = False
                 self._answered.set()
         except LeaseLostError:
-            self._on_lease_lost(mine.identity)
+            self._listeners.lease_lost(mine.identity)
             return
         except PyworkersError as error:
             await self._wait_out(error)
@@ -212,7 +217,7 @@ class Fetcher:
         late = set(found.stale)
         for place, (_, report) in enumerate(batch):
             if place not in late:
-                self._on_settled(report)
+                self._listeners.settled(report)
 
     async def _wait(self) -> None:
         mine = self._inprogress

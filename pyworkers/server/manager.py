@@ -6,17 +6,15 @@ Runs in the master's event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from enum import Enum
 
 from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import Report
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.fetcher import Fetcher
+from pyworkers.server.fetcher import Fetcher, Listeners
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.outbox import Outbox
@@ -26,6 +24,7 @@ from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.waiting import cancel, now, until
+from pyworkers.store.jobs import InProgress
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
 
@@ -55,35 +54,23 @@ class Manager:
 
     def __init__(
         self,
-        queue: str,
+        inprogress: InProgress,
         config: Config,
-        identity: str,
         health: Health,
         spawner: Spawner,
         losses: Losses,
         cancellations: Cancellations,
-        on_settled: Callable[[Report], None],
-        on_lease_lost: Callable[[str], None],
+        listeners: Listeners,
     ) -> None:
-        self.queue = queue
+        queue = self.queue = inprogress.queue
         self.state = State.STARTING
         self._outbox = Outbox()
         self._endings = Endings(queue, self._outbox.settle, losses)
         hand_out = HandOut(self._outbox.changed.set)
         self.deliveries = Deliveries(queue, hand_out, self._endings, cancellations)
         self.pool = Pool(queue, spawner, hand_out, self.deliveries, self._failing)
-        self._fetcher = Fetcher(
-            queue,
-            Keys(config.redis.namespace),
-            identity,
-            Link(config.redis),
-            Waiter(config.redis, config.server.lease),
-            health,
-            self._outbox,
-            self.deliveries,
-            on_settled,
-            on_lease_lost,
-        )
+        link, waiter = Link(config.redis), Waiter(config.redis, config.server.lease)
+        self._fetcher = Fetcher(inprogress, link, waiter, health, self._outbox, self.deliveries, listeners)
         # Of a short time to stop, a third is for the jobs that end by themselves.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None

@@ -18,6 +18,7 @@ from pyworkers.config.fields import Config
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
+from pyworkers.server.fetcher import Listeners
 from pyworkers.server.generations.generations import Callbacks, Generations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.spawner import Spawner
@@ -33,6 +34,7 @@ from pyworkers.server.pool.losses import Losses
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Server, Services
 from pyworkers.server.waiting import now, on_callback_failure
+from pyworkers.store.jobs import InProgress
 from pyworkers.store.preflight import inspect
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_sentinels
@@ -71,7 +73,7 @@ class Master:
         self._failure: BaseException | None = None
         self._store = Store(connect_async(config.redis), Keys(config.redis.namespace))
         self._incarnations = Incarnations(identity, config.log, self._lease_lost)
-        self._managers = Queues(self._make_manager, self._tasks, config.server.shutdown_timeout, self._parted)
+        self._queues = Queues(self._make_manager, self._tasks, config.server.shutdown_timeout, self._parted)
         self._generations = Generations(
             first,
             lambda: launch(self._incarnations.identity()),
@@ -79,7 +81,7 @@ class Master:
         )
         words = {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump}
         server = Server(
-            config, self._store, self._incarnations, self._health, self._managers, self._facts, words
+            config, self._store, self._incarnations, self._health, self._queues, self._facts, words
         )
         self._services = Services(server)
 
@@ -127,7 +129,7 @@ class Master:
     def _open_endpoint(self) -> None:
         """Start the HTTP endpoint if the configuration has one. Raises ConfigError."""
         if bind := self._config.http.bind:
-            managers = self._managers.serving
+            managers = self._queues.serving
             sources = Sources(
                 self._store,
                 self._services.lease,
@@ -170,22 +172,20 @@ class Master:
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
         self._services.serve(list(work.queues))
-        self._managers.apply(work.queues, spawner, self._losses, self._services.remote.paused)
+        self._queues.apply(work.queues, spawner, self._losses, self._services.remote.paused)
 
     def _losses(self, queue: str) -> Losses:
         return Losses(queue, self._plan.manifest, self._config.retry.max, time.time, self._rng)
 
     def _make_manager(self, queue: str, spawner: Spawner) -> Manager:
         return Manager(
-            queue,
+            InProgress(self._store.keys, queue, self._incarnations.identity()),
             self._config,
-            self._incarnations.identity(),
             self._health.of_queue(queue),
             spawner,
             self._losses(queue),
-            self._managers.cancellations,
-            self._services.settled,
-            self._incarnations.lost,
+            self._queues.cancellations,
+            Listeners(self._services.settled, self._incarnations.lost),
         )
 
     def _parted(self, manager: Manager) -> None:
@@ -197,23 +197,23 @@ class Master:
         return Facts(
             self._incarnations.identity(),
             self._plan.queues,
-            self._managers.running(),
+            self._queues.running(),
             self._quiet or self._stop.is_set(),
-            [os.getpid(), self._generations.current.process.pid, *self._managers.pids()],
+            [os.getpid(), self._generations.current.process.pid, *self._queues.pids()],
         )
 
     def _leave_primary(self) -> None:
         self._services.changes.leave()
-        self._managers.leave_primary()
+        self._queues.leave_primary()
 
     def _lease_lost(self, earlier: Incarnation) -> None:
         """A peer runs our jobs: kill our workers first, then continue under the new identity."""
         identity = self._incarnations.identity()
         # Before the managers start new workers.
         self._generations.identify(identity)
-        self._managers.move_to(identity)
+        self._queues.move_to(identity)
         self._services.begin_anew()
-        self._managers.clear_out(earlier.identity)
+        self._queues.clear_out(earlier.identity)
 
     # Reload
 
@@ -221,7 +221,7 @@ class Master:
         """Move all queues to a generation. Raises ConfigError."""
         work = plan(loaded.manifest, self._config, self._only)
         # A queue that one reload drops and the next one adds again has one manager at a time.
-        await self._managers.parted(work.queues)
+        await self._queues.parted(work.queues)
         self._apply(spawner, loaded, work)
         if self._quiet:
             await self._quiet_all()
@@ -242,12 +242,12 @@ class Master:
         self._tasks.start(self._quiet_all(), "quiet")
 
     async def _quiet_all(self) -> None:
-        await self._managers.quiet()
+        await self._queues.quiet()
         self._services.heartbeat.nudge()
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
-        for manager in self._managers.everyone():
+        for manager in self._queues.everyone():
             log.warning("server.state", **manager.describe())
             manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
         log.warning(
@@ -264,16 +264,16 @@ class Master:
         deadline = now() + self._config.server.shutdown_timeout
         # First: a reload would start managers that this stop does not reach.
         await self._generations.freeze()
-        await self._managers.cleared_out(_GOODBYE_S)
-        stops = [manager.stop(deadline) for manager in self._managers.serving.values()]
+        await self._queues.cleared_out(_GOODBYE_S)
+        stops = [manager.stop(deadline) for manager in self._queues.serving.values()]
         results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
-        await self._managers.parted(self._managers.parting, deadline - now())
+        await self._queues.parted(self._queues.parting, deadline - now())
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease expires")
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
-        interrupted = sum(manager.given_back for manager in self._managers.serving.values())
+        interrupted = sum(manager.given_back for manager in self._queues.serving.values())
         self._services.counters.interrupted(interrupted)
         await self._services.take_leave()
         log.info("server.stopped")

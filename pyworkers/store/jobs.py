@@ -55,15 +55,19 @@ class InProgress:
     """
 
     def __init__(self, keys: Keys, queue: str, identity: str) -> None:
+        self.queue = queue
         self.identity = identity
         self.source = keys.queue(queue)
         self.key = keys.inprogress(queue, identity)
-        self._queue = queue
         self._keys = keys
         self._names = [self.source, self.key, keys.retry, keys.schedule, keys.dead]
         self._names += [keys.tombstone(identity), keys.owners]
         self._script = scripts.load("exchange")
         self._begin = ["EVALSHA", self._script.sha, len(self._names), *self._names]
+
+    def under(self, identity: str) -> InProgress:
+        """The list of the same queue under another identity."""
+        return InProgress(self._keys, self.queue, identity)
 
     async def exchange(
         self, connection: Commands, settlements: Sequence[Settlement], wanted: int, now: float
@@ -117,7 +121,7 @@ class InProgress:
 
     def give_back(self, most: int = GIVEN_BACK_AT_ONCE) -> Call[int]:
         """Return up to ``most`` jobs to the end of the queue that is popped next. How many; 0 ends it."""
-        return script("give_back", [self.key, self.source, self._keys.queues], [self._queue, most], integer)
+        return script("give_back", [self.key, self.source, self._keys.queues], [self.queue, most], integer)
 
 
 def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Call[bool]:

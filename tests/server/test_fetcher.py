@@ -13,7 +13,7 @@ import pytest
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server import outbox as outbox_module
-from pyworkers.server.fetcher import Fetcher
+from pyworkers.server.fetcher import Fetcher, Listeners
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.outbox import Outbox
 from pyworkers.store import waiter as waiter_module
@@ -54,16 +54,13 @@ class Bench(RedisBench):
         self.deliveries = FakeDeliveries()
         self.outbox = Outbox()
         self.fetcher = Fetcher(
-            "q",
-            self.keys,
-            IDENTITY,
+            InProgress(self.keys, "q", IDENTITY),
             self.link,
             self.waiter,
             self.health.of_queue("q"),
             self.outbox,
             self.deliveries,  # type: ignore[arg-type]
-            lambda _: None,
-            lambda _: None,
+            Listeners(lambda _: None, lambda _: None),
         )
         self.ends.push_async_callback(self.fetcher.close)
         self.fetcher.fetch()
