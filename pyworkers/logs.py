@@ -78,15 +78,23 @@ def get_logger(name: str | None = None) -> Logger:
     return _loggers[name]
 
 
-def configure(level: str, format: str = "auto", stream: TextIO | None = None, **constant: object) -> None:
+def configure(
+    level: str,
+    format: str = "auto",
+    stream: TextIO | None = None,
+    *,
+    patience_ms: int = _PATIENCE_MS,
+    **constant: object,
+) -> None:
     """Send events of ``level`` and above, structlog's and the standard library's, to ``stream`` (stderr).
 
     ``format`` is one of ``FORMATS``; ``auto`` is ``console`` on a terminal and ``json`` elsewhere. The
-    ``constant`` fields, e.g. ``identity``, go into every JSON line, beside the pid. May be called again.
+    ``constant`` fields, e.g. ``identity``, go into every JSON line, beside the pid. A line waits
+    ``patience_ms`` for room in a full pipe, and is dropped then. May be called again.
     """
     if format not in FORMATS:
         raise ValueError(f"format {format!r} is none of {', '.join(FORMATS)}")
-    sink = _Sink(sys.stderr if stream is None else stream)
+    sink = _Sink(sys.stderr if stream is None else stream, patience_ms)
     console = format == "console" or (format == "auto" and sink.is_terminal)
     processors = _processors(constant, console, sink.is_terminal)
     structlog.configure(
@@ -259,8 +267,9 @@ class _Sink:
     that the process was given would be set for every process that shares it.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, patience_ms: int) -> None:
         self._stream = stream
+        self._patience_ms = patience_ms
         self._stream_fd = _fileno(stream)
         self._own_fd = _open_again(self._stream_fd)
         self._dropped = 0
@@ -295,7 +304,7 @@ class _Sink:
         data = ("\n" * self._torn + line).encode(errors="backslashreplace")
         written = 0
         try:
-            while written < len(data) and _is_writable(fd, 0 if self._dropped else _PATIENCE_MS):
+            while written < len(data) and _is_writable(fd, 0 if self._dropped else self._patience_ms):
                 written += os.write(fd, data[written:])
         finally:
             self._torn = written < len(data) if written else self._torn

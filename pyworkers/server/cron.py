@@ -73,8 +73,16 @@ class Cron(Part):
 
     name = "cron"
 
-    def __init__(self, store: Store, identity: Callable[[], str], health: Health, rng: random.Random) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identity: Callable[[], str],
+        health: Health,
+        rng: random.Random,
+        look_s: float = _LOOK_S,
+    ) -> None:
         super().__init__(health)
+        self._look_s = look_s
         self._store = store
         self._keys = store.keys
         self._identity = identity
@@ -134,7 +142,7 @@ class Cron(Part):
         await self._keep_up(time.monotonic())
         await self.fire_due(time.time())
         slot = min((one.next for one in self._watched), default=math.inf)
-        return min(slot + _SLACK_S - time.time(), _LOOK_S)
+        return min(slot + _SLACK_S - time.time(), self._look_s)
 
     def failed(self, backoff_s: float) -> float:
         """Ask Redis again, even if nothing is due by then."""

@@ -26,7 +26,7 @@ _PROC = Path("/proc")
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def used_kb(pid: int, proc: Path = _PROC) -> int:
+def used_kb(pid: int, proc: Path = _PROC, page_kb: int = _PAGE_KB) -> int:
     """The proportional set size in KB: a page that n processes share counts for an n-th in each.
 
     The resident memory where the kernel does not show the former (before 4.14, or of a process of another
@@ -36,7 +36,7 @@ def used_kb(pid: int, proc: Path = _PROC) -> int:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     with suppress(OSError, ValueError, IndexError):
-        return int((proc / str(pid) / "statm").read_text().split()[1]) * _PAGE_KB
+        return int((proc / str(pid) / "statm").read_text().split()[1]) * page_kb
     return 0
 
 
@@ -92,10 +92,10 @@ def kill_tree(pid: int, job_age_s: float | None = None) -> None:
             os.kill(program, signal.SIGKILL)
 
 
-def oom_kills() -> int | None:
+def oom_kills(vmstat: Path = _VMSTAT) -> int | None:
     """How many processes the kernel has killed for want of memory since it started; None if unknown."""
     try:
-        lines = _VMSTAT.read_text().splitlines()
+        lines = vmstat.read_text().splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
@@ -104,7 +104,7 @@ def oom_kills() -> int | None:
 _OOM_KILLS_AT_START = oom_kills()
 
 
-def oom_may_have_killed() -> bool:
+def oom_may_have_killed(vmstat: Path = _VMSTAT, at_start: int | None = _OOM_KILLS_AT_START) -> bool:
     """True if the kernel has killed a process for want of memory since this one started, or if unknown."""
-    found = oom_kills()
-    return found is None or found != _OOM_KILLS_AT_START
+    found = oom_kills(vmstat)
+    return found is None or found != at_start

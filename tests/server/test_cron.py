@@ -66,14 +66,14 @@ class Bench(RedisBench):
         self.store = Sleepy(self.redis, self.keys)
         self.health = Health(time.monotonic, random.Random())
 
-    def cron(self, *entries: CronEntry) -> Cron:
-        cron = Cron(self.store, lambda: "host:1:x", self.health, random.Random())
+    def cron(self, *entries: CronEntry, **options: float) -> Cron:
+        cron = Cron(self.store, lambda: "host:1:x", self.health, random.Random(), **options)
         cron.use(entries)
         self.crons.append(cron)
         return cron
 
-    def running(self, *entries: CronEntry) -> Cron:
-        cron = self.cron(*entries)
+    def running(self, *entries: CronEntry, **options: float) -> Cron:
+        cron = self.cron(*entries, **options)
         self.start(cron.run())
         return cron
 
@@ -110,12 +110,8 @@ async def test_two_masters_fire_every_slot_once_and_on_time(bench: Bench) -> Non
     assert min(lateness) < stretched(0.1)  # the others, too, but a busy machine is no fault of ours
 
 
-async def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cron_module, "_LOOK_S", 60.0)
-
-    cron = bench.running(entry("every 9000d"))
+async def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(bench: Bench) -> None:
+    cron = bench.running(entry("every 9000d"), look_s=60.0)
     await async_wait_for(bench.last_slots, message="the first look")
     cron.use([entry("every 9000d"), entry("every 1s", name="second", queue="other")])
     await async_wait_for(lambda: bench.slots("other"), timeout=stretched(5))

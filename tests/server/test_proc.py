@@ -51,14 +51,11 @@ def processes() -> Iterator[Processes]:
     ],
     ids=["its share of what is shared", "an old kernel", "a zombie", "no /proc"],
 )
-def test_the_memory_of_a_process(
-    tmp_path: Path, files: dict[str, str], kb: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pyworkers.server.proc._PAGE_KB", 4)
+def test_the_memory_of_a_process(tmp_path: Path, files: dict[str, str], kb: int) -> None:
     (tmp_path / "77").mkdir()
     for name, text in files.items():
         (tmp_path / "77" / name).write_text(text)
-    assert used_kb(77, tmp_path) == kb
+    assert used_kb(77, tmp_path, page_kb=4) == kb
 
 
 async def test_a_process_is_measured_once_a_minute(processes: Processes) -> None:

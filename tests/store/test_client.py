@@ -364,17 +364,22 @@ def test_an_idle_connection_that_redis_closed_is_replaced(
     assert [job["args"] for job in waiting(server, namespace)] == [[1], [2]]
 
 
+# A client looks whether Redis has closed its connection when it was idle for a second.
+IDLE_S = 1.05
+
+
 @pytest.mark.parametrize("busy", [False, True])
 async def test_an_idle_async_connection_that_redis_closed_is_replaced(
-    redis_url: str, server: redis.Redis, namespace: str, busy: bool, monkeypatch: pytest.MonkeyPatch
+    redis_url: str, server: redis.Redis, namespace: str, busy: bool
 ) -> None:
-    # The loop that was busy has not seen the end of the connection when the second push begins.
-    monkeypatch.setattr("pyworkers.client._IDLE_S", 0.0)
     async with AsyncClient(redis_url, namespace=namespace) as client:
         await client.enqueue("q", "Add", [1])
         server.client_kill_filter(_type="normal", skipme=True)
-        if not busy:
-            await asyncio.sleep(0.05)
+        # The loop that was busy has not seen the end of the connection when the second push begins.
+        if busy:
+            time.sleep(IDLE_S)
+        else:
+            await asyncio.sleep(IDLE_S)
         await client.enqueue("q", "Add", [2])
     assert [job["args"] for job in waiting(server, namespace)] == [[1], [2]]
 

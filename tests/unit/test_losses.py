@@ -166,13 +166,11 @@ def test_memory_is_named_only_where_the_system_may_have_been_short_of_it(
     assert "want of memory" not in losses.describe(status, fault, lambda: False)
 
 
-def test_the_kernels_count_of_its_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernels_count_of_its_kills(tmp_path: Path) -> None:
     path = tmp_path / "vmstat"
-    monkeypatch.setattr(proc, "_VMSTAT", path)
-    monkeypatch.setattr(proc, "_OOM_KILLS_AT_START", 3)
-    assert proc.oom_kills() is None
-    assert proc.oom_may_have_killed()
+    assert proc.oom_kills(path) is None
+    assert proc.oom_may_have_killed(path, at_start=3)
     path.write_text("nr_free_pages 1\noom_kill 3\n")
-    assert not proc.oom_may_have_killed()
+    assert not proc.oom_may_have_killed(path, at_start=3)
     path.write_text("nr_free_pages 1\noom_kill 4\n")
-    assert proc.oom_may_have_killed()
+    assert proc.oom_may_have_killed(path, at_start=3)
