@@ -139,6 +139,7 @@ class Manager:
         """Give up all jobs, and continue under another identity."""
         self.pool.abandon()
         self._fetcher.move_to(identity)
+        self.pool.replace_idle()
 
     def leave(self) -> None:
         """Leave the connections: another Redis server is the primary."""

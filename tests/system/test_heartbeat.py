@@ -249,14 +249,14 @@ def lose_lease(server: ServerProcess) -> tuple[str, str]:
     return identity, identity_of(server)
 
 
-def test_workers_that_start_after_a_lost_lease_log_the_new_identity(
+def test_workers_log_the_new_identity_after_a_lost_lease(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     def logged_by(jid: str) -> str:
         server.push("mail", {"class": "send_mail", "args": [], "jid": jid})
         return str(server.wait_for_event("job.done", jid=jid)["identity"])
 
-    # Two ways: a fork server that starts after the loss, and one that lives through it.
+    # Workers that were idle are replaced, by a fork server from before the loss; later there is a new one.
     short = {"PYWORKERS_SERVER__LEASE": "6"}
     with serving(tmp_path, one_redis_url, namespace, CODE, **short) as server:
         first = identity_of(server)
@@ -264,6 +264,7 @@ def test_workers_that_start_after_a_lost_lease_log_the_new_identity(
         pids = server.tree()
         before, second = lose_lease(server)
         assert before == first
+        assert logged_by("idle") == second
         server.signal(signal.SIGHUP)
         server.wait_for_event("reload.done")
         wait_for(lambda: not pids & server.tree(), message="the old generation has ended")

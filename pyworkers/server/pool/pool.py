@@ -71,11 +71,18 @@ class Pool:
 
     def abandon(self) -> None:
         """Kill every busy worker and forget its job, unless its outcome is in the pipe already."""
-        # First: a worker whose outcome is read below must not get one of them.
+        # First: a worker whose outcome is read below becomes idle, and would start one of them.
         self._deliveries.forget_waiting()
         for worker in list(self._workers):
             if (delivery := worker.abandon()) is not None:
                 self._deliveries.abandoned(delivery)
+
+    def replace_idle(self) -> None:
+        """Replace the workers that run no job: they log the identity with which they were forked."""
+        for worker in self._workers:
+            if worker.state in (State.BOOTING, State.IDLE):
+                self._dismiss(worker)
+        self._reconcile()
 
     @property
     def abandoned(self) -> int:
