@@ -15,7 +15,7 @@ from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.store import sets
-from pyworkers.store.sets import PAGE, Matches, Members, Move
+from pyworkers.store.sets import PAGE, Matches, MembersByScore, Move
 
 
 class SortedEntry(JobRecord):
@@ -102,7 +102,7 @@ class JobSet(ABC):
         return self._entries(descending=False)
 
     def _entries(self, *, descending: bool) -> Iterator[SortedEntry]:
-        for raw, score in self._admin.each(Members(self._key, descending=descending)):
+        for raw, score in self._admin.each(MembersByScore(self._key, descending=descending)):
             yield SortedEntry(raw, score, self)
 
     def scan(self, text: str) -> Iterator[SortedEntry]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 
 from pyworkers.api import JobRecord, JobSet
-from pyworkers.cli.listing import Action, Jobs, Place
+from pyworkers.cli.listing import BulkAction, Jobs, Place
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class BulkOptions:
     """The options of a bulk action."""
 
     every: bool
@@ -30,7 +30,7 @@ class Mode:
 
 
 @dataclass(slots=True)
-class Tally:
+class BulkResult:
     """The counts of one action. ``refused`` jobs cannot be moved, the last one for ``reason``; ``found`` are
     the named jobs that exist.
     """
@@ -68,23 +68,23 @@ class Deed:
 
     place: Place
     jobs: Jobs
-    action: Action
+    action: BulkAction
     selection: Selection
 
-    def look(self) -> Tally:
+    def look(self) -> BulkResult:
         """Count the selected jobs; changes nothing."""
-        tally = Tally()
+        tally = BulkResult()
         for _ in self._chosen(tally, "Looking"):
             pass
         return tally
 
-    def do(self) -> Tally:
+    def do(self) -> BulkResult:
         """Perform the action."""
-        tally = Tally()
+        tally = BulkResult()
         tally.finish(self.action.run(self.jobs, self._chosen(tally, self.action.verb.capitalize())))
         return tally
 
-    def _chosen(self, tally: Tally, label: str) -> Iterator[JobRecord]:
+    def _chosen(self, tally: BulkResult, label: str) -> Iterator[JobRecord]:
         now = time.time()
         for job in self._candidates(label):
             if self.selection.matches(job, self.place.age_s(job, now)) and not self._again(job, now):
@@ -110,7 +110,7 @@ class Deed:
         return ""
 
 
-def act(deed: Deed, mode: Mode, title: str) -> None:
+def act(deed: Deed, mode: BulkOptions, title: str) -> None:
     """Act on the selected jobs; ask first unless all are named by id. Raises click's errors."""
     selection, action = deed.selection, deed.action
     if selection.empty and not mode.every:
@@ -132,7 +132,7 @@ def act(deed: Deed, mode: Mode, title: str) -> None:
         click.get_current_context().exit(1)
 
 
-def tell(action: Action, selection: Selection, tally: Tally, mode: Mode) -> None:
+def tell(action: BulkAction, selection: Selection, tally: BulkResult, mode: BulkOptions) -> None:
     """Print the counts, and why some jobs were not moved."""
     missing = sorted(selection.jids - tally.found)
     gone = 0 if mode.dry_run else tally.movable - tally.done

@@ -17,8 +17,8 @@ import click
 from click.core import ParameterSource
 
 from pyworkers.api import JobRecord
-from pyworkers.cli.bulk import Deed, Mode, act, ask, check_terminal, count, progressing
-from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, Action, Jobs, Place, row
+from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
+from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, BulkAction, Jobs, Place, row
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.text import fit, printable, table
@@ -194,7 +194,7 @@ def _details(job: JobRecord) -> Iterator[str]:
         yield from (f"    {printable(line)}" for line in job.error_backtrace)
 
 
-def _action(place: Place, action: Action) -> click.Command:
+def _action(place: Place, action: BulkAction) -> click.Command:
     @click.argument("jids", metavar="[JID]...", nargs=-1)
     @click.option("--all", "every", is_flag=True, help="All jobs.")
     @_DRY_RUN
@@ -206,7 +206,7 @@ def _action(place: Place, action: Action) -> click.Command:
         source: Source, selection: Selection, every: bool, dry_run: bool, yes: bool, as_json: bool
     ) -> None:
         deed = Deed(place, _opened(place, source), action, selection)
-        act(deed, Mode(every, dry_run, yes, as_json), _title(place))
+        act(deed, BulkOptions(every, dry_run, yes, as_json), _title(place))
 
     rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
     example = _example(place, f"{action.verb} --class SendMail --older-than 1d")

@@ -40,7 +40,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class BulkAction:
     """One action on jobs; ``run`` returns how many jobs this call moved."""
 
     verb: str
@@ -61,7 +61,7 @@ class Place:
     age_is: str
     order: str
     columns: Sequence[Column]
-    actions: Sequence[Action]
+    actions: Sequence[BulkAction]
 
     def age_s(self, job: JobRecord, now: float) -> float | None:
         """The age of a job in seconds; None if unknown."""
@@ -144,18 +144,18 @@ _ARGUMENTS = Column("arguments", _arguments)
 _ERROR = Column("error", lambda job, _: job.error)
 _DUE = Column("due", _due)
 
-_RETRY = Action(
+_RETRY = BulkAction(
     "retry", "retried", "Enqueue failed jobs now; their last failure is not counted.",
     lambda jobs, chosen: jobs.retry_jobs(chosen) if isinstance(jobs, JobSet) else 0, to_queue=True,
 )  # fmt: skip
-_ENQUEUE = Action(
+_ENQUEUE = BulkAction(
     "retry", "enqueued", "Enqueue scheduled jobs now, before they are due.",
     lambda jobs, chosen: jobs.enqueue_jobs(chosen) if isinstance(jobs, JobSet) else 0, to_queue=True,
 )  # fmt: skip
-_KILL = Action(
+_KILL = BulkAction(
     "kill", "killed", "Move jobs to the dead set.", lambda jobs, chosen: jobs.kill_jobs(chosen)
 )  # fmt: skip
-_DELETE = Action(
+_DELETE = BulkAction(
     "delete", "deleted", "Delete jobs.", lambda jobs, chosen: jobs.delete_jobs(chosen)
 )  # fmt: skip
 

@@ -83,9 +83,9 @@ class Changes(Part):
         self._store.follow({name: one.kind for name, one in follows.items()})
         self.nudge()
 
-    def leave(self) -> None:
+    def drop_connection(self) -> None:
         """Leave the connection: another server is the primary."""
-        self._store.leave()
+        self._store.drop_connection()
 
     async def close(self) -> None:
         """Close the connection."""

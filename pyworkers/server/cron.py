@@ -202,14 +202,14 @@ class Cron(Part):
                 one.look_again()
         self._seen = now
 
-    async def _recall(self, strangers: Sequence[_Watched], now: float) -> bool:
+    async def _recall(self, newcomers: Sequence[_Watched], now: float) -> bool:
         """Read the last slots from before this master started. A new entry has missed none."""
-        if not strangers:
+        if not newcomers:
             return False
         known = await self._store.arun(slots.last_slots(self._keys))
-        if new := [one.entry.name for one in strangers if one.entry.name not in known]:
+        if new := [one.entry.name for one in newcomers if one.entry.name not in known]:
             await self._store.arun(slots.register(self._keys, new, int(now)))
-        for one in strangers:
+        for one in newcomers:
             one.begin_at(known.get(one.entry.name, now))
         return True
 

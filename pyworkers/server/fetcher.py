@@ -37,8 +37,8 @@ from pyworkers.store.waiter import PATIENCE_S, Waiter
 log = logs.get_logger()
 
 
-class _Suspect(NamedTuple):
-    """A move that may have taken a job whose reply is on its way, and when it was noticed (monotonic)."""
+class _DoubtfulMove(NamedTuple):
+    """A blocking move without a reply, which may have taken a job; ``since`` is in monotonic seconds."""
 
     move: int
     since: float
@@ -81,8 +81,8 @@ class Fetcher:
         self._answered = asyncio.Event()
         self._wait_failed = False
         self._defect: BaseException | None = None
-        self._strangers: Counter[bytes] = Counter()
-        self._suspect: _Suspect | None = None
+        self._unclaimed: Counter[bytes] = Counter()
+        self._doubtful: _DoubtfulMove | None = None
         self._fetching = False
 
     def fetch(self) -> None:
@@ -94,7 +94,7 @@ class Fetcher:
         """Fetch no more. Jobs that the exchange or the blocking move under way has taken still run."""
         self._fetching = False
         while self._asking:
-            # Redis may not have read the exchange yet, and would take a job that comes later.
+            # Redis may execute the exchange only now, and take a newer job.
             self._answered.clear()
             await self._answered.wait()
         while (waiting := self._waiting) is not None:
@@ -104,12 +104,12 @@ class Fetcher:
     def move_to(self, identity: str) -> None:
         """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer."""
         self._outbox.clear()
-        self._strangers.clear()
+        self._unclaimed.clear()
         self._inprogress = self._inprogress.under(identity)
         self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
-        """Give back the jobs that still came for an earlier incarnation, until Redis has taken them."""
+        """Give back the jobs that arrived in the list of an earlier incarnation, until Redis accepts it."""
         if (waiting := self._waiting) is not None:
             await self._waiter.unblock(self._link)
             await asyncio.wait([waiting])
@@ -122,7 +122,7 @@ class Fetcher:
                 await self._wait_out(error)
 
     async def run(self) -> None:
-        """Exchange whenever there is reason to, until cancelled."""
+        """Exchange whenever ``changed`` of the outbox is set, until cancelled."""
         while self._defect is None:
             await self._wake.wait()
             self._wake.clear()
@@ -138,7 +138,7 @@ class Fetcher:
             self._account(batch, found)
 
     async def give_back(self) -> int:
-        """Return all jobs that Redis counts as ours to the queue. How many. Raises PyworkersError."""
+        """Return all jobs of our in-progress list to the queue; how many. Raises PyworkersError."""
         return await self._give_back(self._inprogress)
 
     async def _give_back(self, inprogress: InProgress) -> int:
@@ -148,10 +148,10 @@ class Fetcher:
             hit("mid_give_back")
         return total
 
-    def leave(self) -> None:
+    def drop_connection(self) -> None:
         """Leave the connections: another server is the primary."""
-        self._waiter.leave()
-        self._link.leave()
+        self._waiter.drop_connection()
+        self._link.drop_connection()
 
     async def end_wait(self) -> None:
         """End a blocking move that ``quiet`` could not end, with its connection."""
@@ -192,7 +192,7 @@ class Fetcher:
             hit("after_fetch")
         if self._inprogress is not mine:
             return
-        # Only now: had the reply been lost, the same batch would be sent again.
+        # Only after the reply: without one, the same batch is sent again.
         self._outbox.taken(batch)
         self._account(batch, found)
         for raw in found.jobs:
@@ -252,7 +252,7 @@ class Fetcher:
             await self._waiter.unblock(self._link)
             await asyncio.sleep(PATIENCE_S)
             if move == self._waiter.under_way:
-                self._waiter.leave()
+                self._waiter.drop_connection()
 
     def _waited(self, task: asyncio.Task[None]) -> None:
         """An unexpected error of the wait ends ``run``, and with it the server, not this queue alone."""
@@ -273,46 +273,47 @@ class Fetcher:
     async def adopt(self) -> None:
         """Run the jobs that are in our in-progress list and never arrived: their reply was lost.
 
-        Two sightings are needed, because a reply may be on its way: that of the blocking move which was under
-        way at the first one must have come before the second; it is ended for that. Nothing is adopted while
-        nothing is fetched: a stop gives them back. Nor is Redis asked then: its answers come in order, so
-        what was asked before is answered before a stop closes the connection. Raises PyworkersError.
+        A job is adopted if two checks find it unclaimed, because its reply may be on the way: the blocking
+        move that was under way at the first check is ended, and must have its reply before the second one.
+        While the server does not fetch, it adopts nothing (a stop gives such jobs back), and sends no check:
+        replies come in order, so those to earlier commands come before a stop closes the connection. Raises
+        PyworkersError.
         """
-        # Their number first: it is cheap, while jobs may be large.
-        if not self._fetching or await self._none_strange() or not self._fetching:
+        # LLEN first: it is cheap, while jobs may be large.
+        if not self._fetching or await self._none_unclaimed() or not self._fetching:
             self.has_no_strays()
             return
         jobs = await arun_one(self._link, self._inprogress.jobs())
         if not self._fetching or await self._in_doubt():
             return
         known = self._deliveries.known() + self._outbox.known()
-        strangers = Counter(jobs) - known
-        for raw in (strangers & self._strangers).elements():
+        unclaimed = Counter(jobs) - known
+        for raw in (unclaimed & self._unclaimed).elements():
             log.warning("job.adopted", queue=self._queue)
             self._deliveries.deliver(raw)
-            strangers[raw] -= 1
-        self._strangers = +strangers
-        if self._strangers and self._suspect is None and (move := self._waiter.under_way):
-            self._suspect = _Suspect(move, time.monotonic())
-            # Its reply comes now, if it comes at all.
+            unclaimed[raw] -= 1
+        self._unclaimed = +unclaimed
+        if self._unclaimed and self._doubtful is None and (move := self._waiter.under_way):
+            self._doubtful = _DoubtfulMove(move, time.monotonic())
+            # UNBLOCK makes a pending reply arrive now.
             await self._waiter.unblock(self._link)
 
     def has_no_strays(self) -> None:
-        """Forget what was sighted."""
-        self._strangers.clear()
-        self._suspect = None
+        """Forget the unclaimed jobs that were found."""
+        self._unclaimed.clear()
+        self._doubtful = None
 
     async def _in_doubt(self) -> bool:
-        """True while the move that was under way at the first sighting has no reply; for a time at most."""
-        suspect = self._suspect
-        if suspect is None or suspect.move != self._waiter.under_way:
-            self._suspect = None
+        """True while the move that was under way at the first check has no reply, for 4 s at most."""
+        doubtful = self._doubtful
+        if doubtful is None or doubtful.move != self._waiter.under_way:
+            self._doubtful = None
             return False
-        if time.monotonic() - suspect.since > 2 * PATIENCE_S:
-            self._waiter.leave()
+        if time.monotonic() - doubtful.since > 2 * PATIENCE_S:
+            self._waiter.drop_connection()
         return True
 
-    async def _none_strange(self) -> bool:
+    async def _none_unclaimed(self) -> bool:
         held = await arun_one(self._link, self._inprogress.count())
         return held <= self._deliveries.busy + len(self._outbox)
 

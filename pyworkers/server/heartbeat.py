@@ -156,7 +156,7 @@ class Heartbeat(Part):
         await self._set_clock()
         facts, state = self._facts(), self._state()
         if self._shown_as not in ("", facts.identity):
-            await self.leave()
+            await self.deregister()
         self._shown_as = facts.identity
         jobs = {job.name: work(job, payload) for job, payload in self._payloads.of(facts.running)}
         fields: dict[str, str | int | bytes] = {
@@ -203,11 +203,11 @@ class Heartbeat(Part):
             self._clock_read = time.monotonic()
             self._rtt_us = round((self._clock_read - before) * 1e6)
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """Deregister this server; after ``end``, or a beat registers it again. Raises PyworkersError."""
         if self._shown_as:
-            leave = heartbeat.leave(self._store.keys, self._shown_as, sidekiq6=self._sidekiq6)
-            await self._store.arun(leave)
+            deregistration = heartbeat.deregister(self._store.keys, self._shown_as, sidekiq6=self._sidekiq6)
+            await self._store.arun(deregistration)
 
     def _execute(self, word: str) -> None:
         react = self._words.get(word)

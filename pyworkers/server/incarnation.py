@@ -43,17 +43,17 @@ class Incarnation:
     def renewed(self, at: float, queues: tuple[str, ...]) -> None:
         """Redis has renewed the lease, and knows these queues.
 
-        ``at`` is when the beat was sent, in monotonic seconds.
+        ``at`` is when the renewal was sent, in monotonic seconds.
         """
         self._renewed_at = at
         self._registered = queues
 
     def is_registered(self, queues: tuple[str, ...]) -> bool:
-        """True if Redis knew exactly these queues at the last beat."""
+        """True if Redis knew exactly these queues at the last renewal."""
         return self._registered == queues
 
     def unregistered(self) -> None:
-        """Redis has lost the registration: the next beat sends it again."""
+        """Redis has lost the registration: the next renewal sends it again."""
         self._registered = None
 
     def holds_lease(self, lease_s: float) -> bool:

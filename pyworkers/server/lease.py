@@ -1,4 +1,4 @@
-"""Lease: renews the lease of this server, and writes its counters with each beat.
+"""Lease: renews the lease of this server, and writes its counters with each renewal.
 
 Runs in the master's event loop.
 """
@@ -16,8 +16,8 @@ from pyworkers.store import leases
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.store import Store
 
-# Several beats fit into a lease, so that one that is lost does no harm.
-_BEATS_PER_LEASE = 6
+# Several renewals fit into a lease, so that the loss of one does no harm.
+_RENEWALS_PER_LEASE = 6
 
 log = logs.get_logger()
 
@@ -25,8 +25,8 @@ log = logs.get_logger()
 class Lease(Part):
     """Ends the incarnation when a peer has recovered its lists.
 
-    ``queues`` are those whose jobs this server may hold; ``on_beat`` is awaited after each beat. A nudge
-    matters: a new incarnation may fetch nothing before it is registered.
+    ``queues`` are those whose jobs this server may hold; ``on_renewed`` is awaited after each renewal.
+    A nudge matters: a new incarnation may fetch nothing before it is registered.
     """
 
     name = "lease"
@@ -38,14 +38,14 @@ class Lease(Part):
         health: Health,
         lease_s: float,
         queues: Callable[[], Sequence[str]],
-        on_beat: Callable[[], Awaitable[None]],
+        on_renewed: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(health)
         self._store = store
         self._incarnations = incarnations
         self._lease_s = lease_s
         self._queues = queues
-        self._on_beat = on_beat
+        self._on_renewed = on_renewed
 
     @property
     def is_held(self) -> bool:
@@ -53,21 +53,21 @@ class Lease(Part):
         return self._incarnations.current.holds_lease(self._lease_s)
 
     async def look(self) -> float:
-        """Beat once."""
-        await self.beat()
-        return self._lease_s / _BEATS_PER_LEASE
+        """Renew once."""
+        await self.renew()
+        return self._lease_s / _RENEWALS_PER_LEASE
 
-    async def beat(self) -> None:
-        """One beat. Raises PyworkersError."""
+    async def renew(self) -> None:
+        """Renew the lease once. Raises PyworkersError."""
         mine, queues = self._incarnations.current, tuple(self._queues())
         began = time.monotonic()
         known = mine.is_registered(queues)
-        beat = leases.beat(self._store.keys, mine.identity, self._lease_s, queues, registered=known)
-        lease = await self._store.arun(beat)
+        renewal = leases.renew(self._store.keys, mine.identity, self._lease_s, queues, registered=known)
+        lease = await self._store.arun(renewal)
         if lease is LeaseState.LOST:
             self._incarnations.lost(mine.identity)
             return
         mine.renewed(began, queues)
         if lease is LeaseState.RESTORED:
             log.debug("lease.restored")
-        await self._on_beat()
+        await self._on_renewed()

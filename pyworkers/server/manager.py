@@ -28,18 +28,18 @@ from pyworkers.store.jobs import InProgress
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
 
-# What on_shutdown hooks may take, and how long a killed process takes to be reaped.
+# The time for on_shutdown hooks, and the time until a killed process is reaped.
 _GOODBYE_S, _KILLED_S = 5.0, 2.0
-# What Redis may take to answer when a stop has no other reason to wait.
+# The longest wait for a reply of Redis during a stop.
 _ANSWER_S = 3.0
 
 log = logs.get_logger()
 
 
-class State(Enum):
+class ManagerState(Enum):
     """``RUNNING ⇄ PAUSED``, and from both ``→ QUIET → STOPPED``.
 
-    A manager that cannot start workers is RUNNING, and failing.
+    A manager that cannot start workers stays RUNNING; the log shows ``failing``.
     """
 
     STARTING = "starting"
@@ -63,7 +63,7 @@ class Manager:
         listeners: Listeners,
     ) -> None:
         queue = self.queue = inprogress.queue
-        self.state = State.STARTING
+        self.state = ManagerState.STARTING
         self._outbox = Outbox()
         self._endings = Endings(queue, self._outbox.settle, losses)
         hand_out = HandOut(self._outbox.changed.set)
@@ -71,7 +71,7 @@ class Manager:
         self.pool = Pool(queue, spawner, hand_out, self.deliveries, self._failing)
         link, waiter = Link(config.redis), Waiter(config.redis, config.server.lease)
         self._fetcher = Fetcher(inprogress, link, waiter, health, self._outbox, self.deliveries, listeners)
-        # Of a short time to stop, a third is for the jobs that end by themselves.
+        # If the timeout is short, jobs get a third of it before they are asked to end.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None
         self.given_back = 0
@@ -83,7 +83,7 @@ class Manager:
         if not paused:
             self._fetcher.fetch()
         self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.queue}")
-        self._enter(State.PAUSED if paused else State.RUNNING, concurrency=concurrency)
+        self._enter(ManagerState.PAUSED if paused else ManagerState.RUNNING, concurrency=concurrency)
         return self._task
 
     def use(self, spawner: Spawner, losses: Losses, concurrency: int) -> None:
@@ -93,20 +93,20 @@ class Manager:
 
     async def set_paused(self, paused: bool) -> None:
         """Fetch nothing, or fetch again; running jobs continue."""
-        if paused and self.state is State.RUNNING:
-            await self._fetch_no_more(State.PAUSED)
-        elif not paused and self.state is State.PAUSED:
+        if paused and self.state is ManagerState.RUNNING:
+            await self._fetch_no_more(ManagerState.PAUSED)
+        elif not paused and self.state is ManagerState.PAUSED:
             self._fetcher.fetch()
-            self._enter(State.RUNNING)
+            self._enter(ManagerState.RUNNING)
 
     async def quiet(self) -> None:
         """Fetch nothing more; running jobs continue."""
-        if self.state in (State.RUNNING, State.PAUSED):
-            await self._fetch_no_more(State.QUIET)
+        if self.state in (ManagerState.RUNNING, ManagerState.PAUSED):
+            await self._fetch_no_more(ManagerState.QUIET)
         else:
             await self._fetcher.quiet()
 
-    async def _fetch_no_more(self, state: State) -> None:
+    async def _fetch_no_more(self, state: ManagerState) -> None:
         self.state = state
         await self._fetcher.quiet()
         if self.state is state:
@@ -141,16 +141,16 @@ class Manager:
         self._fetcher.move_to(identity)
         self.pool.replace_idle()
 
-    def leave(self) -> None:
+    def drop_connection(self) -> None:
         """Leave the connections: another Redis server is the primary."""
-        self._fetcher.leave()
+        self._fetcher.drop_connection()
 
     async def clear_out(self, identity: str) -> None:
         """Give back the jobs that still came for an earlier incarnation."""
         await self._fetcher.clear_out(identity)
 
     async def stop(self, deadline: float) -> None:
-        """Let running jobs end until ``deadline`` (loop time); give back the others; let the workers go.
+        """Let running jobs end until ``deadline`` (loop time); give back the others; end the workers.
 
         Jobs that still run two seconds earlier are asked to end.
 
@@ -167,19 +167,19 @@ class Manager:
         finally:
             await self._dismiss_workers()
             await self._fetcher.close()
-            self._enter(State.STOPPED)
+            self._enter(ManagerState.STOPPED)
 
     async def _cancel_fetcher(self) -> None:
         if self._task is not None:
             await cancel([self._task])
-        # A job that it took from now on would not be given back.
+        # A job that the blocking move took now would not be given back.
         await self._fetcher.end_wait()
 
     async def _settle_up(self) -> None:
         """Empty the in-progress list. A killed job is given back when its process is gone.
 
-        At the latest after ``_KILLED_S``: what SIGKILL has not ended by then runs no more code of its own, it
-        is in a call of the kernel.
+        At the latest after ``_KILLED_S``: a process that is still there is in a system call, and runs no more
+        code of its job.
         """
         self.pool.abandon()
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
@@ -210,7 +210,7 @@ class Manager:
     def _failing(self, failing: bool) -> None:
         log.error("manager.state", queue=self.queue, state="failing" if failing else self.state.value)
 
-    def _enter(self, state: State, **about: object) -> None:
+    def _enter(self, state: ManagerState, **about: object) -> None:
         self.state = state
         log.info("manager.state", queue=self.queue, state=state.value, **about)
 

@@ -86,7 +86,10 @@ class Master:
         self._services = Services(server)
 
     async def run(self) -> None:
-        """Work until stopped. Raises PyworkersError for an error that has an exit code of its own."""
+        """Run the server until it is stopped.
+
+        Raises PyworkersError for an error that has an exit code of its own.
+        """
         on_callback_failure(asyncio.get_running_loop(), self._fail)
         self._listen_to_signals()
         try:
@@ -166,7 +169,7 @@ class Master:
     # Work
 
     def _apply(self, spawner: Spawner, loaded: Loaded, work: Plan) -> None:
-        """Have managers for exactly the queues of this plan, all on the code that was loaded last."""
+        """Make the managers match the plan and the code that was loaded last."""
         self._plan = work
         self._services.cron.use(work.cron)
         if loaded.threads:
@@ -203,13 +206,13 @@ class Master:
         )
 
     def _leave_primary(self) -> None:
-        self._services.changes.leave()
+        self._services.changes.drop_connection()
         self._queues.leave_primary()
 
     def _lease_lost(self, earlier: Incarnation) -> None:
-        """A peer runs our jobs: kill our workers first, then continue under the new identity."""
+        """A peer runs our jobs: kill the workers that run them, and continue under the new identity."""
         identity = self._incarnations.identity()
-        # Before the managers start new workers.
+        # First, because the managers start new workers.
         self._generations.identify(identity)
         self._queues.move_to(identity)
         self._services.begin_anew()
@@ -220,7 +223,7 @@ class Master:
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
         """Move all queues to a generation. Raises ConfigError."""
         work = plan(loaded.manifest, self._config, self._only)
-        # A queue that one reload drops and the next one adds again has one manager at a time.
+        # Wait for the earlier manager of a queue that returns: a queue has one manager at a time.
         await self._queues.parted(work.queues)
         self._apply(spawner, loaded, work)
         if self._quiet:
@@ -262,7 +265,7 @@ class Master:
     async def _shut_down(self) -> None:
         self._services.heartbeat.nudge()
         deadline = now() + self._config.server.shutdown_timeout
-        # First: a reload would start managers that this stop does not reach.
+        # Stop reloads first: a new manager would not be stopped.
         await self._generations.freeze()
         await self._queues.cleared_out(_GOODBYE_S)
         stops = [manager.stop(deadline) for manager in self._queues.serving.values()]
@@ -275,7 +278,7 @@ class Master:
                 self._failure = self._failure or error
         interrupted = sum(manager.given_back for manager in self._queues.serving.values())
         self._services.counters.interrupted(interrupted)
-        await self._services.take_leave()
+        await self._services.sign_off()
         log.info("server.stopped")
 
     async def _run_drain_hooks(self, deadline: float) -> None:

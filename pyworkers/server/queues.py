@@ -113,7 +113,7 @@ class Queues:
         """Leave the connections: another server is the primary."""
         log.warning("redis.failover")
         for manager in self.everyone():
-            manager.leave()
+            manager.drop_connection()
 
     def move_to(self, identity: str) -> None:
         """Give up all jobs, and continue under another identity."""
@@ -166,7 +166,7 @@ class Strays(Part):
     async def look(self) -> float:
         """Adopt the strays of all queues; one whose list cannot be read does not stop the others."""
         errors = []
-        for manager in await self._suspects():
+        for manager in await self._to_check():
             try:
                 await manager.adopt()
             except PyworkersError as error:
@@ -179,20 +179,20 @@ class Strays(Part):
         """At the usual pace: a look is cheap."""
         return self._pause_s
 
-    async def _suspects(self) -> list[Manager]:
+    async def _to_check(self) -> list[Manager]:
         """The managers whose in-progress lists must be looked at."""
-        idle, suspects = {}, []
+        idle, to_check = {}, []
         for name, manager in self._queues.serving.items():
             manager.pool.replace_stalled()
             if manager.knows_jobs:
-                suspects.append(manager)
+                to_check.append(manager)
             else:
                 idle[name] = manager
         if idle and await self._hold_any(list(idle)):
-            return [*suspects, *idle.values()]
+            return [*to_check, *idle.values()]
         for manager in idle.values():
             manager.has_no_strays()
-        return suspects
+        return to_check
 
     async def _hold_any(self, queues: list[str]) -> bool:
         """Whether Redis counts a job of these queues as ours; True if it refuses to say."""

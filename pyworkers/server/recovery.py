@@ -16,9 +16,9 @@ from pyworkers.server.parts import Part
 from pyworkers.store import leases
 from pyworkers.store.store import Store
 
-# The lease of a live owner may have been deleted by hand, or lost by a failover; it is back at its next beat.
-# So one look is not enough, and the second comes later than that beat: with the default lease of 30 s, jobs
-# run again 30 + 5 + 9 s after a crash, and at most 5 s later for the sweep.
+# The lease of a live owner may have been deleted by hand, or lost by a failover; its next renewal, after a
+# sixth of the lease at most, restores it. So an owner must be without a lease for longer than that: with the
+# default lease of 30 s, jobs run again 30 + 5 + 9 s after a crash, and at most 5 s later for the sweep.
 _SWEEPS_PER_LEASE = 6
 _GRACE = 0.3
 # Paced: after an outage of everything, the many recovered jobs must not stall the other commands. A batch

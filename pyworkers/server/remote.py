@@ -22,8 +22,8 @@ from pyworkers.store import notes
 from pyworkers.store.notes import texts
 from pyworkers.store.store import Store
 
-# Notes of jobs that have ended are removed this often, and Sidekiq's cancellations are read at some of the
-# turns. Without notes, and without jobs that run for long, that sends nothing.
+# The notes of jobs that have ended are removed this often. A server without such notes, and without jobs that
+# run for seconds, sends nothing.
 _TURN_S = 1.0
 # Sidekiq looks as often: STATE_FLUSH_INTERVAL in its job/iterable.rb.
 LOOK_S = 5.0
@@ -65,7 +65,7 @@ class Remote(Part):
         self.paused: frozenset[str] = frozenset()
 
     def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
-        """The keys to read, each with what takes the reply."""
+        """The keys to read, each with the function that takes its reply."""
         return {
             keys.paused: Follow("members", self.see_paused),
             keys.cancelled: Follow("notes", self.see_notes),
@@ -97,7 +97,7 @@ class Remote(Part):
         return _TURN_S
 
     def failed(self, backoff_s: float) -> float:
-        """No sooner than after a success."""
+        """Wait at least as long as after a success."""
         return max(_TURN_S, backoff_s)
 
     async def turn(self) -> None:
@@ -134,7 +134,7 @@ class Remote(Part):
 
 
 class Iterations:
-    """Looks at the jobs that ran already at the look before."""
+    """Reads Sidekiq's cancellations of the jobs that ran at the previous look as well."""
 
     def __init__(self, store: Store, running: Callable[[], Iterable[Running]]) -> None:
         self._store = store
@@ -159,6 +159,6 @@ class Iterations:
 
 
 def ids_in(raw: bytes) -> list[str]:
-    """The texts that may be the id of a job. Ids of others, in its arguments, cost a look each, no more."""
+    """The texts that may be the id of a job. Ids of others, in its arguments, only cost a read each."""
     edges = raw if len(raw) <= 2 * _EDGE else raw[:_EDGE] + raw[-_EDGE:]
     return list({match[1].decode() for match in _JID.finditer(edges)})

@@ -151,11 +151,11 @@ class Services:
         return Strays(server.queues, server.store, server.incarnations, health, pause_s)
 
     def serve(self, queues: list[str]) -> None:
-        """Claim these queues, too, from the next beat on."""
+        """Claim these queues, too, from the next renewal on."""
         self._served += [name for name in queues if name not in self._served]
 
     async def register(self, stop: asyncio.Event, fail_fast: bool) -> bool:
-        """Wait until Redis takes the first beat: peers must know of an owner before it fetches.
+        """Wait until Redis has registered this server: peers must know of an owner before it fetches.
 
         False if ``stop`` is set meanwhile. With ``fail_fast``, raises RedisUnavailableError at the first
         failure.
@@ -163,7 +163,7 @@ class Services:
         health = self._server.health.of(Lease.name)
         while not stop.is_set():
             try:
-                await self.lease.beat()
+                await self.lease.renew()
                 health.ok()
                 with suppress(StoreError):
                     await self.changes.read_due(time.monotonic())
@@ -194,19 +194,19 @@ class Services:
         self.lease.nudge()
         self.heartbeat.nudge()
 
-    async def take_leave(self) -> None:
+    async def sign_off(self) -> None:
         """Write the last counters, and deregister; without this, all of it expires by itself."""
         with suppress(PyworkersError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self.heartbeat.end()
                 await self._writer.write()
                 await self._deregister()
-                await self.heartbeat.leave()
+                await self.heartbeat.deregister()
                 await self.remote.forget()
 
     async def _deregister(self) -> None:
         store, identity = self._server.store, self._server.incarnations.identity()
-        if not await store.arun(leases.leave(store.keys, identity, self._served)):
+        if not await store.arun(leases.deregister(store.keys, identity, self._served)):
             log.error("jobs.left", hint="a peer takes over at once")
 
     async def close(self) -> None:

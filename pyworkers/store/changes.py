@@ -69,9 +69,9 @@ class ChangesStore:
         """Find out whether the connection is alive, with the cheapest command. Raises PyworkersError."""
         await arun_one(self._link, one("CLIENT", "ID", read=integer))
 
-    def leave(self) -> None:
+    def drop_connection(self) -> None:
         """Leave the connection: another server is the primary."""
-        self._link.leave()
+        self._link.drop_connection()
 
     async def close(self) -> None:
         """Close the connection."""

@@ -54,7 +54,7 @@ def beat(
     return Call(commands, _last if signalled else _nothing, mode)
 
 
-def leave(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Call[list[Any]]:
+def deregister(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Call[list[Any]]:
     """Take a server out of the registry; its hash expires by itself, as Sidekiq's do."""
     works = [command("UNLINK", work) for work in _works(keys, identity, sidekiq6)]
     return every([command("SREM", keys.processes, identity), *works])

@@ -26,7 +26,7 @@ GIVEN_BACK_AT_ONCE = 1000
 """Jobs that one script gives back."""
 
 Settlement = tuple[bytes, Outcome]
-# These fates leave nothing of a job, and the script needs nothing but the bytes to remove.
+# For these fates the job is only removed: the script needs no more than its bytes.
 _GONE = {fate: int(fate) for fate in (Fate.DONE, Fate.DISCARD, Fate.CANCELLED)}
 
 
@@ -74,14 +74,14 @@ class InProgress:
     ) -> Exchange:
         """Settle outcomes and take up to ``wanted`` jobs. Safe to send again after a lost reply.
 
-        No call of ``calls``: this is the hot path, and builds nothing that it does not send. Raises
+        The hot path: it bypasses ``calls`` to make fewer objects. Raises
         LeaseLostError when jobs were wanted and a peer has recovered the list, and PyworkersError.
         """
         args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity, 0]
         effects: list[Effect] = []
         about: list[Any] = []
         for place, (raw, outcome) in enumerate(settlements, 1):
-            # Nearly all.
+            # Most jobs.
             if outcome is DONE:
                 args += (0, raw)
                 continue

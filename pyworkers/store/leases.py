@@ -15,12 +15,12 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Steps, command, every, one, script
 from pyworkers.store.transport.replies import integer, nonzero
 
-# A tombstone must outlive any owner that may come back: a suspended laptop, a paused container.
+# A tombstone must outlive every owner that may resume: a suspended machine, a paused container.
 TOMBSTONE_TTL_S = 7 * 86_400
 
 
 class LeaseState(IntEnum):
-    """What a beat found."""
+    """The state of the lease before it was renewed."""
 
     LOST = 0
     HELD = 1
@@ -37,24 +37,24 @@ class Owners(NamedTuple):
     silent: Mapping[str, list[str]]
 
 
-def beat(
+def renew(
     keys: Keys, identity: str, lease_s: float, queues: Sequence[str], *, registered: bool
 ) -> Steps[LeaseState]:
     """Renew the lease; register the queues whose jobs this incarnation may hold, unless Redis knows them.
 
-    ``registered``: Redis had them at the last beat. Should they be lost since, they are sent again.
+    ``registered``: Redis had them at the last renewal. If it has lost them since, they are sent again.
     """
     if registered:
-        renewed = yield from script("beat", *_renewal(keys, identity, lease_s, ""), _renewed)
+        renewed = yield from script("renew", *_renewal(keys, identity, lease_s, ""), _renewed)
         if renewed is not None:
             return renewed
-    return (yield from script("beat", *_renewal(keys, identity, lease_s, _dump(queues)), LeaseState))
+    return (yield from script("renew", *_renewal(keys, identity, lease_s, _dump(queues)), LeaseState))
 
 
-def leave(keys: Keys, identity: str, queues: Sequence[str]) -> Call[bool]:
+def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Call[bool]:
     """Forget this incarnation after a stop; False if jobs are left in its lists, for a peer to find."""
     names = [keys.lease(identity), keys.owners, *(keys.inprogress(queue, identity) for queue in queues)]
-    return script("leave", names, [identity], nonzero)
+    return script("deregister", names, [identity], nonzero)
 
 
 def owners(keys: Keys, identity: str) -> Steps[Owners]:
@@ -72,7 +72,8 @@ def owners(keys: Keys, identity: str) -> Steps[Owners]:
 def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Call[int]:
     """Return up to ``most`` jobs of a dead incarnation to their queues; -1 if it lives.
 
-    The first call takes it out of ``processes``; the one that returns less than ``most`` forgets it.
+    The first call takes it out of ``processes``; the call that returns fewer than ``most`` jobs deletes its
+    registration.
     """
     names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues, keys.processes]
     names += (keys.work(identity), keys.workers(identity), keys.signals(identity))

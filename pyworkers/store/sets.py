@@ -58,7 +58,7 @@ class Promoted:
     due: list[bytes]
 
 
-class Members(Pages[Member]):
+class MembersByScore(Pages[Member]):
     """The members of a sorted set with their scores, in order. One that stays is seen once.
 
     Each page begins behind the last member of the one before, at its place by then.
@@ -155,7 +155,7 @@ def promote(
 ) -> Call[Promoted]:
     """Move members of a sorted set into their queues, and ask for up to ``wanted`` that are due.
 
-    Members that are gone meanwhile are left alone, so this is safe to send again after a lost reply.
+    MembersByScore that are gone meanwhile are left alone, so this is safe to send again after a lost reply.
     Asking takes the turn of this set, unless a peer has it; the turn ends when nothing is due any more.
     """
     names = [zset, keys.turn(zset), keys.dead, keys.queues]

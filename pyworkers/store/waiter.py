@@ -55,14 +55,14 @@ class Waiter:
                 await self._move(source, target, taken)
 
     async def _move(self, source: str, target: str, taken: Callable[[bytes], None]) -> None:
-        def heard(raw: bytes | None) -> None:
+        def on_reply(raw: bytes | None) -> None:
             if raw is not None:
                 taken(raw)
 
         self._moves += 1
         self.blocked = True
         try:
-            await self._link.execute_command("BRPOPLPUSH", source, target, self._block_s, heard=heard)
+            await self._link.execute_command("BRPOPLPUSH", source, target, self._block_s, on_reply=on_reply)
         finally:
             self.blocked = False
 
@@ -73,9 +73,9 @@ class Waiter:
             with suppress(PyworkersError), errors_translated():
                 await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id, read=integer)
 
-    def leave(self) -> None:
+    def drop_connection(self) -> None:
         """End a wait with an error: another server is the primary."""
-        self._link.leave()
+        self._link.drop_connection()
 
     async def close(self) -> None:
         """Close the connection."""

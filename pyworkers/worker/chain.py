@@ -21,7 +21,7 @@ from pyworkers.protocol.retry import Policy
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.links.context import isolated
 from pyworkers.worker.links.effects import affecting
-from pyworkers.worker.links.link import Link, Run, wrap
+from pyworkers.worker.links.link import ChainLink, Run, wrap
 from pyworkers.worker.links.logging import logged
 from pyworkers.worker.links.retry import Retrying, exhausted_hooks, retried
 from pyworkers.worker.links.running import AfterRequest, running
@@ -47,7 +47,7 @@ def chain_for(
     clock: Callable[[], float],
     rng: Rng,
     after_request: AfterRequest = lambda _: None,
-    inner: Sequence[Link] = (),
+    inner: Sequence[ChainLink] = (),
 ) -> Chain:
     """The chain of a handler; None is for a class without a handler.
 
@@ -62,13 +62,15 @@ def chain_for(
         handler.retry_in if handler else None,
         exhausted_hooks(worker, handler),
     )
-    wanted = (Link("effects", partial(affecting, functions=tuple(worker.effects))),) if worker.effects else ()
+    wanted = (
+        (ChainLink("effects", partial(affecting, functions=tuple(worker.effects))),) if worker.effects else ()
+    )
     built_in = (
-        Link("context", isolated),
-        Link("logging", logged),
+        ChainLink("context", isolated),
+        ChainLink("logging", logged),
         *wanted,
-        Link("retry", partial(retried, about=about)),
-        Link("running", partial(running, after=after_request)),
+        ChainLink("retry", partial(retried, about=about)),
+        ChainLink("running", partial(running, after=after_request)),
         *inner,
     )
     name = handler.name if handler else ""

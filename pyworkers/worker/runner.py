@@ -20,7 +20,7 @@ from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.chain import Chain, chain_for
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.links.limits import Announce, limited
-from pyworkers.worker.links.link import Link
+from pyworkers.worker.links.link import ChainLink
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
 from pyworkers.worker.links.running import AfterRequest
 
@@ -53,7 +53,7 @@ class SerialRunner:
 
     def run(self, delivery: int, raw: bytes) -> Report:
         """Run the job of one frame."""
-        # A request from before this job arrived was meant for an earlier one.
+        # Drop a request that came before this job: it was for an earlier one.
         self._early = None
         try:
             message = Message.parse(raw, self._queue, self._make_jid)
@@ -109,7 +109,7 @@ class SerialRunner:
             clock=time.time,
             rng=self._rng,
             after_request=self._after_request,
-            inner=(Link("time limit", limit),),
+            inner=(ChainLink("time limit", limit),),
         )
 
     def _first(self, job_class: str) -> Chain:

@@ -24,7 +24,7 @@ from tests.helpers.redises import OwnRedis
 from tests.helpers.replies import as_list
 from tests.helpers.support import stretched, wait_for
 
-SCRIPTS = ("exchange", "beat", "promote", "recover")
+SCRIPTS = ("exchange", "renew", "promote", "recover")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def handle(message):
 
 _TYPES = {b"+": bytes, b"$": bytes, b":": int, b"*": list}
 # What an idle server asks within a few seconds.
-ASKED = {"beat", "look", "exchange", "BRPOPLPUSH", "EXISTS", "HGETALL", "TIME"}
+ASKED = {"renew", "look", "exchange", "BRPOPLPUSH", "EXISTS", "HGETALL", "TIME"}
 
 
 @pytest.mark.parametrize(

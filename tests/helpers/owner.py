@@ -39,15 +39,15 @@ class Owner:
             total += moved
         return total
 
-    async def beat(self, lease_s: float, queues: list[str]) -> LeaseState:
+    async def renew(self, lease_s: float, queues: list[str]) -> LeaseState:
         known = queues == self._registered
-        beat = leases.beat(self._keys, self.identity, lease_s, queues, registered=known)
-        found = await arun(self._redis, beat)
+        renewal = leases.renew(self._keys, self.identity, lease_s, queues, registered=known)
+        found = await arun(self._redis, renewal)
         self._registered = list(queues)
         return found
 
-    async def leave(self, queues: Sequence[str]) -> bool:
-        return await arun(self._redis, leases.leave(self._keys, self.identity, queues))
+    async def deregister(self, queues: Sequence[str]) -> bool:
+        return await arun(self._redis, leases.deregister(self._keys, self.identity, queues))
 
     async def silent_owners(self) -> Mapping[str, list[str]]:
         return (await arun(self._redis, leases.owners(self._keys, self.identity))).silent

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers.ipc.control import Load, Loaded
-from pyworkers.server.generations.launch import Executed, Launch, Launched, Process
+from pyworkers.server.generations.launch import ChildProcess, Executed, Launch, Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 
@@ -29,11 +29,11 @@ def a_thousand_descriptors() -> Iterator[None]:
         yield
 
 
-def refuse(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
+def refuse(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
     raise OSError("no process")
 
 
-def end_at_once(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
+def end_at_once(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
     process = Executed(["true"])
     process.wait()
     return process

@@ -24,8 +24,8 @@ async def test_the_connection_to_a_replica_is_left(tmp_path: Path, one_binary: s
             assert await redis.client_id() == before
             for _ in range(2):
                 with pytest.raises(RedisUnavailableError) as caught:
-                    await store.beat(30, ["q"])
+                    await store.renew(30, ["q"])
                 assert caught.value.code == "READONLY"
                 assert await redis.client_id() > before
             await redis.execute_command("REPLICAOF", "NO", "ONE")
-            assert await store.beat(30, ["q"]) == 2
+            assert await store.renew(30, ["q"]) == 2

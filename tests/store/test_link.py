@@ -208,7 +208,7 @@ async def test_an_old_primary_that_is_left_while_it_is_asked_for_the_number_of_t
     async with a_server(no_number) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
         opening = asyncio.create_task(link.execute_command("PING"))
         await asked.wait()
-        link.leave()
+        link.drop_connection()
         with pytest.raises(redis.ConnectionError):
             async with asyncio.timeout(stretched(10)):
                 await opening
@@ -219,7 +219,7 @@ async def test_what_a_server_says_unasked_in_the_third_protocol_is_no_reply(one_
         await link.execute_command("PING")
         wire, heard = link._wire, list[Any]()
         assert wire is not None
-        waiting = asyncio.create_task(link.execute_command("ECHO", "a job", heard=heard.append))
+        waiting = asyncio.create_task(link.execute_command("ECHO", "a job", on_reply=heard.append))
         await asyncio.sleep(0)
         wire.data_received(b">2\r\n$6\r\nMOVING\r\n:1\r\n")
         assert await waiting == b"a job"
@@ -284,7 +284,7 @@ async def test_a_reply_in_the_moment_of_a_cancellation_is_a_lost_one(one_redis_u
         await link.execute_command("PING")
         wire, heard = link._wire, list[Any]()
         assert wire is not None
-        waiting = asyncio.create_task(link.execute_command("BLPOP", "nothing", 5, heard=heard.append))
+        waiting = asyncio.create_task(link.execute_command("BLPOP", "nothing", 5, on_reply=heard.append))
         await asyncio.sleep(0)
         waiting.cancel()
         wire.data_received(b"+a job\r\n")

@@ -55,7 +55,7 @@ class StoreModel(RuleBasedStateMachine):
         self.counted = 0
         self.do(self.redis.hset(self.keys.own("members"), "left", 10**6))
         for owner in OWNERS:
-            self.do(self.stores[owner].beat(30, QUEUES))
+            self.do(self.stores[owner].renew(30, QUEUES))
 
     def do(self, coroutine: Any) -> Any:
         return self.runner.run(coroutine)
@@ -131,7 +131,7 @@ class StoreModel(RuleBasedStateMachine):
         if owner in self.lost:
             self.lost.discard(owner)
             self.do(self.redis.delete(self.keys.tombstone(owner)))
-            self.do(self.stores[owner].beat(30, QUEUES))
+            self.do(self.stores[owner].renew(30, QUEUES))
 
     @rule(owner=owners, queue=queues)
     def give_back(self, owner: str, queue: str) -> None:

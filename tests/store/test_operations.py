@@ -20,7 +20,7 @@ from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.processes import Processes, Works
 from pyworkers.store.queues import Entries
 from pyworkers.store.search import Search
-from pyworkers.store.sets import Matches, Members, Move
+from pyworkers.store.sets import Matches, MembersByScore, Move
 from tests.helpers.records import raw_job, register
 from tests.store.conftest import Run
 
@@ -147,7 +147,7 @@ def test_a_sorted_set_is_read_in_pages_while_members_go(
 ) -> None:
     db.zadd(keys.retry, {b"%04d" % number: float(number) for number in range(500)})
     seen: list[tuple[bytes, float]] = []
-    pages = Members(keys.retry, descending=descending, page=100)
+    pages = MembersByScore(keys.retry, descending=descending, page=100)
     while not pages.ended:
         page = run_work(pages.next_page())
         seen += page
@@ -170,13 +170,13 @@ def test_members_are_moved_rescheduled_and_cleared(run_work: Run, keys: Keys, db
     moves = [Move(b"a", b"again", "q"), Move(b"b"), Move(b"gone", b"x", "q")]
     assert run_work(sets.move(keys, keys.retry, moves, 1e9)) == 2
     assert db.lrange(keys.queue("q"), 0, -1) == [b"again"]
-    assert run_work(Members(keys.dead).rest()) == [(b"b", 1e9)]
+    assert run_work(MembersByScore(keys.dead).rest()) == [(b"b", 1e9)]
     db.set(keys.queue("odd"), "of another type")
     with pytest.raises(StoreError, match="queue:odd is a key of another type"):
         run_work(sets.move(keys, keys.retry, [Move(b"c", b"c", "odd")], 1e9))
     assert run_work(sets.reschedule(keys.retry, b"c", 7.25))
     assert not run_work(sets.reschedule(keys.retry, b"a", 7.25))
-    assert run_work(Members(keys.retry).rest()) == [(b"c", 7.25)]
+    assert run_work(MembersByScore(keys.retry).rest()) == [(b"c", 7.25)]
     assert run_work(sets.clear(keys.retry)) == 1
 
 

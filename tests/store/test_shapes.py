@@ -68,9 +68,9 @@ class Parts:
         self._changes = ChangesStore(config, lambda: None)
         self._changes.follow(followed)
 
-        async def beat() -> None:
+        async def renew() -> None:
             for known in (False, True):
-                await store.arun(leases.beat(keys, "h:1:a", 30, ["q"], registered=known))
+                await store.arun(leases.renew(keys, "h:1:a", 30, ["q"], registered=known))
 
         def run(work: Callable[[], Work[object]]) -> Callable[[], Awaitable[object]]:
             return lambda: store.arun(work())
@@ -79,7 +79,7 @@ class Parts:
             return lambda: arun_one(self._link, call)
 
         self.calls: dict[str, Callable[[], Awaitable[object]]] = {
-            "beat": beat,
+            "renew": renew,
             "exchange": lambda: inprogress.exchange(self._link, done, 2, time.time()),
             "inprogress.count": send(inprogress.count()),
             "inprogress.jobs": send(inprogress.jobs()),
@@ -97,7 +97,7 @@ class Parts:
                 lambda: heartbeat.beat(keys, "h:1:a", {"info": "{}"}, {"w": "{}"}, sidekiq6=True)
             ),
             "cleanup": run(lambda: cleanup(keys)),
-            "heartbeat.leave": run(lambda: heartbeat.leave(keys, "h:1:a", sidekiq6=True)),
+            "heartbeat.deregister": run(lambda: heartbeat.deregister(keys, "h:1:a", sidekiq6=True)),
             "notes": run(lambda: notes.notes(keys)),
             "notes.heed": run(lambda: notes.heed(keys, ["x"])),
             "notes.forget": run(lambda: notes.forget(keys, ["x"])),
@@ -111,7 +111,7 @@ class Parts:
             "declare": run(lambda: cron.declare(keys, "h:1:a", b"[]", 60)),
             "counts": run(lambda: counters.read(keys, ["q"])),
             "inspect": run(lambda: inspect("redis-cli", time.time)),
-            "leave": run(lambda: leases.leave(keys, "h:1:a", ["q"])),
+            "deregister": run(lambda: leases.deregister(keys, "h:1:a", ["q"])),
         }
 
     async def prepare(self, *, forget_scripts: bool = False) -> None:

@@ -170,30 +170,30 @@ async def test_dead_is_trimmed_by_age_and_size(bench: Bench) -> None:
 async def test_an_owner_whose_lists_were_recovered_takes_nothing(bench: Bench) -> None:
     store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
     await bench.push("q", b"1", b"2", b"3")
-    await store.beat(0.05, ["q"])
+    await store.renew(0.05, ["q"])
     await store.exchange("q", [], 2, NOW)
     await asyncio.sleep(0.06)
     assert await peer.recover("host:1:aaa", ["q"], 100) == 2
     with pytest.raises(LeaseLostError):
         await store.exchange("q", [], 1, NOW)
     assert (await store.exchange("q", [(b"1", DONE)], 0, NOW)).stale == [0]
-    assert await store.beat(30, ["q"]) is LeaseState.LOST
+    assert await store.renew(30, ["q"]) is LeaseState.LOST
     assert await bench.waiting("q") == [b"1", b"2", b"3"]
 
 
 async def test_a_lease_is_held_and_made_again_when_it_was_deleted(bench: Bench) -> None:
     store = bench.store()
-    assert await store.beat(30, ["q"]) is LeaseState.RESTORED
-    assert await store.beat(30, ["q"]) is LeaseState.HELD
+    assert await store.renew(30, ["q"]) is LeaseState.RESTORED
+    assert await store.renew(30, ["q"]) is LeaseState.HELD
     await bench.redis.delete(bench.keys.lease(store.identity))
-    assert await store.beat(30, ["q"]) is LeaseState.RESTORED
+    assert await store.renew(30, ["q"]) is LeaseState.RESTORED
     assert 29_000 < await bench.redis.pttl(bench.keys.lease(store.identity)) <= 30_000
 
 
 async def test_nobody_recovers_from_a_live_owner(bench: Bench) -> None:
     store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
     await bench.push("q", b"1")
-    await store.beat(30, ["q"])
+    await store.renew(30, ["q"])
     await store.exchange("q", [], 1, NOW)
     assert await peer.silent_owners() == {}
     assert await peer.recover("host:1:aaa", ["q"], 100) == -1
@@ -205,7 +205,7 @@ async def test_twenty_peers_recover_each_job_once_and_in_order(bench: Bench) -> 
     store = bench.store()
     jobs = [b"%d" % number for number in range(100)]
     await bench.push("q", *jobs)
-    await store.beat(0.02, ["q", "empty"])
+    await store.renew(0.02, ["q", "empty"])
     await store.exchange("q", [], 70, NOW)
     await asyncio.sleep(0.03)
     peers = [bench.store(f"host:{number}:peer") for number in range(20)]
@@ -227,7 +227,7 @@ async def test_jobs_are_taken_while_memory_is_full(bench: Bench) -> None:
 
     store = bench.store()
     await bench.push("q", b"1", b"2")
-    await store.beat(30, ["q"])
+    await store.renew(30, ["q"])
     await bench.redis.config_set("maxmemory", 1)
     try:
         assert (await store.exchange("q", [], 1, NOW)).jobs == [b"1"]
@@ -241,7 +241,7 @@ async def test_the_dead_are_listed_no_more_from_the_first_step_on(bench: Bench, 
     store, peer, keys = bench.store(), bench.store("host:2:bbb"), bench.keys
     for number in range(jobs):
         await bench.push("q", b"%d" % number)
-    await store.beat(30, ["q"])
+    await store.renew(30, ["q"])
     await store.exchange("q", [], jobs, NOW)
     await bench.redis.sadd(keys.processes, store.identity, "sidekiq:1:abc")
     await bench.redis.hset(keys.process(store.identity), "worker_heartbeats", "[]")
@@ -259,7 +259,7 @@ async def test_the_dead_are_listed_no_more_from_the_first_step_on(bench: Bench, 
 async def test_a_list_of_processes_that_is_no_set_keeps_no_job(bench: Bench) -> None:
     store, peer = bench.store(), bench.store("host:2:bbb")
     await bench.push("q", b"1")
-    await store.beat(30, ["q"])
+    await store.renew(30, ["q"])
     await store.exchange("q", [], 1, NOW)
     await bench.redis.set(bench.keys.processes, "no set")
     await bench.redis.delete(bench.keys.lease(store.identity))
@@ -273,7 +273,7 @@ async def test_jobs_whose_queue_is_no_list_stay_until_it_is(bench: Bench) -> Non
     store, peer = bench.store(), bench.store("host:2:bbb")
     await bench.push("q", b"1", b"2")
     await bench.push("good", b"3")
-    await store.beat(30, ["q", "good"])
+    await store.renew(30, ["q", "good"])
     for queue in ("q", "good"):
         await store.exchange(queue, [], 2, NOW)
     await bench.redis.set(bench.keys.queue("q"), "no list")
@@ -371,7 +371,7 @@ async def test_an_absent_server_is_an_outage() -> None:
     config = RedisConfig(url="redis://127.0.0.1:1/0")
     async with connect_async(config) as redis:
         with pytest.raises(RedisUnavailableError):
-            await Owner(redis, Keys(), "host:1:aaa").beat(30, ["q"])
+            await Owner(redis, Keys(), "host:1:aaa").renew(30, ["q"])
 
 
 async def test_a_server_that_peers_do_not_know_of_takes_nothing(bench: Bench) -> None:
@@ -384,11 +384,11 @@ async def test_a_server_that_peers_do_not_know_of_takes_nothing(bench: Bench) ->
 
 async def test_an_owner_is_forgotten_only_when_its_lists_are_empty(bench: Bench) -> None:
     store = bench.store()
-    await store.beat(30, ["q"])
+    await store.renew(30, ["q"])
     await bench.push("q", b"1")
     await store.exchange("q", [], 1, NOW)
-    assert await store.leave(["other", "q"]) is False
+    assert await store.deregister(["other", "q"]) is False
     assert await bench.store("host:2:bbb").silent_owners() == {"host:1:aaa": ["q"]}
     await store.exchange("q", [(b"1", DONE)], 0, NOW)
-    assert await store.leave(["other", "q"]) is True
+    assert await store.deregister(["other", "q"]) is True
     assert await bench.redis.exists(bench.keys.owners) == 0

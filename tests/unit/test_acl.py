@@ -59,7 +59,17 @@ def test_no_role_may_use_another_namespace(role: Role) -> None:
 
 
 def test_the_commands_of_the_servers_scripts_are_a_workers() -> None:
-    servers_own = {"prelude", "beat", "exchange", "fire", "give_back", "heed", "leave", "promote", "recover"}
+    servers_own = {
+        "prelude",
+        "renew",
+        "deregister",
+        "recover",
+        "exchange",
+        "give_back",
+        "heed",
+        "promote",
+        "fire",
+    }
     used = set()
     for script in files("pyworkers.store.scripts").iterdir():
         if script.name.removesuffix(".lua") in servers_own:

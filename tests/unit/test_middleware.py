@@ -20,7 +20,7 @@ from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.chain import chain_for
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.link import Link, Run
+from pyworkers.worker.links.link import ChainLink, Run
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
 from pyworkers.worker.links.running import running
 
@@ -140,7 +140,7 @@ def test_the_applications_links_stand_around_the_handler_global_ones_first() -> 
 
         return link
 
-    links = [Link("inner", inner)]
+    links = [ChainLink("inner", inner)]
     call = chain_for(worker, handler, max_retries=25, clock=lambda: NOW, rng=Lowest(), inner=links)
     assert call.run(Execution(message(args=[7]))) == DONE
     opened = ["inner in", "global in", "own in"]
@@ -561,7 +561,7 @@ def test_a_chain_names_its_links_from_the_outside() -> None:
         max_retries=25,
         clock=lambda: NOW,
         rng=Lowest(),
-        inner=[Link("inner", lambda call_next: call_next)],
+        inner=[ChainLink("inner", lambda call_next: call_next)],
     )
     where = "test_a_chain_names_its_links_from_the_outside.<locals>"
     assert call.links == (

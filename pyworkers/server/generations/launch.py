@@ -29,7 +29,7 @@ from pyworkers.server.generations.lifeline import Lifeline
 _FORK_SERVER = "pyworkers.worker.forkserver"
 
 
-class Process(Protocol):
+class ChildProcess(Protocol):
     """A child process; ``returncode`` is None until its exit status has been collected."""
 
     pid: int
@@ -42,7 +42,7 @@ class Process(Protocol):
         """Note the exit status, as from waitpid, which the reaper has collected."""
 
 
-Launch = Callable[[int, int, Mapping[str, str]], Process]
+Launch = Callable[[int, int, Mapping[str, str]], ChildProcess]
 """``(channel, lifeline, environment)`` → the process, which inherits the two descriptors. Raises OSError."""
 
 
@@ -72,7 +72,7 @@ class Forked:
         self.returncode = os.waitstatus_to_exitcode(status)
 
 
-def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
+def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
     """Start a fork server in a new interpreter."""
     return Executed(
         [sys.executable, "-m", _FORK_SERVER, str(channel), str(lifeline)],
@@ -83,7 +83,7 @@ def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
     )
 
 
-def fork(channel: int, lifeline: int, env: Mapping[str, str]) -> Process:
+def fork(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
     """Start a fork server as a copy of this process, which must have one thread and no event loop."""
     # Before the fork, so that the memory of these modules is shared.
     main = import_module(_FORK_SERVER).main

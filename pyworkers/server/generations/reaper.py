@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Protocol
 
-from pyworkers.server.generations.launch import Process
+from pyworkers.server.generations.launch import ChildProcess
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -33,7 +33,7 @@ class Reaper:
     """Waits for every child; reports its end to the object of the fork server or of the worker."""
 
     def __init__(self) -> None:
-        self._processes: dict[int, Process] = {}
+        self._processes: dict[int, ChildProcess] = {}
         self._workers: dict[int, Handle] = {}
 
     def inherit_orphans(self) -> None:
@@ -50,11 +50,11 @@ class Reaper:
         if self._workers.get(pid) is worker:
             del self._workers[pid]
 
-    def adopt(self, process: Process) -> None:
+    def adopt(self, process: ChildProcess) -> None:
         """Collect the exit status of a process, too."""
         self._processes[process.pid] = process
 
-    def reaped(self, process: Process) -> bool:
+    def reaped(self, process: ChildProcess) -> bool:
         """Collect all that have ended; True if this process has ended."""
         self.reap()
         return process.returncode is not None

@@ -37,7 +37,7 @@ _CROWDED_S = 0.05
 
 
 class Spawner:
-    """Forks workers of one generation; ``on_down`` is called when the fork server is gone, or given up."""
+    """The fork server of one generation; ``on_down`` is called when it is gone, or given up."""
 
     def __init__(self, launched: Launched, reaper: Reaper, on_down: Callable[[Spawner], None]) -> None:
         self._launched = launched

@@ -21,7 +21,7 @@ from pyworkers.server.counters import Counters
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat import Facts
 from pyworkers.server.lease import Lease
-from pyworkers.server.manager import Manager, State
+from pyworkers.server.manager import Manager, ManagerState
 from pyworkers.server.pool.running import Payloads
 from pyworkers.server.proc import Memory
 from pyworkers.store import counters
@@ -46,7 +46,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Numbers:
     """All numbers at one moment. ``counts`` is None while Redis is unreachable."""
 
     ready: Mapping[str, bool]
@@ -71,7 +71,9 @@ class Views:
     def ready(self) -> dict[str, bool]:
         """The conditions under which jobs are taken; a paused queue is not a fault."""
         states = [manager.state for manager in self._from.managers().values()]
-        taking = bool(states) and all(state in (State.RUNNING, State.PAUSED) for state in states)
+        taking = bool(states) and all(
+            state in (ManagerState.RUNNING, ManagerState.PAUSED) for state in states
+        )
         return {
             "fetching": taking and not self._from.facts().quiet,
             "lease": self._from.lease.is_held,
@@ -97,18 +99,18 @@ class Views:
         }
         return str(simplejson.dumps(page))
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> Numbers:
         """The numbers for monitoring."""
         managers = self._from.managers()
         try:
             counts = await self._read_counts()
         except PyworkersError:
             counts = None
-        return Snapshot(
+        return Numbers(
             self.ready(),
             self._from.counters.executions.totals(),
             {name: Counter(manager.pool.pids().values()) for name, manager in managers.items()},
-            {name: manager.state is State.PAUSED for name, manager in managers.items()},
+            {name: manager.state is ManagerState.PAUSED for name, manager in managers.items()},
             counts,
             await self._from.memory.total_kb(self._from.facts().pids) * 1024,
         )

@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from pyworkers.protocol.histogram import BOUNDS_MS, Tally
-from pyworkers.server.http.pages import Snapshot
+from pyworkers.server.http.pages import Numbers
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STATES = ("booting", "idle", "busy", "leaving")
 
 
-def exposition(snapshot: Snapshot) -> bytes:
+def exposition(snapshot: Numbers) -> bytes:
     """The page."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(snapshot))
@@ -28,7 +28,7 @@ def exposition(snapshot: Snapshot) -> bytes:
 
 
 class _Collector:
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Numbers) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.losses import Losses
 
 KILL_GRACE_S = 2.0
-"""From the request to end that a job gets to the kill: its time to clean up."""
+"""Seconds between the request to end and the kill: the time of a job to clean up."""
 
 log = logs.get_logger()
 
@@ -30,7 +30,7 @@ class Endings:
         self._losses = losses
 
     def decide_by(self, losses: Losses) -> None:
-        """Decide on lost jobs by the declarations of the current generation, whichever ran them."""
+        """Decide on all lost jobs by these declarations, those of the current generation."""
         self._losses = losses
 
     def give_back(self) -> None:

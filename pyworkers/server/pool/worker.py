@@ -81,7 +81,7 @@ class Worker:
         self._limit: asyncio.TimerHandle | None = None
         """The kill of a job that exceeds its time limit."""
         self._timeout: asyncio.TimerHandle | None = None
-        """The reaction to a report that does not come; one at a time."""
+        """The timer for a missing report; one at a time."""
         self._jobs_done = 0
         self._fault = ""
         """The reason for its kill, where the signal does not tell it."""
@@ -165,7 +165,7 @@ class Worker:
 
     def exited(self, status: int | None, rss_kb: int = 0) -> None:
         """The process has ended; ``status`` as from waitpid, if known. Outcomes in its pipe count."""
-        # Mark it ended first: a late OUTCOME frame must not earn it another job.
+        # Mark it ended first: a late OUTCOME frame must not give it another job.
         self.ended = True
         self._outcomes.drain()
         delivery, leaving = self.delivery, self.state is State.LEAVING
@@ -231,7 +231,7 @@ class Worker:
     # Reports that do not come
 
     def _expect(self, otherwise: Callable[[], None] | None, seconds: float) -> None:
-        """Call ``otherwise`` after so long, instead of the reaction that was set before."""
+        """Call ``otherwise`` after ``seconds``; replaces the previous timer."""
         if self._timeout is not None:
             self._timeout.cancel()
         self._timeout = self._loop.call_later(seconds, otherwise) if otherwise else None

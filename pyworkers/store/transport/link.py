@@ -42,7 +42,7 @@ class _Awaited(NamedTuple):
     due: float
     command: str = ""
     read: Reader | None = None
-    heard: Callable[[Any], None] | None = None
+    on_reply: Callable[[Any], None] | None = None
     answers: list[Any] | None = None
     number: int = 1
 
@@ -59,12 +59,12 @@ class Link:
         self._connecting: asyncio.Task[Wire] | None = None
 
     async def execute_command(
-        self, *command: Any, heard: Callable[[Any], None] | None = None, read: Reader | None = None
+        self, *command: Any, on_reply: Callable[[Any], None] | None = None, read: Reader | None = None
     ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
-        ``read`` reads the reply, instead of the check for the command's shape. ``heard`` is called with the
-        result as soon as the reply has arrived; the waiting task continues a little later.
+        ``read`` reads the reply, instead of the check for the command's shape. ``on_reply`` is called with
+        the result as soon as the reply has arrived; the waiting task continues a little later.
         An error other than an error reply closes the connection, because the state of its other commands is
         unknown; so does an error reply of the wrong server, and the next command resolves the address again.
         """
@@ -72,7 +72,7 @@ class Link:
         if wire is None or wire.closed:
             wire = await self._open()
         try:
-            return await wire.send(command, heard, read or SHAPES.get(command[0]))
+            return await wire.send(command, on_reply, read or SHAPES.get(command[0]))
         except ResponseError as error:
             if rule_for(code_of(error)).action is Action.RECONNECT:
                 wire.close(ConnectionError("the wrong server"))
@@ -83,7 +83,7 @@ class Link:
         """The server's number of the connection, for ``CLIENT UNBLOCK``; None if the server refuses it."""
         return None if self._wire is None or self._wire.closed else self._wire.client_id
 
-    def leave(self) -> None:
+    def drop_connection(self) -> None:
         """Fail the commands under way: another server is the primary now."""
         if self._connecting is not None:
             self._connecting.cancel()
@@ -163,7 +163,7 @@ class Wire(asyncio.Protocol):
         self._missing = 0
         self._unsent: deque[tuple[bytes, _Awaited]] = deque()
         self._flushing = self._full = self._retired = False
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.client_id: int | None = None
         """The server's number of this connection, after ``learn_id``; None if the server refuses it."""
@@ -186,7 +186,7 @@ class Wire(asyncio.Protocol):
     async def send(
         self,
         command: tuple[Any, ...],
-        heard: Callable[[Any], None] | None = None,
+        on_reply: Callable[[Any], None] | None = None,
         read: Reader | None = None,
     ) -> Any:
         """The reply to one command; to cancel it closes the connection, for it may block."""
@@ -194,7 +194,7 @@ class Wire(asyncio.Protocol):
             raise ConnectionError("the server closed the connection")
         reply: asyncio.Future[Any] = self._loop.create_future()
         packed = hiredis.pack_command(command)
-        self._expect(_Awaited(reply, self._loop.time() + self._timeout_s, command[0], read, heard))
+        self._expect(_Awaited(reply, self._loop.time() + self._timeout_s, command[0], read, on_reply))
         try:
             self._transport.write(packed)
             return await reply
@@ -263,7 +263,7 @@ class Wire(asyncio.Protocol):
             self._watch = self._loop.call_at(awaited.due, self._look)
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
+        self._received_at = self._loop.time()
         answers, parser = [], self._parser
         try:
             parser.feed(data)
@@ -289,7 +289,7 @@ class Wire(asyncio.Protocol):
     def _answer(self, answer: Any) -> None:
         if self.closed:
             return
-        reply, _, command, read, heard, answers, number = self._awaited[0]
+        reply, _, command, read, on_reply, answers, number = self._awaited[0]
         if answers is not None:
             answers.append(answer)
             if len(answers) < number:
@@ -311,8 +311,8 @@ class Wire(asyncio.Protocol):
             reply.set_exception(answer)
         else:
             reply.set_result(answer)
-            if heard is not None:
-                heard(answer)
+            if on_reply is not None:
+                on_reply(answer)
 
     def _look(self) -> None:
         """Close if the oldest command has waited too long. One timer serves all: most replies come soon.
@@ -321,7 +321,7 @@ class Wire(asyncio.Protocol):
         """
         self._watch = None
         if self._awaited:
-            due = max(self._awaited[0].due, self._heard_at + self._timeout_s)
+            due = max(self._awaited[0].due, self._received_at + self._timeout_s)
             if due <= self._loop.time():
                 self.close(TimeoutError("no reply"))
             else:

@@ -1,4 +1,4 @@
-"""Link: the shape of every built-in link around a job, and how links are put together.
+"""ChainLink: the shape of every built-in link around a job, and how links are put together.
 
 A built-in link takes the next function and returns one of the same kind: ``link(call_next) -> run``. Each is
 called with the Execution and returns an Outcome. An application's middleware has another shape,
@@ -16,14 +16,14 @@ from pyworkers.worker.execution import Execution
 Run = Callable[[Execution], Outcome]
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """A built-in link and the name under which it is shown."""
 
     name: str
     around: Callable[[Run], Run]
 
 
-def wrap(links: Sequence[Link], run: Run) -> Run:
+def wrap(links: Sequence[ChainLink], run: Run) -> Run:
     """One callable out of the links, the first outermost, around ``run``."""
     for link in reversed(links):
         run = link.around(run)

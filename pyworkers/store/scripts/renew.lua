@@ -2,9 +2,9 @@
 --
 -- KEYS 1 lease  2 tombstone  3 owners
 -- ARGV 1 identity  2 lease in ms  3 JSON list of its queues, '' if owners holds them
--- Returns 1 held, 2 missing but nobody had recovered us, so it was made again, 0 lost, -1 ARGV 3 is needed.
+-- Returns 1 held, 2 missing but not recovered by a peer, so it was made again, 0 lost, -1 ARGV 3 is needed.
 
--- While there is a lease, nobody recovers its owner.
+-- While there is a lease, no peer recovers its owner.
 local held = redis.call('SET', KEYS[1], ARGV[1], 'XX', 'PX', ARGV[2])
 if held and ARGV[3] == '' then
   return 1
