@@ -29,7 +29,7 @@ from pyworkers.handler import (
     refuse_unknown,
 )
 from pyworkers.job import Job, cron_entry, declared_job
-from pyworkers.middleware import EffectsOf, Middleware
+from pyworkers.middleware import ClientMiddleware, EffectsOf, Middleware
 from pyworkers.producer import Producer
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
@@ -78,6 +78,7 @@ class Worker(Producer):
         self._hooks: dict[str, list[Callable[..., object]]] = {kind: [] for kind in HOOKS}
         self.links: list[Middleware] = []
         """The global middleware, the outermost first."""
+        self.client_links: list[ClientMiddleware] = []
         self.effects: list[EffectsOf] = []
         """For plug-ins: called in the worker process for each outcome, also of a job that raised."""
         self.cron_entries: list[CronEntry] = []
@@ -225,6 +226,17 @@ class Worker(Producer):
         """Put a link around every job: ``(message, call_next) -> outcome``. The first one is outermost."""
         check_function(link, "a middleware")
         self.links.append(link)  # type: ignore[arg-type]
+        return link
+
+    def client_middleware(self, link: F) -> F:
+        """Put a link around every enqueue call: ``(draft, call_next) -> jid``. The first one is outermost.
+
+        It is called once for each job, in the program that enqueues, before anything is written; not for
+        retries, and not for cron slots, which the server enqueues. It returns ``call_next(draft)``, the jid,
+        or "" without that call: then the job is not enqueued. ``draft.with_extra(tenant=7)`` adds a field.
+        """
+        check_function(link, "a client middleware")
+        self.client_links.append(link)  # type: ignore[arg-type]
         return link
 
     def on_startup(self, function: F) -> F:

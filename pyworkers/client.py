@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from pyworkers.config.fields import RedisConfig, mask_url
-from pyworkers.producer import BATCH_SIZE, Producer
+from pyworkers.middleware import ClientMiddleware
+from pyworkers.producer import BATCH_SIZE, Producer, many_jobs, one_job
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment, seconds
 from pyworkers.protocol.keys import Keys
@@ -75,11 +76,15 @@ class _Base:
         url: str | RedisConfig | None = None,
         *,
         namespace: str | None = None,
+        middleware: Sequence[ClientMiddleware] = (),
         owner: Worker | None = None,
     ) -> None:
         """Without ``url`` and ``namespace``: in a job those of its server; elsewhere
         ``PYWORKERS_REDIS__URL`` and ``…__NAMESPACE``, then ``REDIS_URL``, then the file that
         ``PYWORKERS_CONFIG`` names, then ``redis://127.0.0.1:6379/0`` and no namespace. Raises ConfigError.
+
+        ``middleware`` are links around each enqueue call, ``(draft, call_next) -> jid``, the first outermost;
+        a client of an application has those of the application (``Worker.client_middleware``).
 
         A RedisConfig and ``owner`` come from ``from_config`` and ``of``.
         """
@@ -87,6 +92,9 @@ class _Base:
         self.owner = owner
         """The Worker whose declarations this client uses, if any."""
         self._draft: Drafting = draft if owner is None else owner.draft
+        self.client_links: Sequence[ClientMiddleware] = (
+            tuple(middleware) if owner is None else owner.client_links
+        )
         self._keys = Keys(self.config.namespace)
 
     @classmethod
@@ -118,13 +126,16 @@ class Client(_Base, Producer):
         url: str | RedisConfig | None = None,
         *,
         namespace: str | None = None,
+        middleware: Sequence[ClientMiddleware] = (),
         owner: Worker | None = None,
     ) -> None:
-        super().__init__(url, namespace=namespace, owner=owner)
+        super().__init__(url, namespace=namespace, middleware=middleware, owner=owner)
         self._open: Wires | None = None
 
     def push(self, jobs: list[PushedJob]) -> None:
         """Send the jobs to Redis, or to the transport that intercepts them."""
+        if not jobs:
+            return
         if _interceptor is not None:
             _interceptor.push(jobs, self.owner)
         else:
@@ -168,9 +179,10 @@ class AsyncClient(_Base):
         url: str | RedisConfig | None = None,
         *,
         namespace: str | None = None,
+        middleware: Sequence[ClientMiddleware] = (),
         owner: Worker | None = None,
     ) -> None:
-        super().__init__(url, namespace=namespace, owner=owner)
+        super().__init__(url, namespace=namespace, middleware=middleware, owner=owner)
         self._open: dict[tuple[int, asyncio.AbstractEventLoop], _LoopConnection] = {}
 
     async def enqueue(
@@ -186,9 +198,10 @@ class AsyncClient(_Base):
     ) -> str:
         """As ``Client.enqueue``."""
         now = time.time()
-        job = self._draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
-        await self.push([job])
-        return job.jid
+        plan = self._draft(queue, job_class, retry, options, moment(delay, at, now))
+        jid, jobs = one_job(plan, args, now, self.client_links)
+        await self.push(jobs)
+        return jid
 
     async def enqueue_in(
         self,
@@ -231,13 +244,15 @@ class AsyncClient(_Base):
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, time.time()))
         jids: list[str] = []
         for batch in batches(args_list, BATCH_SIZE):
-            jobs = plan.jobs(batch, time.time(), len(jids))
+            fresh, jobs = many_jobs(plan, batch, time.time(), len(jids), self.client_links)
             await self.push(jobs)
-            jids += [job.jid for job in jobs]
+            jids += fresh
         return jids
 
     async def push(self, jobs: list[PushedJob]) -> None:
         """As ``Client.push``."""
+        if not jobs:
+            return
         if _interceptor is not None:
             _interceptor.push(jobs, self.owner)
             return

@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron, positional
-from pyworkers.producer import BATCH_SIZE
+from pyworkers.producer import BATCH_SIZE, many_jobs, one_job
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
@@ -82,9 +82,9 @@ class Job(Generic[P, R]):
         jids: list[str] = []
         client = self._client()
         for batch in batches(self._bound(args_list), BATCH_SIZE):
-            jobs = self._draft.jobs(batch, time.time(), len(jids))
+            fresh, jobs = many_jobs(self._draft, batch, time.time(), len(jids), client.client_links)
             client.push(jobs)
-            jids += [job.jid for job in jobs]
+            jids += fresh
         return jids
 
     def options(self, **options: Unpack[JobOverrides]) -> Job[P, R]:
@@ -119,9 +119,10 @@ class Job(Generic[P, R]):
         return draft(queue, self.name, rest.pop("retry", None), rest, at)
 
     def _push(self, plan: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        job = plan.job(self._binder.bind(args, kwargs), time.time())
-        self._client().push([job])
-        return job.jid
+        client = self._client()
+        jid, jobs = one_job(plan, self._binder.bind(args, kwargs), time.time(), client.client_links)
+        client.push(jobs)
+        return jid
 
     def _due(self, delay_s: float | None, at: float | None) -> Draft:
         return replace(self._draft, at=moment(delay_s, at, time.time()))

@@ -1,14 +1,17 @@
-"""Middleware: an application's links around a handler, and how they are put together.
+"""Middleware: an application's links around a handler and around an enqueue call.
 
-Runs in the worker process (and in tests, through pyworkers.testing). An application's link is a callable
-``(message, call_next)``. It returns the Outcome of ``call_next(message)``, that outcome with effects
-(``Outcome.with_effects``), another Outcome, or None, which means done. Built-in links are in worker/links/.
+Around a handler, in the worker process: a link is a callable ``(message, call_next)``. It returns the Outcome
+of ``call_next(message)``, that outcome with effects (``Outcome.with_effects``), another Outcome, or None for
+done. Built-in links are in worker/links/. Around an enqueue call, in the program that enqueues (*client
+middleware*): a link is a callable ``(draft, call_next)`` and returns the jid of ``call_next(draft)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from pyworkers.protocol.draft import Draft, JobDraft, PushedJob
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Outcome
@@ -17,6 +20,10 @@ CallNext = Callable[[Message], Outcome]
 Middleware = Callable[[Message, CallNext], Outcome | None]
 EffectsOf = Callable[[Message, Outcome], Iterable[Effect]]
 """The effects of a job, by its message and its outcome, which may be that of a failure."""
+
+
+ClientCallNext = Callable[[JobDraft], str]
+ClientMiddleware = Callable[[JobDraft, ClientCallNext], str]
 
 
 def build(links: Sequence[Middleware], handler: Callable[[Message], object]) -> CallNext:
@@ -44,6 +51,37 @@ def _bind(link: Middleware, call_next: CallNext) -> CallNext:
     return call
 
 
-def name_of(link: Middleware) -> str:
+def pass_client_links(
+    links: Sequence[ClientMiddleware], plan: Draft, args: Sequence[Any], now: float, path: str
+) -> tuple[str, list[PushedJob]]:
+    """Pass one job through client links, the first outermost. The jid that they return, and the jobs to push.
+
+    There is no job if a link has not called the next one. ``path`` names ``args`` in errors.
+    """
+    jobs: list[PushedJob] = []
+    first = plan.one(args)
+
+    def innermost(draft: JobDraft) -> str:
+        job = plan.job(args, now, path) if draft is first else draft.job(now, path)
+        jobs.append(job)
+        return job.jid
+
+    call: ClientCallNext = innermost
+    for link in reversed(links):
+        call = _bind_client(link, call)
+    return call(first), jobs
+
+
+def _bind_client(link: ClientMiddleware, call_next: ClientCallNext) -> ClientCallNext:
+    def call(draft: JobDraft) -> str:
+        jid = link(draft, call_next)
+        if not isinstance(jid, str):
+            raise TypeError(f"client middleware {name_of(link)} returned {jid!r}, not a jid")
+        return jid
+
+    return call
+
+
+def name_of(link: Middleware | ClientMiddleware) -> str:
     """The name that is shown: a function's, or the class of a callable object."""
     return getattr(link, "__qualname__", None) or type(link).__name__

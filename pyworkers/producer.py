@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
+from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import Drafting, PushedJob, batches, moment, seconds
+from pyworkers.protocol.draft import Draft, Drafting, PushedJob, batches, moment, seconds
 from pyworkers.protocol.options import EnqueueOptions
 
 BATCH_SIZE = 1000
@@ -24,6 +25,8 @@ class Producer(ABC):
     """The four enqueue methods, on top of ``push``."""
 
     _draft: Drafting
+    client_links: Sequence[ClientMiddleware]
+    """The client middleware, the outermost first."""
 
     def enqueue(
         self,
@@ -49,9 +52,10 @@ class Producer(ABC):
         RedisUnavailableError, after which it is unknown whether Redis has the job.
         """
         now = time.time()
-        job = self._draft(queue, job_class, retry, options, moment(delay, at, now)).job(args, now)
-        self.push([job])
-        return job.jid
+        plan = self._draft(queue, job_class, retry, options, moment(delay, at, now))
+        jid, jobs = one_job(plan, args, now, self.client_links)
+        self.push(jobs)
+        return jid
 
     def enqueue_in(
         self,
@@ -97,11 +101,36 @@ class Producer(ABC):
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, time.time()))
         jids: list[str] = []
         for batch in batches(args_list, BATCH_SIZE):
-            jobs = plan.jobs(batch, time.time(), len(jids))
+            fresh, jobs = many_jobs(plan, batch, time.time(), len(jids), self.client_links)
             self.push(jobs)
-            jids += [job.jid for job in jobs]
+            jids += fresh
         return jids
 
     @abstractmethod
     def push(self, jobs: list[PushedJob]) -> None:
-        """Send jobs that were made of drafts, in one transaction."""
+        """Send jobs that were made of drafts, in one transaction; nothing for an empty list."""
+
+
+def one_job(
+    plan: Draft, args: Sequence[Any], now: float, links: Sequence[ClientMiddleware]
+) -> tuple[str, list[PushedJob]]:
+    """The jid of an enqueue call, and the jobs to push: one, unless a link decides otherwise."""
+    if links:
+        return pass_client_links(links, plan, args, now, "args")
+    job = plan.job(args, now)
+    return job.jid, [job]
+
+
+def many_jobs(
+    plan: Draft, args_list: Sequence[Sequence[Any]], now: float, start: int, links: Sequence[ClientMiddleware]
+) -> tuple[list[str], list[PushedJob]]:
+    """A jid for each of ``args_list``, the part from ``start`` of a bulk enqueue, and the jobs to push."""
+    if not links:
+        jobs = plan.jobs(args_list, now, start)
+        return [job.jid for job in jobs], jobs
+    plan.refuse_jid()
+    passed = [
+        pass_client_links(links, plan, args, now, f"args_list[{start + index}]")
+        for index, args in enumerate(args_list)
+    ]
+    return [jid for jid, _ in passed], [job for _, jobs in passed for job in jobs]

@@ -6,6 +6,7 @@ Run by people and by deployments, before the server. Connects to nothing. It imp
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -57,10 +58,18 @@ def show(source: Source, show_chain: bool, app: str | None) -> None:
     # It loads the server's side, which takes as long as the rest of the command.
     from pyworkers.server import rehearse
 
-    click.echo("\n\n".join(_chain_text(chain) for chain in rehearse(config).chains))
+    loaded = rehearse(config)
+    texts = [_chain_text(chain) for chain in loaded.chains]
+    if loaded.client_links:
+        texts.append(_text("enqueueing", (("application", name) for name in loaded.client_links)))
+    click.echo("\n\n".join(texts))
 
 
 def _chain_text(chain: HandlerChain) -> str:
     """One handler, and below it the links in the order in which a job enters them."""
-    rows = (f"    {owner:<11}  {name}" for owner, name in chain["links"])
-    return "\n".join(map(printable, (f"{chain['handler']} (queue {chain['queue']})", *rows)))
+    return _text(f"{chain['handler']} (queue {chain['queue']})", chain["links"])
+
+
+def _text(title: str, links: Iterable[tuple[str, str]]) -> str:
+    rows = (f"    {owner:<11}  {name}" for owner, name in links)
+    return "\n".join(map(printable, (title, *rows)))

@@ -114,6 +114,8 @@ class Loaded:
     prevents it. Only in a rehearsal."""
     chains: list[HandlerChain] = field(default_factory=list)
     """The links of every handler. Only in a rehearsal."""
+    client_links: list[str] = field(default_factory=list)
+    """The names of the client middleware, the outermost first. Only in a rehearsal."""
 
 
 @dataclass(frozen=True, slots=True)

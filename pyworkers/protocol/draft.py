@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -35,6 +35,38 @@ class PushedJob(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class JobDraft:
+    """One job before its envelope is made: the argument of client middleware."""
+
+    queue: str
+    job_class: str
+    args: Sequence[Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options of the enqueue call and of the job's declaration: ``retry``, ``at`` (epoch seconds), …;
+    an option without a value is missing."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the application's own."""
+
+    def with_extra(self, **fields: Any) -> JobDraft:
+        """A copy with more fields of the application's own."""
+        return replace(self, extra={**self.extra, **fields})
+
+    def with_options(self, **options: Any) -> JobDraft:
+        """A copy with other options."""
+        return replace(self, options={**self.options, **options})
+
+    def replace(self, **changes: Any) -> JobDraft:
+        """A copy with another ``queue``, ``job_class`` or ``args``."""
+        return replace(self, **changes)
+
+    def job(self, now: float, path: str) -> PushedJob:
+        """The job. ``path`` names ``args`` in errors. Raises BadArgumentError."""
+        rest = {**self.options, "extra": self.extra} if self.extra else dict(self.options)
+        retry, at = rest.pop("retry", None), rest.pop("at", None)
+        return draft(self.queue, self.job_class, retry, rest, moment(None, at, now)).job(self.args, now, path)
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """Queue, class and options of jobs that differ in their arguments. ``at``: epoch seconds, None: now."""
 
@@ -43,6 +75,9 @@ class Draft:
     head: str
     tail: str
     jid: str | None = None
+    job_class: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """All but queue, class and time; ``retry`` and ``extra`` among them."""
 
     def job(self, args: Sequence[Any], now: float, path: str = "args") -> PushedJob:
         """One job. ``path`` names ``args`` in the BadArgumentError that bad ones raise."""
@@ -50,8 +85,7 @@ class Draft:
 
     def jobs(self, args_list: Sequence[Sequence[Any]], now: float, start: int = 0) -> list[PushedJob]:
         """One job for each of ``args_list``, which is the part from ``start`` of what the user gave."""
-        if self.jid:
-            raise BadArgumentError("jid cannot be given for several jobs")
+        self.refuse_jid()
         times = self._times(now)
         # One system call for all ids: otherwise they take a third of the time of a small job.
         ids, width = os.urandom(_JID_BYTES * len(args_list)).hex(), 2 * _JID_BYTES
@@ -59,6 +93,18 @@ class Draft:
             self._job(args, ids[width * index : width * (index + 1)], times, f"args_list[{start + index}]")
             for index, args in enumerate(args_list)
         ]
+
+    def refuse_jid(self) -> None:
+        """Raise BadArgumentError if the jid is given, which can be that of one job only."""
+        if self.jid:
+            raise BadArgumentError("jid cannot be given for several jobs")
+
+    def one(self, args: Sequence[Any]) -> JobDraft:
+        """The draft of the job with these arguments."""
+        options = {name: value for name, value in self.options.items() if name != "extra"}
+        if self.at is not None:
+            options["at"] = self.at
+        return JobDraft(self.queue, self.job_class, args, options, self.options.get("extra", {}))
 
     def _times(self, now: float) -> str:
         time = repr(now)
@@ -123,7 +169,7 @@ def _draft(
     head = encode(about)[:-1] + ',"args":'
     others = {name: value for name, value in fields_of(options).items() if name != "jid"}
     tail = ("," + encode(others)[1:-1] if others else "") + ',"jid":'
-    return Draft(queue, at, head, tail, options.get("jid"))
+    return Draft(queue, at, head, tail, options.get("jid"), job_class, {**policy, **options})
 
 
 def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None:

@@ -42,6 +42,7 @@ from pyworkers.ipc.control import (
     Spawned,
     SpawnFailed,
 )
+from pyworkers.middleware import name_of
 from pyworkers.worker import process
 from pyworkers.worker.hygiene import flush_output
 from pyworkers.worker.importing import searched, users_traceback
@@ -151,7 +152,9 @@ class ForkServer:
         loaded = Loaded(manifest, threads, import_ms)
         if load.rehearse:
             chains = chains_of(self._app, self._settings)
-            loaded = replace(loaded, elsewhere=enqueues_elsewhere(self._app), chains=chains)
+            client_links = [name_of(link) for link in self._app.client_links]
+            elsewhere = enqueues_elsewhere(self._app)
+            loaded = replace(loaded, elsewhere=elsewhere, chains=chains, client_links=client_links)
         self._send(loaded)
 
     def _spawn(self, spawn: Spawn) -> None:

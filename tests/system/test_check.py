@@ -202,6 +202,10 @@ worker = Worker()
 def audit(message, call_next):
     return call_next(message)
 
+@worker.client_middleware
+def tenant(draft, call_next):
+    return call_next(draft)
+
 def own(message, call_next):
     return call_next(message)
 
@@ -248,6 +252,9 @@ take (queue events)
     built-in     time limit
     application  audit
     job          take
+
+enqueueing
+    application  tenant
 """,
     )
     assert not (tmp_path / "hook-ran").exists()
