@@ -15,7 +15,7 @@ from typing import Any
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import RedisUnavailableError
+from pyworkers.errors import PyworkersError
 from pyworkers.store.calls import arun_one, one, script
 from pyworkers.store.transport.connections import PUSH, translate
 from pyworkers.store.transport.link import Link, Wire
@@ -82,7 +82,8 @@ class ChangesStore:
         look = script("look", names, kinds, partial(_looked, kinds))
         try:
             return await arun_one(self._link, look)
-        except RedisUnavailableError as error:
+        except PyworkersError as error:
+            # Of either kind: the code of a refusal is that of its text, for example UNKNOWN.
             if not isinstance(error.__cause__, _ProtocolRefusedError):
                 raise
             await self._link.aclose()
@@ -112,7 +113,10 @@ class _TrackingLink(Link):
     async def _connect(self) -> Wire:
         try:
             return await super()._connect()
-        except ResponseError as error:
+        except (ResponseError, ConnectionError) as error:
+            # At a Unix socket, redis-py wraps the refusal.
+            if not isinstance(error, ResponseError) and not isinstance(error.__cause__, ResponseError):
+                raise
             raise _ProtocolRefusedError(str(error)) from error
 
     async def _greet(self, wire: Wire) -> None:

@@ -52,7 +52,7 @@ class OwnRedis:
 
     def client(self) -> redis.Redis:
         """A connection of the test's own."""
-        return redis.Redis(port=self.port, socket_timeout=5)
+        return redis.Redis(port=self.port, socket_timeout=5, protocol=2)
 
     def kill(self) -> None:
         """SIGKILL, as a crash of the machine is to clients that see their connections reset."""

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from pyworkers.server.changes import Changes, Follow
 from pyworkers.server.health import Health
 from pyworkers.store.changes import ChangesStore
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.redises import OwnRedis
 from tests.helpers.support import async_wait_for
 
 EVERY_S = 0.2
@@ -110,6 +112,21 @@ async def test_with_an_older_protocol_in_the_url_all_is_read_again_and_again(ben
     store = bench.changes()
     await bench.change_all()
     assert not store.announced
+
+
+async def test_where_the_server_lacks_the_newer_protocol_all_is_read_again_and_again(
+    tmp_path: Path, one_binary: str
+) -> None:
+    # As with a proxy: "ERR unknown command 'HELLO'".
+    options = ("--save", "", "--rename-command", "HELLO", "")
+    with OwnRedis(one_binary, tmp_path / "redis", *options).start() as server:
+        bench = Bench(server.url, "old:")
+        try:
+            store = bench.changes()
+            await bench.change_all()
+            assert not store.announced
+        finally:
+            await bench.close()
 
 
 async def test_after_a_lost_connection_everything_is_read_again(bench: Bench) -> None:
