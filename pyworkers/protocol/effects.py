@@ -34,6 +34,13 @@ class _OneKey:
 
     key: str
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a field that cannot be read at the other end: it would end the worker."""
+        for field in fields(type(self)):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if type(value).__name__ != field.type:
+                raise ValueError(f"{field.name} is of type {field.type}, not {type(value).__name__}")
+
     def keys(self, keys: Keys) -> list[str]:
         """The full names of the keys, in the order of the script."""
         return [keys.own(self.key)]
@@ -70,6 +77,7 @@ class CountOut(_OneKey):
     payload: bytes
 
     def __post_init__(self) -> None:
+        _OneKey.__post_init__(self)
         check_queue_name(self.queue)
 
     def keys(self, keys: Keys) -> list[str]:
@@ -86,6 +94,7 @@ class StoreValue(_OneKey):
     ttl_s: int
 
     def __post_init__(self) -> None:
+        _OneKey.__post_init__(self)
         if self.ttl_s < 1:
             raise ValueError(f"a TTL of {self.ttl_s} s is not from 1")
 

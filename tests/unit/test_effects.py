@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -119,3 +121,19 @@ def test_the_keys_of_effects_stand_below_our_own_name() -> None:
         ["app:pyworkers:result:7"],
         ["app:pyworkers:x"],
     ]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: StoreValue("result", b"1", timedelta(hours=1).total_seconds()),  # type: ignore[arg-type]
+        lambda: StoreValue("result", "1", 60),  # type: ignore[arg-type]
+        lambda: Unlock("lock", b"\xff"),  # type: ignore[arg-type]
+        lambda: FreeSlot("slots", 7),  # type: ignore[arg-type]
+        lambda: DeleteKey(b"\xff"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_field_of_another_type_is_refused_where_it_is_given(make: Callable[[], Effect]) -> None:
+    """Else the master could not read the report, and would kill the worker of a job that has run."""
+    with pytest.raises(ValueError, match="is of type"):
+        make()
