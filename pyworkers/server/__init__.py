@@ -55,16 +55,16 @@ def rehearse(config: Config) -> Loaded:
 
     No worker is forked, no hook runs, and Redis is not asked. Raises AppImportError and ConfigError.
     """
-    return asyncio.run(_rehearse(Launched(replace(_load(config, "check"), rehearse=True), os.environ)))
+    return asyncio.run(_rehearse(replace(_load(config, "check"), rehearse=True)))
 
 
-async def _rehearse(launched: Launched) -> Loaded:
+async def _rehearse(load: Load) -> Loaded:
     # A server imports them only after the fork.
     from pyworkers.server.generations.generations import checked
     from pyworkers.server.generations.reaper import Reaper
     from pyworkers.server.generations.spawner import Spawner
 
-    spawner = Spawner(launched, Reaper(), lambda _: None)
+    spawner = Spawner(Launched(load, os.environ), Reaper(), lambda _: None)
     try:
         return checked(await spawner.loaded())
     finally:
