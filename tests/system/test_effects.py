@@ -44,6 +44,8 @@ def locked(what):
         raise Kill("at once")
     if what == "fail":
         raise ValueError("failed")
+    if what == "wait":
+        time.sleep(60)
 
 @worker.job(queue="q", concurrency=2)
 def member(fail):
@@ -59,7 +61,7 @@ def finish(number):
 
 @pytest.fixture
 def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
-    with serving(tmp_path, redis_url, namespace, CODE) as running:
+    with serving(tmp_path, redis_url, namespace, CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="3") as running:
         yield running
 
 
@@ -99,6 +101,17 @@ def test_effects_may_follow_from_any_outcome(
     ] == attempts
     assert len(server.zset("dead")) == (what != "succeed")
     assert server.zset("retry") == []
+
+
+def test_effects_of_a_job_that_a_stop_interrupts_happen_when_it_is_given_back(
+    server: ServerProcess, namespace: str
+) -> None:
+    redis, lock = server.redis, Keys(namespace).own("lock:j1")
+    redis.set(lock, "me")
+    server.push("q", json.dumps({"class": "locked", "args": ["wait"], "jid": "j1"}).encode())
+    server.wait_for_notes(1, "locked", "j1", 0)
+    server.stop()
+    assert (server.waiting("q"), server.inprogress("q"), redis.exists(lock)) == (1, [], 0)
 
 
 def test_effects_that_cannot_be_computed_do_not_change_the_outcome(server: ServerProcess) -> None:

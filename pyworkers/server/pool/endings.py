@@ -34,11 +34,14 @@ class Endings:
         self._losses = losses
 
     def give_back(self) -> None:
-        """From now on leave requeued jobs in the in-progress list: a stop gives back all of it, in order."""
+        """From now on leave requeued jobs in the in-progress list: a stop gives back all of it, in order.
+
+        Those with effects are settled, because the list gives them back without.
+        """
         settle = self._settle
 
         def leave(raw: bytes, report: Report) -> None:
-            if report.outcome.fate is not Fate.REQUEUE:
+            if report.outcome.fate is not Fate.REQUEUE or report.outcome.effects:
                 settle(raw, report)
 
         self._settle = leave
