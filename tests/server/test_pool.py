@@ -751,6 +751,16 @@ async def test_a_worker_of_whose_end_nobody_tells_is_given_up(tmp_path: Path) ->
         spawner.let_through()
 
 
+async def test_idle_workers_stay_while_no_fork_server_can_replace_them(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, NO_OP) as crew:
+        await crew.free(1)
+        crew.spawners[0].kill()
+        crew.pool.replace_idle()
+        assert crew.deliveries.free == 1
+        raw = crew.deliver("j")
+        assert await crew.outcomes(1) == [(raw, crew.settled[0][1])]
+
+
 async def test_workers_asked_of_a_dead_fork_server_do_not_hold_a_place(tmp_path: Path) -> None:
     async with a_crew(tmp_path, NO_OP, concurrency=0) as crew:
         dead = crew.spawners[0]

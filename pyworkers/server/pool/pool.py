@@ -78,7 +78,12 @@ class Pool:
                 self._deliveries.abandoned(delivery)
 
     def replace_idle(self) -> None:
-        """Replace the workers that run no job: they log the identity with which they were forked."""
+        """Replace the workers that run no job: they log the identity with which they were forked.
+
+        While the fork server is gone they stay: nothing could replace them.
+        """
+        if not self._spawner.alive:
+            return
         for worker in self._workers:
             if worker.state in (State.BOOTING, State.IDLE):
                 self._dismiss(worker)
