@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from pyworkers.config.fields import RedisConfig, mask_url
 from pyworkers.middleware import ClientMiddleware
@@ -23,7 +23,7 @@ from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.store.admin import Admin
-from pyworkers.store.calls import Work, arun
+from pyworkers.store.calls import arun
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.producer import push, push_async
 from pyworkers.store.transport.blocking import AsyncWires, Wires
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pyworkers.app import Worker
 
 __all__ = ["AsyncClient", "Client", "PushedJob", "Transport", "intercept"]
-
-T = TypeVar("T")
 
 _IDLE_S = 1.0
 
@@ -262,9 +260,9 @@ class AsyncClient(_Base):
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
-        connection = await self._connection()
-        await connection.wake()
-        return await connection.run(cancel(self._keys, jid))
+        # A connection of its own: many commands, rarely needed.
+        async with connect_async(self.config) as redis:
+            return await arun(redis, cancel(self._keys, jid))
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""
@@ -300,18 +298,13 @@ class _LoopConnection:
     """The connections of one event loop, which closes them when it ends."""
 
     def __init__(self, config: RedisConfig) -> None:
-        self._redis = connect_async(config)
-        self.wires = AsyncWires(self._redis)
+        self.wires = AsyncWires(connect_async(config))
         self._used = time.monotonic()
         self._lifetime = self._until_closed()
 
     async def open(self) -> None:
         """Prepare the connections; nothing is sent yet."""
         await anext(self._lifetime)
-
-    async def run(self, work: Work[T]) -> T:
-        """Run a call or steps."""
-        return await arun(self._redis, work)
 
     async def close(self) -> None:
         """Close the connections now."""

@@ -139,7 +139,8 @@ class Manager:
         """Give up all jobs, and continue under another identity."""
         self.pool.abandon()
         self._fetcher.move_to(identity)
-        self.pool.replace_idle()
+        if self.state in (ManagerState.RUNNING, ManagerState.PAUSED):
+            self.pool.replace_idle()
 
     def drop_connection(self) -> None:
         """Leave the connections: another Redis server is the primary."""

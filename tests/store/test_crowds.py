@@ -18,6 +18,7 @@ from pyworkers.api import Queue
 from pyworkers.client import AsyncClient, Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.server.waiting import cancel
 from pyworkers.store.transport.connections import connect_async, translate
 from pyworkers.store.transport.turns import Turns
 from tests.helpers.proxy import Trap, proxied
@@ -145,19 +146,21 @@ async def test_lost_connections_in_a_loop(one_redis_url: str, server: redis.Redi
     """Each call ends, what is reported as done is done once, and nothing is sent twice."""
 
     async def kill() -> None:
-        for _ in range(20):
+        while True:
             await asyncio.to_thread(server.client_kill_filter, _type="normal", skipme=True)
             await asyncio.sleep(0.005)
 
     found: list[Any] = []
     async with AsyncClient(one_redis_url, namespace=namespace) as client:
         killer = asyncio.create_task(kill())
-        while not killer.done():
-            first = len(found)
-            found += await outcomes(
-                *(client.enqueue("q", "Add", [n, "x" * 5000]) for n in range(first, first + 200))
-            )
-        await killer
+        # A kill may meet no command under way: until some were lost, and some were not.
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found) < 2000 or len(set(map(type, found))) < 2:
+                first = len(found)
+                found += await outcomes(
+                    *(client.enqueue("q", "Add", [n, "x" * 5000]) for n in range(first, first + 200))
+                )
+        await cancel([killer])
     counts = numbers(server, namespace)
     lost = [n for n, outcome in enumerate(found) if not isinstance(outcome, str)]
     assert 0 < len(lost) < len(found)
