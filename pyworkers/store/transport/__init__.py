@@ -1,1 +1,1 @@
-"""Connections to Redis: how they are opened, spoken on, and what each error of theirs means."""
+"""Connections to Redis: opens them, sends commands, checks replies, and classifies errors."""

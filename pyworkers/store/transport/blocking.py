@@ -26,8 +26,8 @@ from pyworkers.store.transport.turns import Turns
 
 # The longest TLS record. A shorter read could leave a part of one in the TLS layer, invisible to poll().
 _READ_BYTES = 16_384
-# One connection carries as much as several. With more than this under way on it, a small job would wait for
-# large ones, and a loss would hit many: then there is another.
+# One connection has the throughput of several. But with more bytes than this under way, a small job would
+# wait for large ones, and a lost connection would fail many pushes: then another connection is opened.
 _BUSY_BYTES, _MOST_SHARED = 1_000_000, 4
 # A server that closes every connection after the login must not keep a caller for ever.
 _MOST_LOSSES = 5
@@ -60,7 +60,7 @@ class Wires:
                 wire.open()
                 replies = wire.exchange(packed, count)
             except BaseException:
-                # The replies still to come would be taken for those to other commands.
+                # The next exchange would take the replies still to come for its own.
                 wire.close()
                 raise
             self._idle.append(wire)
@@ -94,7 +94,7 @@ class _Wire:
     def open(self) -> None:
         if self._connection is not None:
             return
-        # Not by the pool, whose locks a fork would copy: it may count and keep the connections that it lends.
+        # Not by the pool: it has locks, which a fork would copy, and it counts and keeps its connections.
         self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
         self._connection.connect()
         self._socket = self._connection._sock
@@ -104,7 +104,7 @@ class _Wire:
 
     def is_usable(self) -> bool:
         """False if another process opened it, if it leads to a former primary, or if it is readable: between
-        exchanges, that is the end of the connection.
+        exchanges, a readable connection has been closed by the server.
         """
         return self._pid == os.getpid() and self._pool.is_current(self._connection) and not self._poll.poll(0)
 
@@ -161,7 +161,7 @@ class AsyncWires:
         await self._opener.aclose()
 
     def _least_loaded(self) -> Wire | None:
-        """The least loaded connection, None if there is none; opens another if even that one is busy."""
+        """The least loaded connection, None if there is none; opens another if even this is busy."""
         wires = self._wires
         if any(wire.closed for wire in wires):
             wires = self._wires = [wire for wire in wires if not wire.closed]
@@ -174,7 +174,7 @@ class AsyncWires:
 
     async def _opened(self) -> Wire:
         opening = self._open()
-        # All callers wait for the same connection; the cancellation of one does not end it.
+        # All callers wait for the same connection; the cancellation of one caller does not end its opening.
         await asyncio.wait([opening])
         if opening.cancelled():
             raise ConnectionError("the client was closed")
@@ -185,7 +185,7 @@ class AsyncWires:
             raise ConnectionError("the client was closed")
         if self._opening is None or self._opening.done():
             self._opening = asyncio.create_task(self._add())
-            # There may be no caller left to see its error.
+            # If all callers were cancelled, no other code retrieves its error, and asyncio would log it.
             self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._opening
 
@@ -198,7 +198,7 @@ class AsyncWires:
         return wire
 
     def _leave(self, wire: Wire) -> None:
-        """Send nothing more over this connection: another server is the primary now."""
+        """Send no more commands over this connection: another server is the primary now."""
         if wire in self._wires:
             self._wires.remove(wire)
         wire.retire()

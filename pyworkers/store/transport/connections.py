@@ -1,4 +1,4 @@
-"""Connections to Redis: opens all of them, and translates redis-py's errors into ours.
+"""Connections to Redis: opens all of them, and translates redis-py's errors into pyworkers' own.
 
 Used by producers, the command line and the master. A client connects with its first command. Nothing is sent
 twice: redis-py's own retries are off, because after a lost reply they would run a command again.
@@ -43,14 +43,14 @@ _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 _CONFIG = "PYWORKERS_CONFIG"
 _NAMESPACE = "PYWORKERS_REDIS__NAMESPACE"
-# A message that is not a reply, in the third protocol (``?protocol=3`` in a URL); since hiredis 3.2.
+# The type of a message that is not a reply, in RESP3 (``?protocol=3`` in a URL); since hiredis 3.2.
 PUSH: type | None = getattr(hiredis, "PushNotification", None)
-# Errors of a write to a connection that has just been lost: with uvloop, and with asyncio in Python 3.13.0.
+# Ends of the errors of a write to a connection just lost: with uvloop, and with asyncio in Python 3.13.0.
 _LOST = ("the handler is closed", "no attribute '_add_writer'")
 
 
 def connect(config: RedisConfig, **options: Any) -> Connection:
-    """A client for the server of ``config``; ``options`` are redis-py's and go before the defaults.
+    """A client for the server of ``config``; ``options`` are redis-py's and override the defaults.
 
     Raises ConfigError for a URL that cannot be used.
     """
@@ -65,12 +65,12 @@ def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
 
 
 def has_sentinels(config: RedisConfig) -> bool:
-    """True if sentinels know the address of the server."""
+    """True if sentinels give the address of the server."""
     return config.url.startswith(_SENTINEL_SCHEME)
 
 
 def translate(error: Exception) -> PyworkersError:
-    """Our error for one of redis-py or of the system, with its code. Its text holds no password."""
+    """The PyworkersError, with its code, for an error of redis-py or of the system; it holds no password."""
     if isinstance(error, PyworkersError):
         return error
     rule = rule_for(code_of(error))
@@ -80,7 +80,7 @@ def translate(error: Exception) -> PyworkersError:
 
 
 class _Translation:
-    """A context, written as a class because every exchange enters it."""
+    """The context of ``errors_translated``; a class, which costs less, because every exchange enters it."""
 
     def __enter__(self) -> None:
         pass
@@ -105,7 +105,7 @@ def errors_translated() -> _Translation:
 def config_for(
     url: str | None, namespace: str | None, env: Mapping[str, str], path: str | Path | None = None
 ) -> RedisConfig:
-    """The configuration of a client. Inside a job, a value of None is that of the server that runs the job.
+    """The configuration of a client. Inside a job, None takes the value of the server that runs the job.
 
     Elsewhere it comes from ``PYWORKERS_REDIS__*``, then ``REDIS_URL``, then from the file at ``path`` or else
     at ``PYWORKERS_CONFIG``, as for the server itself. A given ``url`` is complete: user, password and
@@ -285,7 +285,7 @@ class _Pool(redis.ConnectionPool):
     """A pool that makes a command wait for a free connection, where redis-py's raises an error.
 
     It drops a connection whose login was interrupted (a job's time limit, Ctrl-C): redis-py would give it to
-    the next command in that state, perhaps without a user, or on another database.
+    the next command in that state, perhaps not logged in, or on another database.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -320,7 +320,7 @@ class _Pool(redis.ConnectionPool):
 
 
 class _GroupPool(_Pool, redis.sentinel.SentinelConnectionPool):
-    """As ``_Pool``, for a primary that sentinels name."""
+    """As ``_Pool``, for a primary whose address sentinels give."""
 
     def is_current(self, connection: Any) -> bool:
         """False if the sentinels have named another primary since the connection was opened."""
@@ -329,7 +329,8 @@ class _GroupPool(_Pool, redis.sentinel.SentinelConnectionPool):
 
 class _AsyncClient(redis.asyncio.Redis):
     """Drops a connection that leads to the wrong server, e.g. to a primary that has become a replica, or
-    whose replies have an unexpected shape. The next one resolves the address again, in DNS or at a balancer.
+    whose replies have an unexpected shape. The next connection resolves the address again, by DNS or a load
+    balancer.
     """
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -353,7 +354,7 @@ class _AsyncClient(redis.asyncio.Redis):
 
 
 class _AsyncPool(redis.asyncio.BlockingConnectionPool):
-    """Drops a connection whose login was cancelled, or answered with another shape."""
+    """Drops a connection whose login was cancelled, or got a reply of an unexpected shape."""
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
         """As redis-py's."""
@@ -366,7 +367,7 @@ class _AsyncPool(redis.asyncio.BlockingConnectionPool):
 
 
 class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, _AsyncPool):
-    """Closes the connections to the sentinels, too; redis-py leaves them to the garbage collector."""
+    """Also closes the connections to the sentinels, which redis-py leaves to the garbage collector."""
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -1,9 +1,9 @@
-"""Errors: the code of each error of redis-py or of the system, and what the code means for its caller.
+"""Errors: finds the code of each error of redis-py or of the system, and the next step for that code.
 
-Used wherever pyworkers talks to Redis. One table decides; no other code reads the text of an error. The codes
-are the first words of Redis' error replies (``createSharedObjects`` in its server.c), and a few of our own
-for commands without a reply. redis-py removes the code from some replies, and the cause of a failed connect
-is only in its chain of exceptions; ``code_of`` finds both.
+Used wherever pyworkers connects to Redis. One table decides; no other code reads the text of an error. The
+codes are the first words of Redis' error replies (``createSharedObjects`` in its server.c), and a few of
+pyworkers' own for commands without a reply. redis-py removes the code from some replies, and the cause of a
+failed connect is only in its chain of exceptions; ``code_of`` finds both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyworkers.store.transport.replies import UnexpectedReplyError
 
 
 class Action(Enum):
-    """The next step after an error. None of them ends the server."""
+    """The next step after an error. No step ends the server."""
 
     RETRY = "retry"
     """Send the same again, soon."""
@@ -62,7 +62,7 @@ TABLE: dict[str, Rule] = dict(
         _row("TLS", Action.STOP, _AWAY, "Redis cannot be reached by TLS"),
         _row("PROTOCOL", Action.RECONNECT, _AWAY, "what answers does not speak Redis' protocol"),
         _row("UNEXPECTED", Action.RECONNECT, _AWAY, "Redis sent an unexpected reply"),
-        # Another server will reply, or this one soon
+        # Another server will accept the command, or this one soon
         _row("LOADING", Action.RECONNECT, _AWAY, "Redis is not ready"),
         _row("MAXCLIENTS", Action.RECONNECT, _AWAY, "Redis takes no more connections"),
         _row("READONLY", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
@@ -79,7 +79,7 @@ TABLE: dict[str, Rule] = dict(
         _row("DENIED", Action.STOP, _AWAY, "Redis refused the connection (protected mode)"),
         _row("BADDB", Action.STOP, _AWAY, "Redis has no such database"),
         _row("NOPROTO", Action.STOP, _AWAY, "Redis does not speak this version of its protocol"),
-        # Redis is usable, and refuses
+        # Redis is usable, but refuses the command
         _row("OOM", Action.PAUSE, _HERE, "the server's memory is full (maxmemory)"),
         _row("MISCONF", Action.PAUSE, _HERE, "Redis cannot save to its disk and takes no writes"),
         _row("NOREPLICAS", Action.PAUSE, _HERE, "Redis has too few replicas (min-replicas-to-write)"),

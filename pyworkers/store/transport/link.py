@@ -1,4 +1,4 @@
-"""Link: one connection of the master for the commands of the hot path; Wire: a connection of an event loop.
+"""Link: a connection of the master for the hot path, reopened after a loss; Wire: one open connection.
 
 redis-py opens them (address, login, TLS, Sentinel) and hiredis encodes and parses; the layers of redis-py
 between the two (retries, streams, timeouts, metrics) cost three times as much as the exchange. A command is
@@ -23,13 +23,13 @@ from pyworkers.store.transport.connections import PUSH, SOCKET_TIMEOUT_S, AsyncC
 from pyworkers.store.transport.errors import Action, code_of, rule_for
 from pyworkers.store.transport.replies import SHAPES, Reader, UnexpectedReplyError, integer, reading
 
-# Commands that wait for others are sent in portions of about this size, while the socket accepts them.
+# Commands that wait for earlier ones are sent in portions of about this size, while the socket accepts them.
 _PORTION_BYTES = 65_536
 _RESP3 = 3
 
 
 class NotSentError(Exception):
-    """The connection was lost before the command was sent, so that it may be sent over another."""
+    """The connection was lost before the command was sent, so the command may be sent over another."""
 
 
 class _Awaited(NamedTuple):
@@ -51,7 +51,7 @@ class Link:
     """One connection at a time, opened with the first command and again after a loss."""
 
     def __init__(self, config: RedisConfig, timeout_s: float = SOCKET_TIMEOUT_S, **options: Any) -> None:
-        """``options`` are redis-py's, and go before the defaults."""
+        """``options`` are redis-py's, and override the defaults."""
         self._opener = connect_async(config, **options)
         self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
@@ -63,7 +63,7 @@ class Link:
     ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
-        ``read`` reads the reply, instead of the check for the command's shape. ``on_reply`` is called with
+        ``read`` converts the reply, instead of the check of its shape. ``on_reply`` is called with
         the result as soon as the reply has arrived; the waiting task continues a little later.
         An error other than an error reply closes the connection, because the state of its other commands is
         unknown; so does an error reply of the wrong server, and the next command resolves the address again.
@@ -137,7 +137,7 @@ async def open_wire(opener: AsyncConnection, timeout_s: float) -> Wire:
             await connection.connect()
         return Wire(connection, timeout_s)
     except BaseException:
-        # Where redis-py is cancelled, it leaves the socket open.
+        # redis-py leaves the socket open when it is cancelled.
         connection._close()
         raise
 
@@ -146,13 +146,14 @@ class Wire(asyncio.Protocol):
     """The socket of one of redis-py's connections, after the login."""
 
     def __init__(self, connection: Any, timeout_s: float) -> None:
-        # redis-py no longer owns the socket, and a StreamWriter closes its own when it is collected.
+        # Taken from redis-py, which would close the socket. The writer is kept, because a StreamWriter closes
+        # its socket when it is garbage-collected.
         self.protocol = int(connection.protocol)
         reader, self._writer = connection._reader, connection._writer
         connection._reader = connection._writer = None
         self._transport = self._writer.transport
         if reader.at_eof() or reader.exception() or self._transport.is_closing():
-            # The end of the connection is announced once, and has been.
+            # asyncio reports the end of a connection only once, and has reported it to redis-py's reader.
             self._transport.abort()
             raise ConnectionError("the server closed the connection after the login")
         self._transport.set_protocol(self)
@@ -189,7 +190,7 @@ class Wire(asyncio.Protocol):
         on_reply: Callable[[Any], None] | None = None,
         read: Reader | None = None,
     ) -> Any:
-        """The reply to one command; to cancel it closes the connection, for it may block."""
+        """The reply to one command. A cancellation closes the connection, because the command may block."""
         if self.closed:
             raise ConnectionError("the server closed the connection")
         reply: asyncio.Future[Any] = self._loop.create_future()
@@ -206,7 +207,7 @@ class Wire(asyncio.Protocol):
         """The ``count`` replies to commands that do not block, refusals among them as exceptions.
 
         Commands that arrive while others are under way are sent together, in the next round of the loop. Once
-        they are sent, a cancellation only drops their replies. Raises NotSentError, redis-py's errors and
+        they are sent, a cancellation only discards their replies. Raises NotSentError, redis-py's errors and
         OSError.
         """
         if self.closed:
@@ -275,9 +276,9 @@ class Wire(asyncio.Protocol):
         except (InvalidResponse, UnexpectedReplyError) as error:
             self.close(error)
             return
-        # Checked before any reply is used: a surplus one may stand in front of the expected ones.
+        # Checked before any reply is used: a surplus reply may come before the expected ones.
         self._missing -= len(answers)
-        # In the third protocol, what follows the last one may be the beginning of an announcement.
+        # In RESP3, the bytes after the last reply may be the beginning of an announcement.
         if self._missing < 0 or (self._missing == 0 and self.protocol < _RESP3 and parser.has_data()):
             self.close(ConnectionError("the server sent a reply to no command"))
             return
@@ -299,13 +300,13 @@ class Wire(asyncio.Protocol):
             try:
                 answer = replies.read(command, read, answer)
             except UnexpectedReplyError as error:
-                # This command fails with those behind it: their replies may belong to others.
+                # This command and all later ones fail: their replies may belong to other commands.
                 self.close(error)
                 return
         self._awaited.popleft()
         if reply.done():
-            # Cancelled. A wire of blocking commands is closed in this round of the loop, and this reply is
-            # lost; other wires continue.
+            # Cancelled. After ``send``, the wire is closed in this round of the loop, and the reply is lost;
+            # after ``exchange``, the wire continues.
             return
         if isinstance(answer, Exception):
             reply.set_exception(answer)
@@ -315,9 +316,9 @@ class Wire(asyncio.Protocol):
                 on_reply(answer)
 
     def _look(self) -> None:
-        """Close if the oldest command has waited too long. One timer serves all: most replies come soon.
+        """Close if the oldest command has waited too long. One timer is enough, as most replies come soon.
 
-        The time starts anew with every byte: a large reply takes long, and would be requested for ever.
+        All data received restarts the timeout: a large reply would otherwise fail and be requested for ever.
         """
         self._watch = None
         if self._awaited:
@@ -346,7 +347,7 @@ class Wire(asyncio.Protocol):
             reply = self._awaited.popleft().reply
             if not reply.done():
                 reply.set_exception(error)
-        # After a timeout, the commands that have waited as long must not start again elsewhere.
+        # After a timeout, the unsent commands, which have waited as long, fail too: not sent elsewhere.
         unsent_error = error if isinstance(error, TimeoutError) else NotSentError()
         while self._unsent:
             reply = self._unsent.popleft()[1].reply

@@ -2,8 +2,8 @@
 
 Used by the connections of the master, while a reply is read and its connection is held. The type of a reply
 follows from its command, so another shape means that replies and commands are out of step, that a proxy has
-mixed replies up, or that the peer is not Redis: the connection is closed, and its part of the server tries
-again on a new one.
+mixed replies up, or that the peer is not Redis: the connection is closed, and the part of the server that
+uses it tries again on a new one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Reader = Callable[[Any], Any]
 T = TypeVar("T")
 
 _BYTES, _INTEGER = frozenset({bytes}), frozenset({int})
-# The errors of a reader on another shape. Refusals of Redis are exceptions already, and no reader gets them.
+# The errors of a reader for an unexpected shape. Redis' refusals are exceptions and are not given to readers.
 _MISREAD = (TypeError, ValueError, LookupError, AttributeError)
 
 
@@ -29,7 +29,7 @@ class UnexpectedReplyError(ConnectionError):
 
 
 def read(command: str, reader: Callable[[Any], T], reply: Any) -> T:
-    """The reply as ``reader`` returns it. Raises UnexpectedReplyError, which holds nothing of the reply."""
+    """The reply as ``reader`` returns it. Raises UnexpectedReplyError, without the reply's content."""
     try:
         return reader(reply)
     except _MISREAD as error:
@@ -112,7 +112,7 @@ def integer(reply: Any) -> int:
 
 
 def nonzero(reply: Any) -> bool:
-    """An integer, read as whether it is not 0."""
+    """True if an integer is not 0."""
     return integer(reply) != 0
 
 
@@ -124,12 +124,12 @@ def blob(reply: Any) -> bytes:
 
 
 def maybe_blob(reply: Any) -> bytes | None:
-    """Bytes, or nothing."""
+    """Bytes or None."""
     return None if reply is None else blob(reply)
 
 
 def blobs(reply: Any) -> list[bytes]:
-    """A list of bytes; in the third protocol it may be a set."""
+    """A list of bytes; in RESP3 it may be a set."""
     if not _BYTES.issuperset(map(type, _items(reply))):
         raise TypeError
     return reply if type(reply) is list else list(reply)
@@ -143,14 +143,14 @@ def integers(reply: Any) -> list[int]:
 
 
 def members(reply: Any) -> Any:
-    """Members of a sorted set, in the third protocol perhaps in pairs with their scores."""
+    """Members of a sorted set, in RESP3 perhaps in pairs with their scores."""
     for item in _items(reply):
         blob(item[0] if type(item) is list else item)
     return reply
 
 
 def pairs(reply: Any) -> Any:
-    """Names and values, in turn; in the third protocol a dict."""
+    """Names and values, in turn; in RESP3 a dict."""
     if isinstance(reply, dict):
         blobs([*reply, *reply.values()])
     elif len(blobs(reply)) % 2:
@@ -159,14 +159,14 @@ def pairs(reply: Any) -> Any:
 
 
 def done(reply: Any) -> Any:
-    """OK, or nothing where a condition was not met."""
+    """OK, or None if a condition was not met."""
     if reply not in (b"OK", None):
         raise ValueError
     return reply
 
 
 def text(reply: Any) -> Any:
-    """A text; hiredis decodes it in the third protocol."""
+    """A text; hiredis decodes it in RESP3."""
     return reply if isinstance(reply, str) else blob(reply)
 
 

@@ -1,8 +1,8 @@
 """Sentinel: polls the sentinels for the address of the primary.
 
 Runs in the master's event loop, if the URL names sentinels. A primary that is killed or demoted closes its
-connections; one whose whole machine hangs does not, and without these polls a failover would be noticed only
-after the timeout of a command.
+connections. A primary whose whole machine hangs does not, and without these polls the failover would be
+noticed only after the timeout of a command.
 """
 
 from __future__ import annotations

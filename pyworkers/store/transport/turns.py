@@ -22,7 +22,7 @@ class Turns:
         self._line = Line(most)
 
     def take(self, timeout_s: float | None) -> Line:
-        """Wait for a turn; ``leave`` of what this returns ends it. Raises redis-py's TimeoutError."""
+        """Wait for a turn; ``leave`` of the returned Line ends it. Raises redis-py's TimeoutError."""
         line = self._line
         if line.pid != os.getpid():
             # The threads that held a turn, or waited for one, do not exist in this process.
@@ -83,5 +83,5 @@ class Line:
         try:
             self._waiting.remove(ticket)
         except ValueError:
-            # It got its turn in the meantime.
+            # The ticket got its turn in the meantime.
             self.leave()
