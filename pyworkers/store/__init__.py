@@ -1,1 +1,1 @@
-"""Everything that talks to Redis; the only package that imports redis-py."""
+"""The code that connects to Redis; the only package that imports redis-py."""

@@ -38,7 +38,7 @@ class Grant:
     read_only: str = ""
 
     def commands(self, role: Role) -> set[str]:
-        """The commands of a role, in lower case; one of a container as ``client|id``."""
+        """The commands of a role, in lower case; a subcommand as ``client|id``."""
         words = {
             Role.WORKER: (self.worker, self.client),
             Role.CLIENT: (self.client,),
@@ -49,13 +49,13 @@ class Grant:
 
 
 _PLAIN = Keys()
-# hostname:pid:nonce, also with -signals, :work or :workers behind it.
+# hostname:pid:nonce, also followed by -signals, :work or :workers.
 _IDENTITY = "*:[0-9]*:[0-9a-f]*"
 
 GRANTS: tuple[Grant, ...] = (
-    # eval and evalsha run the scripts; client id and unblock end a blocking move at a stop; with client
-    # tracking Redis announces changes, which a server polls for otherwise; scan, which shows the names of
-    # all keys, finds the in-progress lists of Go processes.
+    # eval and evalsha run the scripts; client id and client unblock end a blocking move at a stop; client
+    # tracking makes Redis announce changes, for which a server polls otherwise; scan, which returns the
+    # names of all keys, finds the in-progress lists of Go processes.
     Grant(
         "",
         worker="eval evalsha info time client|id client|tracking client|unblock",

@@ -1,7 +1,7 @@
-"""Admin: one Redis of people who look and change, with its keys and a blocking connection.
+"""Admin: the blocking connection of ``api`` to one Redis, with the names of its keys.
 
-Used by ``api``, in the command line and in users' programs; never by the server. What is asked of Redis is
-built elsewhere, as calls that an asyncio program can run as well.
+Used in the command line and in users' programs; never by the server. Other modules of this folder build the
+commands, as calls, which an asyncio program can run as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Admin:
-    """Runs calls over one client, which connects at its first use, in whatever process that is.
+    """Runs calls over one client, which connects at its first use, in the process that uses it.
 
     All methods raise RedisUnavailableError and StoreError. Threads may share it.
     """
@@ -37,7 +37,7 @@ class Admin:
 
     @cached_property
     def redis(self) -> Connection:
-        """The client; closed with this object."""
+        """The client; closed when this object is garbage-collected."""
         return connect(self.config)
 
     def run(self, work: Work[T]) -> T:

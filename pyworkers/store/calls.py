@@ -1,9 +1,8 @@
-"""Calls: what is asked of Redis as a value, built without a connection and run over any kind of connection.
+"""Calls: requests to Redis as values, built without a connection and run over any kind of connection.
 
 A *call* is one round trip: commands, or one script, and the function that reads the replies. *Steps* are a
-generator that yields calls, each built from the replies to those before. *Pages* are a listing, read by
-steps. Whether they run blocking or in an event loop is the caller's choice; nothing here decides what is
-asked.
+generator that yields calls, each built from the replies to earlier calls. *Pages* are a listing, read by
+steps. The caller runs them blocking or in an event loop; this module never chooses the commands.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Command(NamedTuple):
-    """The name and the arguments of a command; ``read`` makes something of what redis-py returns for it.
+    """The name and the arguments of a command; ``read`` converts the reply that redis-py returns.
 
-    ``otherwise`` are name and arguments for a server that does not know the script of this command.
+    ``otherwise``: the name and the arguments to send if the server does not know the script of this command.
     """
 
     parts: tuple[Any, ...]
@@ -43,16 +42,16 @@ class Mode(Enum):
     """How several commands are sent in their round trip."""
 
     PIPELINE = "pipeline"
-    """The first refusal fails the call; the commands behind it have run all the same."""
+    """The first refused command fails the call; the commands after it have run nevertheless."""
     TRANSACTION = "transaction"
-    """MULTI and EXEC: nothing of others runs in between."""
+    """MULTI and EXEC: no command of another client runs in between."""
     LENIENT = "lenient"
-    """A refused command has None as its reply: a key of a wrong type, which another program wrote."""
+    """The reply to a refused command is None: another program wrote the key, with another type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
-    """One round trip. In steps, ``value = yield from call`` is what ``read`` makes of the list of replies."""
+    """One round trip. In steps, ``yield from call`` returns ``read(replies)``."""
 
     commands: Sequence[Command]
     read: Callable[[list[Any]], T_co]
@@ -60,7 +59,7 @@ class Call(Generic[T_co]):
 
     @property
     def single(self) -> Command | None:
-        """The command, if there is one only, and nothing that a pipeline would do for it."""
+        """The command, if it is the only one and ``mode`` changes nothing for it; else None."""
         return self.commands[0] if len(self.commands) == 1 and self.mode is Mode.PIPELINE else None
 
     def __iter__(self) -> Generator[Call[Any], Any, T_co]:
@@ -73,7 +72,7 @@ Work = Call[T] | Steps[T]
 
 
 class Pages(ABC, Generic[T]):
-    """A listing that is read page by page, while items come and go; it keeps its place between two pages.
+    """A listing, read page by page while items are added and removed; it keeps its place between pages.
 
     After an error, items may be missing: begin a new listing.
     """
@@ -86,7 +85,7 @@ class Pages(ABC, Generic[T]):
         """Read the next items: perhaps none, although more follow."""
 
     def rest(self) -> Steps[list[T]]:
-        """Read all pages that are left."""
+        """Read all remaining pages."""
         found: list[T] = []
         while not self.ended:
             found += yield from self.next_page()
@@ -94,19 +93,19 @@ class Pages(ABC, Generic[T]):
 
 
 class Pipelining(Commands, Protocol):
-    """A connection that sends several commands together, too: redis-py's client for asyncio."""
+    """A connection that can also send several commands together: redis-py's client for asyncio."""
 
     def pipeline(self, transaction: bool) -> Any:
         """A pipeline of redis-py."""
 
 
 def command(name: str, *arguments: Any, read: Reader | None = None) -> Command:
-    """A command. Texts that are not UTF-8 are sent as they were read (``surrogateescape``)."""
+    """A command. Text decoded with ``surrogateescape`` is sent as its original bytes."""
     return Command((name, *map(_encoded, arguments)), read)
 
 
 def decoded(name: bytes) -> str:
-    """A name as text; ``command`` sends one that is not UTF-8 as it was read."""
+    """A name as text; ``command`` sends it as the same bytes, also if they are not UTF-8."""
     return name.decode(errors="surrogateescape")
 
 
@@ -116,7 +115,7 @@ def one(name: str, *arguments: Any, read: Callable[[Any], T]) -> Call[T]:
 
 
 def every(commands: Sequence[Command], mode: Mode = Mode.PIPELINE) -> Call[list[Any]]:
-    """The call of several commands: the list of their replies. None are sent for an empty sequence."""
+    """The call of several commands: the list of their replies. Nothing is sent for an empty sequence."""
     return Call(commands, _all, mode)
 
 
@@ -176,7 +175,7 @@ def _send(connection: redis.Redis, call: Call[T]) -> T:
         try:
             return call.read(_exchange(connection, call))
         except UnexpectedReplyError:
-            # The other connections may have mixed up their replies as well.
+            # The replies on the idle connections may be mixed up as well.
             connection.connection_pool.disconnect(inuse_connections=False)
             raise
 

@@ -1,8 +1,8 @@
 """Cancel: removes a waiting job, or asks the server of a running one to end it.
 
-Used by ``client`` and the command line; never by the server. First comes a note, which every server sees
-within a second, then a search of all places where the job may wait. The note stops a job that moves
-meanwhile; the search finds one that waits for longer than a note lives.
+Used by ``client`` and the command line; never by the server. It first writes a note, which every server
+reads within a second, then searches all places where the job may wait. The note stops a job that moves
+during the search; the search finds a job that would still wait after the note has expired.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyworkers.store.sets import Matches
 from pyworkers.store.stats import read_owners
 from pyworkers.store.transport.replies import integer
 
-# Sidekiq's job/iterable.rb: since 7.3 a job may be iterable, and its state lives for 30 days.
+# Sidekiq's job/iterable.rb: since 7.3 a job may be iterable; its state expires after 30 days.
 _ITERATES_SINCE, _ITERATION_TTL_S = (7, 3), 30 * 86_400
 _PLAIN = re.compile("[A-Za-z0-9_.:-]+")
 
@@ -37,22 +37,22 @@ class Cancelled(StrEnum):
     RUNNING = "running"
     """It is running. Its server raises JobCancelled in it, and kills its worker two seconds later."""
     ELSEWHERE = "elsewhere"
-    """A server of another kind runs it. Sidekiq ends an iterable job within seconds, and no other one."""
+    """Another program's server runs it. Sidekiq ends an iterable job within seconds; other jobs continue."""
     UNKNOWN = "unknown"
     """It was not found; servers refuse to start it for one day."""
 
 
 def cancel(keys: Keys, jid: str) -> Steps[Cancelled]:
-    """Cancel a job. Reads all waiting jobs, so that it takes longer the more there are.
+    """Cancel a job. Reads all waiting jobs, so it takes longer the more there are.
 
     Raises BadArgumentError for an empty id.
     """
     if not isinstance(jid, str) or not jid:
         raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
-    # Servers see the note at once: soon after, a job that runs now may be nowhere.
+    # Before the note: servers read it at once, and a job that runs now may then be gone from every list.
     ran = yield from _is_running(keys, jid)
     yield from script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], _nothing)
-    # It may move against the direction of the search, once.
+    # Twice, because during a search the job may move from a place not yet searched to one already searched.
     for _ in range(2):
         if (yield from _revoke_waiting(keys, jid)):
             return Cancelled.REMOVED
@@ -64,7 +64,7 @@ def cancel(keys: Keys, jid: str) -> Steps[Cancelled]:
 
 
 def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
-    """Remove all copies of the job that wait. How many this call removed."""
+    """Remove all waiting copies of the job. Returns how many this call removed."""
     removed = 0
     for zset in (keys.schedule, keys.retry):
         matches = Matches(zset, jid if _PLAIN.fullmatch(jid) else "")
@@ -105,7 +105,9 @@ def _is_elsewhere(keys: Keys, jid: str) -> Steps[bool]:
 
 
 def _end_iteration(keys: Keys, jid: str, version: str) -> Steps[None]:
-    """Cancel as Sidekiq's ``cancel!`` does, if Sidekiq may react: no other program would remove the key."""
+    """Cancel as Sidekiq's ``cancel!`` does, if the server may be a Sidekiq that reads the key (by its
+    version, or because the key exists): no other program would remove the key.
+    """
     key = keys.iteration(jid)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers >= _ITERATES_SINCE or (yield from one("EXISTS", key, read=integer)):
@@ -120,7 +122,7 @@ def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Call[int]:
 
 
 def _is(raw: bytes, jid: str) -> bool:
-    """True for the job of that id. Most other jobs are ruled out without decoding them."""
+    """True for the job with that id. Most other jobs are excluded without decoding them."""
     if jid.encode() not in raw and b"\\" not in raw:
         return False
     try:

@@ -1,9 +1,9 @@
-"""Changes: reads the keys that other programs may change, and learns from Redis when one of them changes.
+"""Changes: reads the keys that other programs may change, and receives Redis' announcements of changes.
 
-Runs in the master's event loop, on a connection of its own. Redis remembers the keys that this connection has
+Runs in the master's event loop, on a connection of its own. Redis tracks the keys that this connection has
 read, and announces their changes (https://redis.io/docs/latest/commands/client-tracking/), so that nothing is
-sent while nothing changes. Where Redis, a proxy or an ACL refuses that, ``announced`` is False and the caller
-has to poll. It never changes a key.
+sent while nothing changes. Where Redis, a proxy or an ACL refuses tracking, ``announced`` is False and the
+caller has to poll. It never changes a key.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _RESP3 = 3
 class ChangesStore:
     """The keys that a master follows.
 
-    ``on_change`` is called when ``stale`` has grown: by the keys that have changed, by all after a loss.
+    ``on_change`` is called when ``stale`` has grown: by the changed keys, or by all after a lost connection.
     """
 
     def __init__(self, config: RedisConfig, on_change: Callable[[], None]) -> None:
         self._config = config
         self._on_change = on_change
-        # An old hiredis cannot tell an announcement from a reply.
+        # An old hiredis does not distinguish an announcement from a reply.
         self._link = Link(config) if PUSH is None else _TrackingLink(config, self._announce)
         self._kinds: dict[str, str] = {}
         self.stale: set[str] = set()
@@ -46,7 +46,7 @@ class ChangesStore:
         return isinstance(self._link, _TrackingLink) and self._link.tracking
 
     def follow(self, kinds: Mapping[str, str]) -> None:
-        """Read these keys from now on, each by the kind of read of ``look.lua`` that is named."""
+        """Read these keys from now on. ``kinds`` holds, by key, the kind of read in ``look.lua``."""
         self._kinds = dict(kinds)
         self.stale = set(kinds)
 
@@ -56,7 +56,7 @@ class ChangesStore:
         Raises RedisUnavailableError and StoreError.
         """
         wanted = [name for name in names if name in self._kinds]
-        # Before the reply: a change after the read is announced after it.
+        # Before the read: the announcement of a later change, which may arrive with the reply, must be kept.
         self.stale.difference_update(wanted)
         try:
             replies = await self._look(wanted)
@@ -66,11 +66,11 @@ class ChangesStore:
         return {name: _reply(reply) for name, reply in zip(wanted, replies, strict=True)}
 
     async def ask(self) -> None:
-        """Find out whether the connection is alive, with the cheapest command. Raises PyworkersError."""
+        """Check the connection, with the cheapest command. Raises PyworkersError."""
         await arun_one(self._link, one("CLIENT", "ID", read=integer))
 
     def drop_connection(self) -> None:
-        """Leave the connection: another server is the primary."""
+        """Close the connection: another server is the primary."""
         self._link.drop_connection()
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class ChangesStore:
 
 
 class _ProtocolRefusedError(ConnectionError):
-    """The server, or a proxy before it, does not speak RESP3."""
+    """The server, or a proxy before it, does not support RESP3."""
 
 
 class _TrackingLink(Link):
@@ -122,7 +122,7 @@ class _TrackingLink(Link):
     async def _greet(self, wire: Wire) -> None:
         self.tracking = False
         if wire.protocol != _RESP3:
-            # The URL asks for another one, in which changes would not be announced.
+            # The URL sets another version of the protocol, which has no announcements.
             return
         wire.listen(self._pushed, self._closed)
         try:

@@ -31,7 +31,7 @@ class Counts:
 
 
 def read(keys: Keys, queues: Sequence[str]) -> Call[Counts]:
-    """The numbers now, with those of these queues."""
+    """Read the counters, and the sizes of these queues."""
     commands = [
         command("GET", keys.stat("processed"), read=_number),
         command("GET", keys.stat("failed"), read=_number),
@@ -67,7 +67,7 @@ def add_executions(keys: Keys, tallies: Mapping[str, Tally], now: datetime) -> C
 def _executions(keys: Keys, tallies: Mapping[str, Tally], now: datetime) -> Iterator[Command]:
     hashes = {keys.executions(moment): ttl_s for moment, ttl_s in moments(now).items()}
     for name, tally in tallies.items():
-        # Readers split the fields there.
+        # Readers split the names of the fields at ``|``.
         job_class = name.replace("|", "_")
         for key in hashes:
             yield _increment(key, f"{job_class}|p", tally.processed)
@@ -84,7 +84,7 @@ def _executions(keys: Keys, tallies: Mapping[str, Tally], now: datetime) -> Iter
 
 
 def moments(now: datetime) -> dict[str, int]:
-    """The times by which hashes are named, each with its TTL: 7.x's minute, 8.x's minute and ten minutes."""
+    """The times in the names of the hashes, each with its TTL: 7.x's minute, 8.x's minute and ten minutes."""
     return {
         f"{now:%Y%m%d}|{now.hour}:{now.minute}": SHORT_TTL_S,
         f"{now:%y%m%d}|{now.hour}:{now.minute:02}": SHORT_TTL_S,

@@ -1,7 +1,6 @@
-"""Cron: fires slots, and reads and changes the entries of run time, each change one transaction.
+"""Cron: fires slots, and reads and changes the run-time entries, each change in one transaction.
 
-Used by the master, and by ``api`` for people. It moves opaque bytes, reads no clock, and never decides what
-is due.
+Used by the master and by ``api``. It moves opaque bytes, reads no clock, and never decides which slot is due.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from pyworkers.store.transport.replies import maybe_blob, nonzero
 class Firing(NamedTuple):
     """One slot of an entry: its time in epoch seconds, and the job to enqueue.
 
-    After ``life_s`` seconds Redis forgets that the slot was fired, so they must outlast the entry's grace.
-    ``definition`` is what Redis holds of a run-time entry, and empty for another.
+    Redis forgets after ``life_s`` seconds that the slot was fired, so ``life_s`` must exceed the entry's
+    grace. ``definition`` holds the stored bytes of a run-time entry; it is empty for any other entry.
     """
 
     name: str
@@ -32,7 +31,7 @@ class Firing(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What people have changed at run time: definitions by name, and the names of the paused entries."""
+    """The changes made at run time: definitions by name, and the names of the paused entries."""
 
     entries: dict[bytes, bytes]
     paused: set[bytes]
@@ -51,9 +50,9 @@ class Stored:
 
 
 def fire(keys: Keys, firing: Firing) -> Call[bool]:
-    """Enqueue the job of a slot, unless that was done. True if this call did it.
+    """Enqueue the job of a slot, unless it was enqueued before. True if this call enqueued it.
 
-    False, too, if the entry is paused, or is a run-time entry with another definition by now. Safe to send
+    Also False if the entry is paused, or is a run-time entry whose definition has changed since. Safe to send
     again after a lost reply.
     """
     name, slot, payload, queue, life_s, definition = firing
@@ -63,12 +62,12 @@ def fire(keys: Keys, firing: Firing) -> Call[bool]:
 
 
 def last_slots(keys: Keys) -> Call[dict[str, int]]:
-    """By name of the entry: the last slot that was fired, or since when it is known (epoch seconds)."""
+    """The last slot fired of each entry by name, or the time since which it is known (epoch seconds)."""
     return one("HGETALL", keys.cron_last, read=_slots)
 
 
 def register(keys: Keys, names: Iterable[str], now: int) -> Call[list[Any]]:
-    """Remember that entries are known since ``now``; entries known already stay as they are."""
+    """Store ``now`` as the time since which entries are known; entries known already keep their time."""
     return every([command("HSETNX", keys.cron_last, name, now) for name in names])
 
 
@@ -84,12 +83,12 @@ def changed(keys: Keys) -> Call[Changed]:
 
 
 def declare(keys: Keys, identity: str, entries: bytes, life_s: int) -> Call[bool]:
-    """Show the entries of a server's code and configuration to people, for ``life_s`` seconds."""
+    """Store the entries of a server's code and configuration for ``read``; they expire after ``life_s``."""
     return one("SET", keys.cron_declared(identity), entries, "EX", life_s, read=bool)
 
 
 def read(keys: Keys) -> Steps[Stored]:
-    """Read everything."""
+    """Read all entries and their state."""
     commands = [command("HGETALL", keys.cron_entries), command("SMEMBERS", keys.cron_paused)]
     commands += [command("HGETALL", keys.cron_last), command("HKEYS", keys.owners)]
     added, paused, last, owners = yield from every(commands)
@@ -99,7 +98,11 @@ def read(keys: Keys) -> Steps[Stored]:
 
 
 def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | None) -> Call[bool]:
-    """Write a run-time entry, which must ``exist`` already or must not; False if that is not so."""
+    """Write a run-time entry.
+
+    ``exists``: True if it must exist already, False if it must not, None for either. Returns False,
+    and writes nothing, if that condition is not met.
+    """
     names = [keys.cron_entries, keys.cron_last, keys.cron_version]
     condition = "" if exists is None else int(exists)
     return script("cron_put", names, [name, definition, int(now), _version(), condition], bool)

@@ -13,8 +13,8 @@ from typing import Any
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Command, Mode, command, every, one
 
-# Longer than go-workers2 waits (60 s, and 5 s between its looks) before it takes a silent server out of
-# ``processes``: its heartbeat ends for good if it finds the name there without a hash.
+# go-workers2 removes a server without heartbeats from ``processes`` after 60 s, and checks every 5 s. The
+# hash must exist for longer: go-workers2's heartbeat ends for good if it finds a name there without a hash.
 TTL_S = 90
 """How long a server without heartbeats is shown."""
 # Sidekiq's launcher.rb.
@@ -35,9 +35,9 @@ def beat(
     signalled: bool = True,
     sidekiq6: bool = False,
 ) -> Call[bytes | None]:
-    """Write a server's heartbeat and running jobs; ``jobs`` None: none, as before.
+    """Write a server's heartbeat and running jobs; ``jobs`` None: none run, nor did at the last heartbeat.
 
-    Returns a signal left for this server, or None; read only if ``signalled``. ``sidekiq6``: write the
+    Returns a signal sent to this server, or None; read only if ``signalled``. ``sidekiq6``: write the
     running jobs under their earlier name as well.
     """
     commands: list[Command] = []
@@ -55,7 +55,7 @@ def beat(
 
 
 def deregister(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Call[list[Any]]:
-    """Take a server out of the registry; its hash expires by itself, as Sidekiq's do."""
+    """Remove a server from the registry; its hash expires by itself, as Sidekiq's do."""
     works = [command("UNLINK", work) for work in _works(keys, identity, sidekiq6)]
     return every([command("SREM", keys.processes, identity), *works])
 

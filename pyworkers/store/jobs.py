@@ -23,7 +23,7 @@ from pyworkers.store.transport.connections import errors_translated, translate
 from pyworkers.store.transport.replies import blobs, integer, integers, nonzero
 
 GIVEN_BACK_AT_ONCE = 1000
-"""Jobs that one script gives back."""
+"""The most jobs that one script gives back."""
 
 Settlement = tuple[bytes, Outcome]
 # For these fates the job is only removed: the script needs no more than its bytes.
@@ -33,7 +33,7 @@ _GONE = {fate: int(fate) for fate in (Fate.DONE, Fate.DISCARD, Fate.CANCELLED)}
 class Exchange(NamedTuple):
     """The jobs taken, and which outcomes came too late (places in the batch, from 0).
 
-    ``error`` says why no more jobs could be taken; the outcomes are settled all the same.
+    ``error`` is the reason why no more jobs could be taken; the outcomes are settled nevertheless.
     """
 
     jobs: list[bytes]
@@ -50,8 +50,8 @@ class LeaseLostError(Exception):
 class InProgress:
     """The in-progress list of one queue under one identity; it never changes.
 
-    ``key`` is the list, and ``source`` the queue that its jobs come from. Names and script of the exchange
-    are put together once, and not for every few jobs.
+    ``key`` is the list, and ``source`` the queue that its jobs come from. The names and the script of the
+    exchange are prepared once, not for each exchange.
     """
 
     def __init__(self, keys: Keys, queue: str, identity: str) -> None:
@@ -74,14 +74,14 @@ class InProgress:
     ) -> Exchange:
         """Settle outcomes and take up to ``wanted`` jobs. Safe to send again after a lost reply.
 
-        The hot path: it bypasses ``calls`` to make fewer objects. Raises
-        LeaseLostError when jobs were wanted and a peer has recovered the list, and PyworkersError.
+        The hot path: it bypasses ``calls`` to make fewer objects. Raises LeaseLostError when jobs were wanted
+        and a peer has recovered the list, and PyworkersError.
         """
         args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity, 0]
         effects: list[Effect] = []
         about: list[Any] = []
         for place, (raw, outcome) in enumerate(settlements, 1):
-            # Most jobs.
+            # The outcome of most jobs, so it is checked first.
             if outcome is DONE:
                 args += (0, raw)
                 continue
@@ -120,18 +120,21 @@ class InProgress:
         return one("LRANGE", self.key, 0, -1, read=blobs)
 
     def give_back(self, most: int = GIVEN_BACK_AT_ONCE) -> Call[int]:
-        """Return up to ``most`` jobs to the end of the queue that is popped next. How many; 0 ends it."""
+        """Return up to ``most`` jobs to the end of the queue that is popped next.
+
+        Returns their number; 0 if none are left, or if the key of the queue is not a list.
+        """
         return script("give_back", [self.key, self.source, self._keys.queues], [self.queue, most], integer)
 
 
 def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Call[bool]:
-    """Whether an in-progress list of these queues, at least one, holds a job of this identity."""
+    """True if this identity has a job in an in-progress list of these queues; needs at least one queue."""
     names = [keys.inprogress(queue, identity) for queue in queues]
     return one("EXISTS", *names, read=nonzero)
 
 
 def _exchanged(settled: int, wanted: int, effects: Sequence[Effect], reply: list[Any]) -> Exchange | None:
-    """What the exchange script has done; None if it has done nothing, because the lease is lost."""
+    """The result of the exchange script; None if it has done nothing, because the lease is lost."""
     if reply == []:
         return None
     stale, jobs, *rest = reply
@@ -143,7 +146,7 @@ def _exchanged(settled: int, wanted: int, effects: Sequence[Effect], reply: list
 
 
 def _failed(effects: Sequence[Effect], reply: Sequence[Any] = ()) -> list[tuple[Effect, str]]:
-    """The effects of a reply that names their places and reasons in turn."""
+    """The failed effects of a reply, which holds their places and reasons in turn."""
     places, reasons = integers(list(reply[::2])), blobs(list(reply[1::2]))
     if places and not 0 < min(places) <= max(places) <= len(effects):
         raise ValueError

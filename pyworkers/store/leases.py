@@ -1,6 +1,7 @@
-"""Leases: registers an incarnation and renews its lease, and recovers the jobs of those whose lease is gone.
+"""Leases: registers an incarnation, renews its lease, and recovers the jobs of those whose lease expired.
 
-Run by the master. Each change of state is one script; none of them decides who is dead.
+Run by the master. Each change of state is one script. An incarnation is dead when its lease has expired in
+Redis; this module never decides it otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Steps, command, every, one, script
 from pyworkers.store.transport.replies import integer, nonzero
 
-# A tombstone must outlive every owner that may resume: a suspended machine, a paused container.
+# A tombstone marks an owner whose jobs were recovered. The owner may resume late (a suspended machine, a
+# paused container), and must still find it then.
 TOMBSTONE_TTL_S = 7 * 86_400
 
 
@@ -28,9 +30,9 @@ class LeaseState(IntEnum):
 
 
 class Owners(NamedTuple):
-    """The incarnations that Redis knows: whether ours is ``registered``, and those without a lease.
+    """The incarnations in Redis: ``registered`` is True if this one is among them.
 
-    ``silent`` holds the queues of each.
+    ``silent`` holds the others without a lease, each with its queues.
     """
 
     registered: bool
@@ -40,7 +42,7 @@ class Owners(NamedTuple):
 def renew(
     keys: Keys, identity: str, lease_s: float, queues: Sequence[str], *, registered: bool
 ) -> Steps[LeaseState]:
-    """Renew the lease; register the queues whose jobs this incarnation may hold, unless Redis knows them.
+    """Renew the lease; register the queues whose jobs this incarnation may hold, unless Redis has them.
 
     ``registered``: Redis had them at the last renewal. If it has lost them since, they are sent again.
     """
@@ -52,7 +54,10 @@ def renew(
 
 
 def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Call[bool]:
-    """Forget this incarnation after a stop; False if jobs are left in its lists, for a peer to find."""
+    """Remove the lease and the registration of this incarnation after a stop.
+
+    False if jobs are left in its lists: then the registration stays, so that a peer recovers them.
+    """
     names = [keys.lease(identity), keys.owners, *(keys.inprogress(queue, identity) for queue in queues)]
     return script("deregister", names, [identity], nonzero)
 
@@ -70,10 +75,10 @@ def owners(keys: Keys, identity: str) -> Steps[Owners]:
 
 
 def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Call[int]:
-    """Return up to ``most`` jobs of a dead incarnation to their queues; -1 if it lives.
+    """Return up to ``most`` jobs of a dead incarnation to their queues. Their number; -1 if it has a lease.
 
-    The first call takes it out of ``processes``; the call that returns fewer than ``most`` jobs deletes its
-    registration.
+    The first call removes it from ``processes``; the call that returns fewer than ``most`` jobs deletes its
+    registration, unless the key of a queue is not a list: then the jobs of that queue stay.
     """
     names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues, keys.processes]
     names += (keys.work(identity), keys.workers(identity), keys.signals(identity))

@@ -1,4 +1,4 @@
-"""Notes: the ids of cancelled jobs, which every server reads, and Sidekiq's way to cancel a job.
+"""Notes: reads and removes the ids of cancelled jobs, Sidekiq's cancellations included.
 
 Run by the master.
 """
@@ -15,7 +15,7 @@ from pyworkers.store.transport.replies import integer
 
 NOTE_TTL_S = 86_400
 """How long servers refuse a cancelled job that was not found."""
-# Each takes Redis about a microsecond.
+# One id takes Redis about a microsecond.
 _PER_SCRIPT = 500
 
 
@@ -25,7 +25,7 @@ def notes(keys: Keys) -> Call[frozenset[str]]:
 
 
 def heed(keys: Keys, jids: Sequence[str]) -> Steps[int]:
-    """Note the jobs that were cancelled in Sidekiq's way. How many there were."""
+    """Turn Sidekiq's cancellations of these jobs into notes. Returns how many there were."""
     total = 0
     for batch in batches(jids, _PER_SCRIPT):
         names = [keys.cancelled, *map(keys.iteration, batch)]
@@ -34,10 +34,10 @@ def heed(keys: Keys, jids: Sequence[str]) -> Steps[int]:
 
 
 def forget(keys: Keys, jids: Sequence[str]) -> Call[int]:
-    """Remove the notes of jobs, at least one, that have ended."""
+    """Remove the notes of jobs that have ended; ``jids`` must not be empty."""
     return one("ZREM", keys.cancelled, *jids, read=integer)
 
 
 def texts(stored: Any) -> frozenset[str]:
-    """Names as Redis holds them, also those that are not UTF-8."""
+    """Stored names as text, also those that are not UTF-8."""
     return frozenset(name.decode(errors="surrogateescape") for name in stored)

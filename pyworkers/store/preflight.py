@@ -20,7 +20,7 @@ from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import integer
 
 OLDEST = (6, 2)
-# Schedules and leases of several hosts meet in Redis; more than this between clocks is seen by users.
+# Each host schedules jobs by its own clock; users notice jobs that are early or late by more than this.
 MOST_OFFSET_S = 1.0
 SLOW_IMPORT_MS = 10_000
 
@@ -35,7 +35,7 @@ class Finding:
 
 
 def inspect(redis_cli: str, clock: Callable[[], float]) -> Steps[list[Finding]]:
-    """Find what is unsafe about a Redis.
+    """Find the unsafe settings of a Redis.
 
     ``redis_cli`` is the command line that reaches it, and ``clock`` gives epoch seconds on this host.
     """
@@ -50,10 +50,10 @@ def inspect(redis_cli: str, clock: Callable[[], float]) -> Steps[list[Finding]]:
 def judge(
     info: Mapping[str, str], save: str | None, offset_s: float, redis_cli: str, *, scripts: bool = True
 ) -> list[Finding]:
-    """All findings. ``info`` is Redis' INFO, ``save`` its setting of that name if it may be read.
+    """All findings about a Redis. ``info`` is its INFO, ``save`` its setting of that name if it may be read.
 
-    ``offset_s`` is by how much the clock of this host is ahead of Redis'; ``scripts``: they may be run.
-    ``redis_cli`` is the command line that reaches this server: a fix must not change another one.
+    ``offset_s``: the seconds that this host's clock is ahead of Redis'; ``scripts``: the user may run them.
+    ``redis_cli`` is the command line that reaches this server, so that a fix changes no other server.
     """
     found = [
         _version(info),
@@ -108,7 +108,7 @@ def judge_app(app: str, import_ms: int, threads: Sequence[str]) -> list[Finding]
 def judge_queues(
     declared: Iterable[str], waiting: Mapping[str, int], served: Collection[str]
 ) -> tuple[list[Finding], list[str]]:
-    """Findings, and the queues with a handler but no job ever: new, or misspelt somewhere.
+    """Findings, and the queues that have a handler but never had a job: they are new, or misspelt.
 
     ``waiting`` is the number of jobs by queue, ``served`` the queues from which a running server takes jobs.
     """
@@ -133,7 +133,7 @@ def judge_producers(
 ) -> list[Finding]:
     """Findings if the application, outside of workers, enqueues to another Redis than the server's.
 
-    Both as fields of ``[redis]``; ``elsewhere`` may hold an ``error`` instead. ``path`` is the server's file.
+    Both hold fields of ``[redis]``; ``elsewhere`` may hold an ``error`` instead. ``path``: the server's file.
     """
     fix = "set REDIS_URL and PYWORKERS_REDIS__NAMESPACE where it enqueues, or say Worker(url=…, namespace=…)"
     if path is not None:
@@ -149,7 +149,7 @@ def judge_producers(
 
 
 def _place(redis: Mapping[str, str]) -> tuple[str, ...]:
-    """What two URLs of the same database have in common. Users and certificates do not count."""
+    """A value that is equal for two URLs of the same database, whatever their users and certificates."""
     url = socket_url(redis["url"])
     scheme, _, rest = url.partition("://")
     hosts, _, database = rest.rpartition("@")[2].partition("?")[0].partition("/")

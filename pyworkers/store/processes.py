@@ -1,4 +1,4 @@
-"""Processes: the servers that describe themselves in Redis, Sidekiq's and go-workers2's included.
+"""Processes: reads the descriptions that servers write to Redis, Sidekiq's and go-workers2's included.
 
 Used by ``api``, and ``cleanup`` by the server as well. Descriptions are written by several programs, so each
 field may be missing or of another type (contrib/docs/protocol.md, Servers).
@@ -22,16 +22,16 @@ from pyworkers.store.transport.replies import integer
 
 _FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "look", "worker_heartbeats")
 _LIST_FIELDS = ("queue", "in_progress_queue")
-# Sidekiq's names: TSTP fetches nothing more, TERM stops, TTIN logs the stacks.
+# Sidekiq's names of the signals: TSTP: take no more jobs, TERM: stop, TTIN: log the stacks.
 QUIET, STOP, DUMP = "TSTP", "TERM", "TTIN"
 SIGNAL_TTL_S = 60
-"""Sidekiq's api.rb: a process that does not read a signal by then has crashed."""
+"""Sidekiq's api.rb: a process that has not read a signal after this time has crashed."""
 CLEANUP_S = 60
 """The time between two cleanups, of all programs together (Sidekiq's api.rb)."""
 _PER_ROUND_TRIP = 100
-# Heartbeats come every 5 or 10 s; after this time Sidekiq's own descriptions expire (protocol.md, Servers).
+# Heartbeats come every 5 to 15 s; after this time Sidekiq's own descriptions expire (protocol.md, Servers).
 _SILENT_S = 60.0
-# An idle server writes its heartbeat every 15 s: one without a heartbeat for longer will not answer.
+# An idle server writes its heartbeat every 15 s: a server without one for this time will not answer.
 _ANSWERS_S = 20.0
 
 J = TypeVar("J", dict[str, Any], list[Any], str)
@@ -58,12 +58,12 @@ class ProcessView:
     labels: tuple[str, ...]
     info: Mapping[str, Any] = field(repr=False)
     look: int | None = field(default=None, repr=False)
-    """The number of the last ``watch`` that it has answered; None for the servers of other programs."""
+    """The number of the last ``watch`` that the server has answered; None for other programs' servers."""
     lists: tuple[tuple[str, str], ...] = ()
     """Queue and in-progress list (without ``queue:``) of each worker, from go-workers2's heartbeat."""
 
     def silent(self, now: float) -> bool:
-        """True without a heartbeat for a minute: go-workers2's descriptions outlive their process."""
+        """True without a heartbeat for a minute: go-workers2's descriptions remain after an exit."""
         return now - self.beat > _SILENT_S
 
 
@@ -79,7 +79,7 @@ class WorkView:
 
 
 class Processes(Pages[ProcessView]):
-    """The processes that have described themselves, in no order."""
+    """The processes with a description in Redis, in no order."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -129,15 +129,15 @@ def leader(keys: Keys) -> Call[str]:
 
 
 def signal(keys: Keys, identity: str, word: str) -> Steps[None]:
-    """Leave a signal for a process, which reads it with its next heartbeat (Sidekiq's api.rb)."""
+    """Store a signal for a process, which reads it with its next heartbeat (Sidekiq's api.rb)."""
     key = keys.signals(identity)
     yield from every([command("LPUSH", key, word), command("EXPIRE", key, SIGNAL_TTL_S)], Mode.TRANSACTION)
 
 
 def watch(keys: Keys) -> Steps[int]:
-    """Have the servers write their counters now, and each second for a while.
+    """Request that the servers write their counters now, and each second for the next ten.
 
-    Returns the number of this look, for ``answered``. Raises StoreError if the user may not write.
+    Returns the number of this request, for ``answered``. Raises StoreError if the user may not write.
     """
     seconds, microseconds = yield from one("TIME", read=tuple)
     look = int(seconds) * 1_000_000 + int(microseconds)
@@ -146,7 +146,7 @@ def watch(keys: Keys) -> Steps[int]:
 
 
 def answered(keys: Keys, look: int) -> Steps[bool]:
-    """True if each live server has written its counters since that look."""
+    """True if each live pyworkers server has answered the ``watch`` with this number, or a later one."""
     late = look / 1e6 - _ANSWERS_S
     pages = Processes(keys)
     while not pages.ended:
@@ -157,10 +157,9 @@ def answered(keys: Keys, look: int) -> Steps[bool]:
 
 
 def cleanup(keys: Keys) -> Steps[list[bytes]]:
-    """Remove the processes whose description has expired, unless that was done in the last minute.
+    """Remove the processes whose description has expired, unless a program did it in the last minute.
 
-    Returns their names. A description that is of another type, or that the user may not read, counts as
-    present.
+    Returns their names. A description of another type, or one that the user may not read, counts as present.
     """
     if not (yield from one("SET", keys.process_cleanup, "1", "NX", "EX", CLEANUP_S, read=bool)):
         return []
@@ -192,7 +191,7 @@ def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessVi
         started_at=timestamps.read(info.get("started_at")) or 0.0,
         beat=timestamps.read(_text(stored["beat"])) or 0.0,
         busy=_int(stored["busy"]),
-        # Apart since Sidekiq 8.1.2.
+        # A field of its own since Sidekiq 8.1.2.
         concurrency=_int(stored["concurrency"]) or _int(info.get("concurrency")),
         rss_kb=_int(stored["rss"]),
         rtt_us=_int(stored["rtt_us"]),
@@ -242,7 +241,7 @@ class _Identities(Pages[str]):
 
 
 def _queues(info: Mapping[str, Any]) -> dict[str, None]:
-    """The queues: those of the capsules since Sidekiq 8.0.9, and of ``queues`` before. A dict keeps order."""
+    """The queues in order: from the capsules since Sidekiq 8.0.9, from ``queues`` before it."""
     found = dict.fromkeys(names_of(info.get("queues")))
     capsules = info.get("capsules")
     for capsule in capsules.values() if isinstance(capsules, dict) else ():
@@ -252,7 +251,7 @@ def _queues(info: Mapping[str, Any]) -> dict[str, None]:
 
 
 def _lists(stored: bytes | None) -> Iterator[tuple[str, str]]:
-    """go-workers2 encodes the texts twice (its storage.go)."""
+    """Queue and in-progress list of each worker. go-workers2 encodes them as JSON twice (its storage.go)."""
     for beat in _json(stored, list) or ():
         about = beat if isinstance(beat, dict) else {}
         texts = [_json(_str(about.get(name)).encode(errors="replace"), str) for name in _LIST_FIELDS]
@@ -262,7 +261,7 @@ def _lists(stored: bytes | None) -> Iterator[tuple[str, str]]:
 
 
 def names_of(value: object) -> list[str]:
-    """The texts of a list, without those that UTF-8 cannot encode: no key has such a name."""
+    """The strings of a list, without those that UTF-8 cannot encode: no key can have their name."""
     names = value if isinstance(value, list) else []
     return [name for name in names if _encodes(name)]
 

@@ -51,7 +51,7 @@ def packed(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[bytes, int]:
 
 @lru_cache(maxsize=256)
 def _known(namespace: str, queue: str) -> tuple[bytes, str]:
-    """The parts that all jobs of a queue share: the command that lists the queue, and its key."""
+    """The parts that all jobs of a queue share: the command that adds it to ``queues``, and its key."""
     keys = Keys(namespace)
     return _pack(("SADD", keys.queues, queue)), keys.queue(queue)
 
@@ -88,8 +88,8 @@ async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -
 
 
 def _check(replies: Iterable[Any]) -> None:
-    """Raise the first refusal. The refusal of a command in a transaction stands before the one of EXEC, which
-    has no reason of its own, or inside of the reply to EXEC.
+    """Raise the first refusal. In a transaction, the refusal of a command comes before the refusal of EXEC,
+    which has no reason of its own, or is inside the reply to EXEC.
     """
     for reply in replies:
         for answer in reply if type(reply) is list else (reply,):

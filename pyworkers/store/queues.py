@@ -1,7 +1,7 @@
 """Queues: reads and changes the waiting jobs of a queue, each change conditional on a removal.
 
 Used by ``api`` and ``cancel``; never by the server. The builders move opaque bytes, and send no command that
-asks for the names of keys.
+scans the names of keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, on
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS, PAGE
 from pyworkers.store.transport.replies import blobs, integer, maybe_blob
 
-# A queue that is consumed as fast as it is filled would never come to an end.
+# Without a limit, a queue that is consumed as fast as it is filled would be listed for ever.
 _MOST_WALKS = 10
 
 
@@ -32,8 +32,8 @@ class Waiting(NamedTuple):
 class Entries(Pages[Waiting]):
     """The waiting jobs of a queue from the left, where producers push: the newest first.
 
-    A job that stays is seen once; one that comes or goes meanwhile may be seen or not. Takes eight bytes of
-    memory for each job seen.
+    A job that stays is listed once; a job added or removed meanwhile is listed or not. Takes eight bytes of
+    memory for each job listed.
     """
 
     def __init__(self, keys: Keys, queue: str, *, page: int = PAGE) -> None:
@@ -55,7 +55,7 @@ class Entries(Pages[Waiting]):
         return fresh
 
     def _is_new(self, digest: int) -> bool:
-        """False for a job that an earlier walk has seen; of equal jobs, each counts."""
+        """False for a job that an earlier walk has seen; equal jobs are counted one by one."""
         if self._known[digest]:
             self._known[digest] -= 1
             return False
@@ -64,7 +64,7 @@ class Entries(Pages[Waiting]):
 
 
 def known(keys: Keys) -> Call[list[str]]:
-    """The names of all queues that jobs were ever pushed to, sorted."""
+    """The names of all queues to which a job was ever pushed, sorted; ``clear`` removes a name."""
     return one("SMEMBERS", keys.queues, read=lambda names: sorted(map(decoded, names)))
 
 
@@ -94,14 +94,14 @@ def resume(keys: Keys, queue: str) -> Call[bool]:
 
 
 def clear(keys: Keys, queue: str) -> Call[int]:
-    """Remove all waiting jobs of a queue, and the queue from the known ones. How many jobs there were."""
+    """Remove all waiting jobs of a queue, and its name from ``queues``. Returns the number of jobs."""
     key = keys.queue(queue)
     commands = [command("LLEN", key), command("UNLINK", key), command("SREM", keys.queues, queue)]
     return Call(commands, lambda replies: int(replies[0]), Mode.TRANSACTION)
 
 
 def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_dead: bool) -> Steps[int]:
-    """Take waiting jobs out of a queue, for good or ``to_dead``. How many this call took.
+    """Remove waiting jobs from a queue, or move them to ``dead``. Returns how many this call took.
 
     Raises StoreError if the dead set is a key of another type; then the jobs stay.
     """
@@ -115,7 +115,7 @@ def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_
         if number < 0:
             raise StoreError(f"{keys.dead} is a key of another type; the jobs stay in their queue")
         taken += number
-        # Each round searches the whole queue for two of these jobs, so the loop ends.
+        # Each round searches the whole queue for two of these jobs, which are settled then, so the loop ends.
         jobs = [jobs[place - 1] for place in again[0]]
     return taken
 
@@ -123,10 +123,10 @@ def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_
 def align(
     window: Sequence[bytes], expected: int, behind: Sequence[bytes], ahead: Sequence[bytes]
 ) -> int | None:
-    """The place in ``window`` of the first entry that was not seen yet; None if it cannot be derived.
+    """The place in ``window`` of the first entry that was not read before; None if it cannot be derived.
 
-    ``behind`` are the entries seen last, ``ahead`` those that followed them when they were read. Of equal
-    entries, the nearest to the ``expected`` place counts.
+    ``behind`` are the entries read last, ``ahead`` those that followed them at that time. Of equal entries,
+    the nearest to the ``expected`` place counts.
     """
     places: dict[bytes, list[int]] = {}
     for place, raw in enumerate(window):
@@ -145,7 +145,7 @@ def _nearest(places: Sequence[int], expected: int) -> int:
 
 
 class _Walk(Pages[Waiting]):
-    """One walk along a list. It ends ``lost`` if all jobs around its place are gone."""
+    """One walk along a list. It ends ``lost`` if all jobs around its place were removed."""
 
     def __init__(self, key: str, page: int) -> None:
         self._key = key
@@ -173,7 +173,7 @@ class _Walk(Pages[Waiting]):
         return [Waiting(raw, index) for raw, index in zip(fresh, count(first))]
 
     def _find_again(self) -> Steps[bool]:
-        """Move to the first unseen entry, after more than a page came or went; False if it is not found."""
+        """Move to the first unread entry, after more than a page was added or removed; False if not found."""
         for raws, step in ((self._ahead, 0), (self._behind[::-1], 1)):
             for raw in (*raws[:1], *raws[-1:]):
                 place = yield from one("LPOS", self._key, raw, read=lambda place: place)

@@ -44,11 +44,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """The result of a batch, and what comes next.
+    """The result of a batch, and the members to move next.
 
     ``moved`` members were moved; the jobs of the ``broken`` queues were put off, because their keys are not
-    lists. ``due`` are members to move next: none are left, or a peer is moving them, for ``others_s`` seconds
-    unless it renews its turn. ``upcoming`` is the first score later than now, in epoch seconds.
+    lists. ``due`` are the members to move next; empty if none are left, or if a peer is moving them: its turn
+    ends in ``others_s`` seconds unless renewed. ``upcoming`` is the first score after now, in epoch seconds.
     """
 
     moved: int
@@ -59,9 +59,9 @@ class Promoted:
 
 
 class MembersByScore(Pages[Member]):
-    """The members of a sorted set with their scores, in order. One that stays is seen once.
+    """The members of a sorted set with their scores, in order. A member that stays is listed once.
 
-    Each page begins behind the last member of the one before, at its place by then.
+    Each page begins after the last member of the previous page, at the place where that member is by then.
     """
 
     def __init__(self, zset: str, *, descending: bool = False, page: int = PAGE) -> None:
@@ -78,9 +78,9 @@ class MembersByScore(Pages[Member]):
 
 
 class Matches(Pages[Member]):
-    """The members whose bytes hold ``text``, in no order; Redis does the search.
+    """The members whose bytes contain ``text``, in no order; Redis does the search.
 
-    A member that stays is seen at least once, perhaps twice.
+    A member that stays is listed at least once, perhaps twice.
     """
 
     def __init__(self, zset: str, text: str) -> None:
@@ -107,7 +107,7 @@ def with_score(zset: str, score: float) -> Call[list[bytes]]:
 
 
 def move(keys: Keys, zset: str, moves: Sequence[Move], now: float) -> Steps[int]:
-    """Move members of a sorted set. How many this call moved: another client was quicker with the rest.
+    """Move members of a sorted set. Returns how many this call moved; other clients took the rest.
 
     Raises StoreError if a destination is a key of another type; its members stay where they are.
     """
@@ -128,18 +128,18 @@ def move(keys: Keys, zset: str, moves: Sequence[Move], now: float) -> Steps[int]
 
 
 def remove(zset: str, members: Sequence[bytes]) -> Call[int]:
-    """Remove members of a sorted set for good. How many this call removed."""
+    """Remove members of a sorted set for good. Returns how many this call removed."""
     return one("ZREM", zset, *members, read=integer)
 
 
 def reschedule(zset: str, member: bytes, score: float) -> Call[bool]:
-    """Give a member another score; False if it is not there any more."""
+    """Give a member another score; False if it is no longer in the set."""
     commands = [command("ZADD", zset, "XX", repr(score), member), command("ZSCORE", zset, member)]
     return Call(commands, lambda replies: replies[1] is not None, Mode.TRANSACTION)
 
 
 def clear(zset: str) -> Call[int]:
-    """Remove all members of a sorted set. How many there were."""
+    """Remove all members of a sorted set. Returns their number."""
     return Call(
         [command("ZCARD", zset), command("UNLINK", zset)], lambda replies: int(replies[0]), Mode.TRANSACTION
     )
@@ -155,8 +155,8 @@ def promote(
 ) -> Call[Promoted]:
     """Move members of a sorted set into their queues, and ask for up to ``wanted`` that are due.
 
-    MembersByScore that are gone meanwhile are left alone, so this is safe to send again after a lost reply.
-    Asking takes the turn of this set, unless a peer has it; the turn ends when nothing is due any more.
+    Members that were removed meanwhile are skipped, so this is safe to send again after a lost reply. Asking
+    for due members takes the turn of this set, unless a peer has it; the turn ends when no more are due.
     """
     names = [zset, keys.turn(zset), keys.dead, keys.queues]
     args: list[Any] = [repr(now), identity, TURN_MS, wanted, repr(now + PUT_OFF_S)]
@@ -171,7 +171,7 @@ def promote(
 
 
 def _first_score(first: list[Any]) -> float | None:
-    """Of a member and its score, which are a pair in the third protocol."""
+    """The score in a reply of a member and its score, which RESP3 sends as a pair."""
     if not first:
         return None
     return float(first[0][1] if isinstance(first[0], list) else first[1])
@@ -196,5 +196,5 @@ def _by_queue(moves: Sequence[Move]) -> dict[str | None, list[Move]]:
 
 
 def _literal(text: str) -> str:
-    """A pattern of Redis that matches only this text."""
+    """A Redis pattern that matches only this text."""
     return re.sub(r"([*?\[\]\\^-])", r"\\\1", text)

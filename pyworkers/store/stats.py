@@ -1,7 +1,7 @@
 """Stats: all counts of queues, sets and servers, in a few round trips for any number of queues.
 
-Used by ``api``, in the command line and in users' programs; never by the server. It changes nothing but
-``set_counters``. Only a ``Search`` asks Redis for the names of keys, which costs as much as there are keys.
+Used by ``api``, in the command line and in users' programs; never by the server. Only ``set_counters``
+changes anything. Only a ``Search`` scans the names of all keys, which takes longer the more keys there are.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pyworkers.store.transport.replies import integer
 class QueueView:
     """One queue; ``next_job`` is the job that is popped next, None if none waits.
 
-    ``served``: a server that reports itself takes jobs from it; go-workers reports nothing.
-    ``in_progress_by``: the number of jobs in progress by owner, which is a server's identity, or the name
-    that a Go process has in the key of its list; owners without jobs are left out.
+    ``served``: a server with a heartbeat or a lease takes jobs from it; go-workers has neither.
+    ``in_progress_by``: the number of jobs in progress by owner: a server's identity, or the name of a Go
+    process in the key of its list; owners without jobs are omitted.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Overview:
 
 
 def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Overview]:
-    """Read everything. ``now`` is in epoch seconds.
+    """Read all counts. ``now`` is in epoch seconds.
 
     Without ``search``, the jobs of Go processes that report no lists are not counted.
     """
@@ -81,7 +81,7 @@ def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Over
     owners = _owners(stored)
     servers = yield from Processes(keys).rest()
     leased = yield from _leased(keys, owners)
-    # A bare LPUSH adds no name to the set, but a server of such a queue lists it among its own.
+    # A bare LPUSH does not add the queue to ``queues``, but a server that serves the queue reports it.
     claimed = (*owners.values(), *(server.queues for server in servers))
     known = {decoded(name) for name in (*names, *paused)}.union(*claimed)
     claims = _claims(keys, owners, servers)
@@ -99,7 +99,7 @@ def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Over
         scheduled,
         retries,
         dead,
-        # A server of another kind has counted the jobs in its lists.
+        # The ``busy`` of another program's server includes the jobs in its in-progress lists.
         busy=sum(foreign.values()) + sum(jobs for claim, jobs in held.items() if claim.owner not in foreign),
         processes=len(leased | {server.identity for server in servers}),
         queues=queues,
@@ -108,18 +108,18 @@ def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Over
 
 
 def read_owners(keys: Keys) -> Call[dict[str, set[str]]]:
-    """All pyworkers servers, each with the queues of which it may hold jobs."""
+    """All pyworkers servers, each with the queues whose jobs it may hold."""
     return one("HGETALL", keys.owners, read=_owners)
 
 
 def counters(keys: Keys, days: Sequence[str]) -> Call[list[tuple[int, int]]]:
-    """Processed and failed of each day, ``YYYY-MM-DD`` in UTC; of all time for ``""``."""
+    """The counts processed and failed of each day, ``YYYY-MM-DD`` in UTC; of all time for ``""``."""
     names = [keys.stat(name, day) for day in days for name in ("processed", "failed")]
     return Call([command("MGET", *names)], _in_pairs) if names else Call([], list)
 
 
 def set_counters(keys: Keys, values: Mapping[str, int]) -> Call[bool]:
-    """Set counters of all time."""
+    """Set the counters of all time."""
     parts = (part for name, value in values.items() for part in (keys.stat(name), value))
     return one("MSET", *parts, read=bool)
 
@@ -129,13 +129,13 @@ def _owners(stored: Mapping[bytes, bytes]) -> dict[str, set[str]]:
 
 
 def _leased(keys: Keys, owners: Collection[str]) -> Steps[set[str]]:
-    """The owners that are alive."""
+    """The owners whose lease has not expired."""
     replies = yield from every([command("EXISTS", keys.lease(identity)) for identity in owners])
     return {identity for identity, lives in zip(owners, replies, strict=True) if lives}
 
 
 def _served(servers: list[ProcessView], leased: Mapping[str, set[str]], now: float) -> set[str]:
-    """The queues that a server takes jobs from."""
+    """The queues from which a live server that is not quiet takes jobs."""
     found: set[str] = set()
     for server in servers:
         if not server.quiet and not server.silent(now):
@@ -166,7 +166,7 @@ def _claim(name: str, known: set[str]) -> Claim:
 
 
 def _held(claims: Mapping[str, Claim]) -> Steps[Counter[Claim]]:
-    """How many jobs there are in the lists that hold any."""
+    """The number of jobs in each list that is not empty."""
     held: Counter[Claim] = Counter()
     sizes = yield from every([command("LLEN", key) for key in claims], Mode.LENIENT)
     for claim, jobs in zip(claims.values(), sizes, strict=True):
@@ -178,7 +178,7 @@ def _held(claims: Mapping[str, Claim]) -> Steps[Counter[Claim]]:
 def _queues(
     keys: Keys, names: list[str], held: Mapping[Claim, int], paused: set[str], served: set[str]
 ) -> Steps[list[QueueView]]:
-    """The named queues."""
+    """Read the named queues."""
     commands = [
         sent
         for key in map(keys.queue, names)
@@ -195,7 +195,7 @@ def _queues(
 
 
 def _names_in(stored: bytes) -> set[str]:
-    """The queues of one owner; none if that is not the JSON list that a server writes."""
+    """The queues of one owner; none if the bytes are not the JSON list that a server writes."""
     try:
         names: Any = simplejson.loads(stored)
     except ValueError:

@@ -33,7 +33,7 @@ class Waiter:
     def __init__(self, config: RedisConfig, lease_s: float = 30.0) -> None:
         self._block_s = min(LONGEST_BLOCK_S, lease_s * _PART_OF_LEASE)
         self._link = Link(config, self._block_s + PATIENCE_S)
-        # The link's time-out is for one command; this is for all of it, from the connect on.
+        # The link's timeout is for one command; this one is for the whole move, with the connect.
         self._longest_s = CONNECT_TIMEOUT_S + self._block_s + 2 * PATIENCE_S
         self.blocked = False
         self._moves = 0
@@ -44,11 +44,11 @@ class Waiter:
         return self._moves if self.blocked else 0
 
     async def wait(self, source: str, target: str, taken: Callable[[bytes], None]) -> None:
-        """Move the next job, and return when ``taken`` was called with it; or without one, after a while.
+        """Move the next job, call ``taken`` with it, and return; return without a job when the block expires.
 
         ``source`` and ``target`` are the keys of the queue and of the list. A move that neither returns nor
-        fails in its time is ended, and its connection replaced: a link closes when the wait for a reply is
-        cancelled. Raises PyworkersError.
+        fails before its timeout is ended, and its connection is replaced: a link closes when the wait for a
+        reply is cancelled. Raises PyworkersError.
         """
         with errors_translated():
             async with asyncio.timeout(self._longest_s):
@@ -67,9 +67,9 @@ class Waiter:
             self.blocked = False
 
     async def unblock(self, control: Commands) -> None:
-        """Make a running ``wait`` return at once. ``control`` is another connection, to send that over."""
+        """Make a running ``wait`` return at once. ``control`` is another connection, for the command."""
         if self.blocked and self._link.client_id is not None:
-            # A refusal (ACL) or an outage only means that the wait ends by its own time-out.
+            # After a refusal (ACL) or an outage, the wait still ends by its own timeout.
             with suppress(PyworkersError), errors_translated():
                 await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id, read=integer)
 

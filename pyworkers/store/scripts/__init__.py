@@ -22,7 +22,7 @@ class Commands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One script, called by its digest; a server that forgot it (restart, SCRIPT FLUSH) gets its text."""
+    """One script, called by its digest, or by its text if the server lost it (restart, SCRIPT FLUSH)."""
 
     text: str
     sha: str
