@@ -31,7 +31,7 @@ class CronJob:
         self.entry = entry
         self.paused = paused
         self.shadowed = shadowed
-        """A run-time entry that does not fire, because the code or the configuration has its name, too."""
+        """True for a run-time entry that does not fire: code or configuration declares one of its name."""
         self.last = last
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class CronJob:
 
     @property
     def origin(self) -> Origin:
-        """Where it is declared: code, configuration or run time."""
+        """Where the entry is declared: code, configuration or run time."""
         return self.entry.origin
 
     @property

@@ -13,7 +13,7 @@ from pyworkers.store import processes
 from pyworkers.store.admin import Admin
 from pyworkers.store.processes import Processes, ProcessView, Works, WorkView
 
-# Pause between two checks whether the servers have answered.
+# The pause between two checks whether the servers have answered.
 _ANSWER_S = 0.02
 
 
@@ -57,7 +57,7 @@ class Process:
         return describe(self.about)
 
     def silent(self, now: float) -> bool:
-        """True without a heartbeat for a minute: go-workers2's descriptions outlive their process."""
+        """True without a heartbeat for a minute: go-workers2's descriptions remain after an exit."""
         return self.about.silent(now)
 
     def quiet(self) -> None:
@@ -90,9 +90,9 @@ class ProcessSet:
         return (Process(about, self._admin) for about in self._admin.each(Processes(self._admin.keys)))
 
     def refresh(self, timeout: float = 1.5) -> None:
-        """Have pyworkers servers write their counters and running jobs now, and each second for the next ten.
+        """Request that pyworkers servers write their counters and jobs now, and each second for the next ten.
 
-        Returns when all of them have, at most ``timeout`` seconds later. Returns at once if the user may not
+        Returns when all have done so, at most ``timeout`` seconds later. Returns at once if the user may not
         write to Redis: then the numbers are those of the last heartbeat. Raises RedisUnavailableError.
         """
         if self._may_watch:
@@ -120,7 +120,7 @@ class ProcessSet:
         return True
 
     def find(self, identity: str) -> Process | None:
-        """The process of that name."""
+        """The server with that identity; None if there is none."""
         return next((process for process in self if process.identity == identity), None)
 
     @property
@@ -163,7 +163,7 @@ class Work(JobRecord):
 
     @property
     def identity(self) -> str:
-        """The server that runs it."""
+        """The identity of the server that runs it."""
         return self.about.identity
 
     @property
@@ -182,7 +182,7 @@ class Work(JobRecord):
         return self.about.run_at
 
     def as_dict(self) -> dict[str, Any]:
-        """The job for JSON, and where it runs."""
+        """The job for JSON, with its server, thread and start."""
         where = {"identity": valid(self.identity), "thread": valid(self.thread), "run_at": self.run_at}
         return where | super().as_dict()
 
@@ -211,5 +211,5 @@ class WorkSet:
         return True
 
     def find_work(self, jid: str) -> Work | None:
-        """The running job with that id."""
+        """The running job with that id; None if there is none."""
         return next((work for work in self if work.jid == jid), None)

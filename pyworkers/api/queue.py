@@ -33,16 +33,16 @@ class QueuedJob(JobRecord):
         return _age(self, time.time() if now is None else now)
 
     def delete(self) -> bool:
-        """Remove the job; False if it is not waiting any more."""
+        """Remove the job; False if it is no longer waiting."""
         return self._queue.delete_jobs([self]) == 1
 
     def kill(self) -> bool:
-        """Move the job to ``dead``; False if it is not waiting any more."""
+        """Move the job to ``dead``; False if it is no longer waiting."""
         return self._queue.kill_jobs([self]) == 1
 
 
 class Queue:
-    """One queue. Iteration starts with the newest job; jobs may come and go meanwhile.
+    """One queue. Iteration starts with the newest job; jobs may be added and removed meanwhile.
 
     All methods raise RedisUnavailableError and StoreError.
     """
@@ -54,7 +54,7 @@ class Queue:
 
     @classmethod
     def all(cls, where: Where = None, *, namespace: str | None = None) -> list[Queue]:
-        """All queues that were ever pushed to, by name."""
+        """All queues to which a job was ever pushed, by name; ``clear`` removes a queue."""
         admin = admin_of(where, namespace)
         return [cls(name, admin) for name in admin.run(queues.known(admin.keys))]
 
@@ -100,12 +100,12 @@ class Queue:
             yield QueuedJob(raw, self, place)
 
     def find_job(self, jid: str) -> QueuedJob | None:
-        """A waiting job with that id. Looks at all jobs."""
+        """A waiting job with that id; None if there is none. Reads the queue up to that job."""
         return next(self.find_jobs(jid), None)
 
     def find_jobs(self, jid: str) -> Iterator[QueuedJob]:
         """All waiting jobs with that id: a job may have been enqueued twice."""
-        # Most jobs need not be decoded; other texts may be stored with JSON escapes.
+        # A job whose bytes lack a plain id is not decoded; other ids may be stored with JSON escapes.
         part = jid.encode() if PLAIN_JID.fullmatch(jid) else b""
         for raw, place in self._entries():
             if part in raw and (job := QueuedJob(raw, self, place)).jid == jid:

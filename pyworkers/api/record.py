@@ -1,7 +1,6 @@
-"""JobRecord: a stored job for display, whichever program wrote it.
+"""JobRecord: a stored job for display, written by any program.
 
-Pure. Nothing in a payload makes these properties raise: a field of a wrong type is shown as its JSON text, or
-is absent.
+Pure. No payload makes these properties raise: a field of a wrong type is shown as its JSON text, or omitted.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class JobRecord:
 
     @property
     def job_class(self) -> str:
-        """The class to show: of an ActiveJob, the one inside (Sidekiq's api.rb, display_class)."""
+        """The class to show: for an ActiveJob, the class inside (Sidekiq's api.rb, display_class)."""
         name = self._text("display_class") or self._text("class")
         if name in ACTIVE_JOB_WRAPPERS:
             inner = self._active_job()
@@ -54,7 +53,7 @@ class JobRecord:
 
     @property
     def args(self) -> list[Any]:
-        """The arguments to show: of an ActiveJob, those inside; the last one is hidden if it is encrypted."""
+        """The arguments to show: for an ActiveJob, those inside; the last one is hidden if encrypted."""
         args = self.data.get("args")
         if self.data.get("class") in ACTIVE_JOB_WRAPPERS:
             args = self._active_job().get("arguments", args)
@@ -70,7 +69,7 @@ class JobRecord:
 
     @property
     def created_at(self) -> float | None:
-        """When the job was made, in epoch seconds."""
+        """When the job was created, in epoch seconds."""
         return timestamps.read(self.data.get("created_at"))
 
     @property
@@ -108,7 +107,7 @@ class JobRecord:
 
     @property
     def error_backtrace(self) -> list[str]:
-        """The lines of the last error's backtrace, in any form of any Sidekiq (protocol.md, Envelope)."""
+        """The lines of the last error's backtrace, from any format of any Sidekiq (protocol.md, Envelope)."""
         stored = self.data.get("error_backtrace")
         lines = _inflated(stored) if isinstance(stored, str) else stored
         return [as_text(line) for line in lines] if isinstance(lines, list) else []
@@ -143,12 +142,12 @@ class JobRecord:
 
 
 def valid(name: str) -> str:
-    """A name of any bytes as text for JSON: bytes that are not UTF-8 are written as \\xff."""
+    """A name as text for JSON; bytes that are not UTF-8 are written as \\xff."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def as_text(value: object) -> str:
-    """A text for any JSON value: its own if it is one, none for null, else JSON."""
+    """Any JSON value as text: a string unchanged, null as an empty string, all others as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     try:
@@ -158,7 +157,7 @@ def as_text(value: object) -> str:
 
 
 def _inflated(text: str) -> object:
-    """What is in a deflated JSON text in base64, which may have newlines in it; None if it is none."""
+    """The value of a deflated JSON text in base64, which may contain newlines; None if it is invalid."""
     try:
         packed = base64.b64decode("".join(text.split()), validate=True)
         inflated = zlib.decompressobj().decompress(packed, _MOST_BACKTRACE_BYTES)

@@ -1,4 +1,4 @@
-"""The sorted sets: jobs for later, failed jobs that wait for their next attempt, dead jobs."""
+"""The sorted sets: scheduled jobs, failed jobs that wait for their next attempt, dead jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyworkers.store.sets import PAGE, Matches, MembersByScore, Move
 class SortedEntry(JobRecord):
     """A job in a sorted set; ``score`` is in epoch seconds: when it is due, or when it died.
 
-    Each change returns False if another client was quicker. Of several concurrent retries one succeeds.
+    A change returns False if another client moved the job first. Of several concurrent retries one succeeds.
     """
 
     def __init__(self, raw: bytes, score: float, jobs: JobSet) -> None:
@@ -66,7 +66,7 @@ class SortedEntry(JobRecord):
 
 class JobSet(ABC):
     """Jobs in the order of their scores. Iteration begins with the latest, as Sidekiq's does; ``reversed``
-    begins with the earliest. Jobs may come and go meanwhile.
+    begins with the earliest. Jobs may be added and removed meanwhile.
 
     All methods raise RedisUnavailableError and StoreError.
     """
@@ -106,20 +106,20 @@ class JobSet(ABC):
             yield SortedEntry(raw, score, self)
 
     def scan(self, text: str) -> Iterator[SortedEntry]:
-        """The jobs whose stored bytes hold ``text``, in no order; Redis does the search.
+        """The jobs whose stored bytes contain ``text``, in no order; Redis does the search.
 
-        A job that is there all the time is seen at least once, perhaps twice.
+        A job that stays in the set is found at least once, perhaps twice.
         """
         for raw, score in self._admin.each(Matches(self._key, text)):
             yield SortedEntry(raw, score, self)
 
     def find_job(self, jid: str) -> SortedEntry | None:
-        """A job with that id. Redis looks at all jobs."""
+        """A job with that id; None if there is none. Redis searches all jobs."""
         return next(self.find_jobs(jid), None)
 
     def find_jobs(self, jid: str) -> Iterator[SortedEntry]:
         """All jobs with that id: a job that was enqueued twice may have died twice."""
-        # Other texts may be stored with JSON escapes.
+        # An id that is not plain may be stored with JSON escapes.
         candidates = self.scan(jid) if PLAIN_JID.fullmatch(jid) else iter(self)
         seen: set[bytes] = set()
         for job in candidates:
@@ -166,7 +166,7 @@ class JobSet(ABC):
         return self._move(jobs, lambda job: Move(job.raw))
 
     def reschedule_job(self, job: JobRecord, at: float) -> bool:
-        """Give a job another score; False if it is gone."""
+        """Give a job another score; False if it is no longer in the set."""
         return self._admin.run(sets.reschedule(self._key, job.raw, at))
 
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:
@@ -180,7 +180,7 @@ class JobSet(ABC):
         return Move(job.raw, requeued(job, queue, time.time(), uncounted=uncounted), queue)
 
     def refusal(self, job: JobRecord) -> str:
-        """Why a job cannot go to a queue; empty if it can."""
+        """Why a job cannot be moved to a queue; empty if it can be."""
         try:
             queue_of(job, self._admin.keys.namespace)
         except BadMessageError as error:
@@ -194,7 +194,7 @@ class JobSet(ABC):
 
 
 class ScheduledSet(JobSet):
-    """The jobs for later (``schedule``)."""
+    """The scheduled jobs (``schedule``)."""
 
     @staticmethod
     def _key_of(keys: Keys) -> str:
@@ -236,7 +236,7 @@ def queue_of(job: JobRecord, namespace: str) -> str:
 
 
 def requeued(job: JobRecord, queue: str, now: float, *, uncounted: bool) -> bytes:
-    """The bytes of a job for its queue: with the changes of Sidekiq's API, and without its crash count."""
+    """The bytes of a job for its queue: changed as by Sidekiq's API, and without its crash count."""
     changes: dict[str, Any] = {"queue": queue, "enqueued_at": now}
     count = job.data.get("retry_count")
     if uncounted and isinstance(count, int) and not isinstance(count, bool):

@@ -23,12 +23,12 @@ _MOST_DAYS = 5 * 365
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """One queue at one time; ``size`` jobs wait, and ``next_enqueued_at`` (epoch seconds) is the time of
-    the next one.
+    """One queue at one time; ``size`` jobs wait, and the next one was enqueued at ``next_enqueued_at`` (epoch
+    seconds).
 
-    ``in_progress`` counts the jobs in the in-progress lists of servers, ``in_progress_by`` those of each:
-    pyworkers', and Go's if they are reported or searched for; Sidekiq has no such lists. A queue is
-    ``served`` if a server that reports itself takes jobs from it.
+    ``in_progress`` counts the jobs in the in-progress lists of servers, ``in_progress_by`` those of each
+    server: of pyworkers, and of Go programs if reported or searched for; Sidekiq has no in-progress lists. A
+    queue is ``served`` if a server with a heartbeat or a lease takes jobs from it.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Day:
 class Stats:
     """The number of jobs in each state.
 
-    ``processed`` and ``failed`` count since the last reset, as Sidekiq's do, and are one heartbeat old;
+    ``processed`` and ``failed`` count since the last reset, as Sidekiq's do, and are up to one heartbeat old;
     ``busy`` are the running jobs, ``processes`` the live servers, Sidekiq's included.
     """
 
@@ -94,7 +94,7 @@ class Stats:
     ) -> Stats:
         """The counts now. Raises ConfigError, RedisUnavailableError and StoreError.
 
-        ``search``: scan the names of all keys for the jobs of Go processes that report nothing, too.
+        ``search``: also scan the names of all keys for the lists of Go processes without a heartbeat.
         """
         admin = admin_of(where, namespace)
         found = Search(admin.keys) if search is True else search or None
@@ -113,12 +113,12 @@ class Stats:
         )
 
     def counts(self) -> dict[str, int]:
-        """The numbers by name, in the order of a job's life."""
+        """The numbers by name, in the order in which they are shown."""
         names = ("processed", "failed", "enqueued", "busy", "scheduled", "retries", "dead", "processes")
         return {name: getattr(self, name) for name in names}
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
-        """The numbers, queues and servers for JSON; ``now`` (epoch seconds) counts for the latencies."""
+        """The numbers, queues and servers for JSON; the latencies are those at ``now`` (epoch seconds)."""
         now = time.time() if now is None else now
         return {
             **self.counts(),
@@ -144,7 +144,7 @@ class Stats:
 
     @staticmethod
     def reset(*names: str, where: Where = None, namespace: str | None = None) -> None:
-        """Set ``processed`` or ``failed``, or both if none is named, to 0; those of the days stay."""
+        """Set ``processed`` or ``failed``, or both if none is named, to 0; the counts of the days remain."""
         unknown = set(names) - {"processed", "failed"}
         if unknown:
             raise ValueError(f"only processed and failed can be reset, not {', '.join(sorted(unknown))}")

@@ -11,11 +11,11 @@ from pyworkers.store.transport.connections import config_for
 __all__ = ["Admin", "Where", "admin_of"]
 
 Where = str | RedisConfig | Admin | None
-"""A URL, the ``[redis]`` part of a configuration, or None for the environment (see ``Client``)."""
+"""A URL, the ``[redis]`` part of a configuration, an Admin, or None for the environment (see ``Client``)."""
 
 
 def admin_of(where: Where, namespace: str | None = None) -> Admin:
-    """A connection to that Redis. ``namespace`` counts only beside a URL or None. Raises ConfigError."""
+    """A connection to that Redis. ``namespace`` is used only with a URL or None. Raises ConfigError."""
     if isinstance(where, Admin):
         return where
     if isinstance(where, RedisConfig):
