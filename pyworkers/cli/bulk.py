@@ -31,8 +31,8 @@ class BulkOptions:
 
 @dataclass(slots=True)
 class BulkResult:
-    """The counts of one action. ``refused`` jobs cannot be moved, the last one for ``reason``; ``found`` are
-    the named jobs that exist.
+    """The counts of one action. ``refused`` jobs cannot be moved; ``reason`` is that of the last one;
+    ``found`` are the named jobs that exist.
     """
 
     selected: int = 0
@@ -58,7 +58,7 @@ class BulkResult:
         self.reason = reason
 
     def finish(self, done: int) -> None:
-        """Note the number of jobs that the action has moved or removed."""
+        """Record the number of jobs that the action has moved or removed."""
         self.done = done
 
 
@@ -95,7 +95,7 @@ class Deed:
                     yield job
 
     def _candidates(self, label: str) -> Iterator[JobRecord]:
-        """A single named job is found by Redis; otherwise all jobs are read."""
+        """The jobs to check: those with the id if only one is named, else all, with a progress bar."""
         if len(self.selection.jids) == 1:
             return iter(self.jobs.find_jobs(*self.selection.jids))
         return progressing(self.jobs, self.jobs.size, label)

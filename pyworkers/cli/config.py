@@ -1,7 +1,7 @@
 """``pyworkers config``: checks the configuration, or prints the values in effect.
 
-Run by people and by deployments, before the server. Connects to nothing. It imports no application but for
-``show --chain``, in a process of its own.
+Run by people and by deployments, before the server. Connects to nothing. Only ``show --chain`` imports the
+application, in a process of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def show(source: Source, show_chain: bool, app: str | None) -> None:
     if not show_chain:
         click.echo(render(config), nl=False)
         return
-    # It loads the server's side, which takes as long as the rest of the command.
+    # This imports the server's modules, which takes as long as the rest of the command.
     from pyworkers.server import rehearse
 
     loaded = rehearse(config)

@@ -18,12 +18,12 @@ from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import timestamps
 
-# Up to here each jid is printed. A script that needs more of them can enqueue in portions.
+# Up to this number, each jid is printed. A script that needs more of them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20
 
 
 def parse_time(text: str) -> float:
-    """Epoch seconds of an ISO 8601 time with its offset, or of a number of them. Raises ValueError."""
+    """The epoch seconds of an ISO 8601 time with an offset, or given as a number. Raises ValueError."""
     if re.fullmatch(NUMBER, text):
         return timestamps.due(float(text))
     try:

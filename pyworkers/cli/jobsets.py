@@ -31,7 +31,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the number of job
 
 
 class JobsGroup(click.Group):
-    """A group that defaults to ``list``, and takes the options for Redis before the command, too."""
+    """A group that defaults to ``list``, and also takes the options for Redis before the command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order of the help."""

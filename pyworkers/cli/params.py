@@ -1,4 +1,4 @@
-"""Parsers of command-line values that several commands take; an invalid value is refused with the rule."""
+"""Parsers of command-line values of several commands; the error for an invalid value states the rule."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def parse_queue(text: str) -> str:
 
 
 def parse_args(text: str) -> list[Any]:
-    """The arguments of a job from a JSON list, ``-`` for the one on stdin. Raises ValueError."""
+    """The arguments of a job from a JSON list; ``-`` reads the list from stdin. Raises ValueError."""
     if text == "-":
         text = sys.stdin.buffer.read().decode()
     try:

@@ -48,7 +48,7 @@ def steering_command(name: str, text: str, order: Callable[[Process], None]) -> 
 
 
 def _named(word: str, found: Sequence[Process]) -> Process:
-    """The server with that identity, or the only one of that host or host:pid. Raises PyworkersError."""
+    """The server with that identity, or the only one on that host or host:pid. Raises PyworkersError."""
     begun = [process for process in found if f"{process.identity}:".startswith(f"{word}:")]
     if len(begun) == 1:
         return begun[0]

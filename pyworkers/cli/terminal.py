@@ -1,4 +1,4 @@
-"""Full-screen terminal: takes the whole screen while held, and restores it afterwards."""
+"""Full-screen terminal: uses the whole screen inside a block, and restores the terminal after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tty
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-# Of xterm, which all terminals of today understand: other screen, no cursor, no wrapping of long lines.
+# xterm's sequences, which all current terminals know: alternate screen, no cursor, no wrapping of long lines.
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HEADER, _PLAIN = "\x1b[7m", "\x1b[0m"
@@ -33,7 +33,7 @@ class Screen:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the terminal; give it back however the block ends, a TERM and a hangup included."""
+        """Set up the terminal; restore it when the block ends, also after an error, SIGTERM or SIGHUP."""
         handlers = {number: signal.signal(number, _exit) for number in _ENDING}
         handlers |= {number: signal.signal(number, _note) for number in (signal.SIGWINCH, signal.SIGTSTP)}
         wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
@@ -49,7 +49,7 @@ class Screen:
             os.close(self._wakeup)
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines, as they are now."""
+        """The current columns and lines."""
         size = os.get_terminal_size(self._output)
         return (size.columns, size.lines) if size.columns and size.lines else (80, 24)
 
@@ -94,7 +94,7 @@ class Screen:
 
 
 def _note(_number: int, _frame: FrameType | None) -> None:
-    """The number arrives through the pipe."""
+    """Does nothing: ``wait`` reads the signal's number from the wakeup pipe."""
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:

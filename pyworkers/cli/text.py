@@ -1,4 +1,4 @@
-"""Texts for the terminal: escaped, so that no payload controls it, and cut to fit a column.
+"""Texts for the terminal: escaped, so that no payload can control it, and cut to fit a column.
 
 Pure.
 """
@@ -51,7 +51,7 @@ def table(
 ) -> Iterator[str]:
     """Aligned columns, two blanks apart; those at the places ``right`` are flush right.
 
-    The first hundred rows decide how wide a column is, so that any number of rows can pass.
+    The first hundred rows decide how wide a column is, so that not all rows need to be in memory.
     """
     rows = iter(rows)
     first = [header, *islice(rows, _ROWS_MEASURED)]

@@ -19,7 +19,7 @@ from pyworkers.config.fields import mask_url
 from pyworkers.errors import PyworkersError
 
 _PATIENCE_S = 0.3
-# The longest pause of the screen for a search, twice a minute.
+# The longest time that a search stops the screen, twice a minute.
 _SEARCH_S = 0.2
 _QUEUES = ("QUEUE", "SIZE", "LATENCY", "RUNNING", "STATE")
 _SERVERS = ("SERVER", "UP", "BUSY", "OF", "MEMORY", "BEAT", "STATE", "QUEUES")
@@ -90,7 +90,7 @@ def _watch(admin: Admin, interval_s: float) -> None:
         while True:
             if time.monotonic() >= due:
                 try:
-                    # The first frame must be right; the others must not make a key wait.
+                    # The first frame waits for current numbers; a later one must not delay a key.
                     fresh = _sample(admin, servers, search, _PATIENCE_S if sample else 1.5)
                     before, sample, trouble = sample, fresh, ""
                 except PyworkersError as error:
@@ -104,7 +104,7 @@ def _watch(admin: Admin, interval_s: float) -> None:
 def _lines(
     sample: Sample | None, before: Sample | None, title: str, trouble: str, columns: int, lines: int
 ) -> list[str]:
-    """One frame; after an error the previous one, below the error."""
+    """The lines of one frame; after an error, the error above the previous frame."""
     if sample is None:
         return [fit(title, columns), fit(trouble, columns)]
     clock = time.strftime("%H:%M:%S  q quits ", time.localtime(sample.at))
@@ -153,7 +153,7 @@ def _section(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequen
 
 
 def _shared(sections: Sequence[list[str]], height: int | None) -> list[str]:
-    """All sections, cut to fit: the longest one first."""
+    """The lines of all sections, cut to fit: the longest section is cut first."""
     if height is None:
         return [line for section in sections for line in section]
     sizes = [len(section) for section in sections]
