@@ -1,4 +1,4 @@
-"""Chain: all links of a handler, in order: the built-in ones, the application's, its own, the job.
+"""Chain: all links of a handler, outermost first: built-in, the application's, the handler's own, the job.
 
 Built in the worker process for each handler at its first job, and by ``pyworkers.testing``, which runs jobs
 through the same links.
@@ -32,11 +32,11 @@ class Chain:
     """The links of one handler, as one function."""
 
     name: str
-    """The handler's; empty for the chain of jobs that have none."""
+    """The name of the handler; empty for the chain of jobs without a handler."""
     run: Run
-    """Runs one job and returns its outcome; it raises nothing that a job raises."""
+    """Runs one job and returns its outcome; an exception of the job is turned into an outcome."""
     links: tuple[tuple[str, str], ...]
-    """Whose each link is and its name, the outermost first; the last one is the job."""
+    """The owner and the name of each link, the outermost first; the last one is the job."""
 
 
 def chain_for(
@@ -49,7 +49,7 @@ def chain_for(
     after_request: AfterRequest = lambda _: None,
     inner: Sequence[ChainLink] = (),
 ) -> Chain:
-    """The chain of a handler; None is for a class without a handler.
+    """Build the chain of a handler or, for None, the chain in which a job without a handler fails.
 
     ``clock`` gives epoch seconds. ``inner`` are further built-in links, between the others and the
     application's.
@@ -89,7 +89,7 @@ def _job(worker: Worker, handler: Handler | None) -> Run:
     own = handler.middleware if handler else ()
     run = handler.run if handler else _refuse
     links = [*worker.links, *own]
-    # Without links, each job takes one call less.
+    # Without links, run the job directly, which saves a function call for each job.
     return _linked(build(links, run)) if links else _bare(run)
 
 
@@ -110,6 +110,6 @@ def _bare(run: Callable[[Message], object]) -> Run:
 
 def _refuse(message: Message) -> None:
     if not message.job_class:
-        # No deploy will bring a handler for it.
+        # No later release can add a handler for an empty class, so this job is not retried.
         raise BadMessageError(f"a job of the queue {message.queue!r} has no class")
     raise UnknownJobError(f"no handler for the class {message.job_class!r} of the queue {message.queue!r}")

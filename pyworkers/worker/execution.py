@@ -1,8 +1,8 @@
 """Execution: the facts of one run of one job, in one record.
 
 Made in the worker process when a job starts, passed from built-in link to built-in link, dropped when the job
-ends. No fact about a job lives longer than its record: several jobs may share a process. Users get the
-``Message``, never this.
+ends. No fact about a job is kept outside its record, because several jobs may share a process. Application
+code gets the ``Message``, never this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class _State(Enum):
-    """WAITING → RUNNING → ENDED, or ASKED for a job that was asked to end."""
+    """WAITING → RUNNING → ENDED; or RUNNING → ASKED, for good, if the job is asked to end."""
 
     WAITING = 0
     RUNNING = 1
@@ -24,7 +24,7 @@ class _State(Enum):
     ENDED = 3
 
 
-# Bound once: an attribute of an enum takes three times as long to read.
+# Module constants, because reading an attribute of an enum takes three times as long.
 _WAITING, _RUNNING, _ASKED, _ENDED = _State
 
 
@@ -40,19 +40,19 @@ class Execution:
         self.started_s = 0.0
         self.elapsed_s = 0.0
         self.exc_info: ExcInfo | None = None
-        """The error of a failed job, with the part of its traceback that is worth reading."""
+        """The error of a failed job; its traceback starts at the first frame outside of pyworkers."""
         self._state = _WAITING
         self._request: BaseException | None = None
 
     def begin(self, now_s: float) -> None:
-        """The job runs: from here to ``end``, requests are raised. Raises the one that came before."""
+        """Mark the job as running: until ``end``, requests are raised in it. Raises an earlier request."""
         self.started_s = now_s
         self._state = _RUNNING
         if self._request is not None:
             self.ask(self._request)
 
     def end(self, now_s: float) -> bool:
-        """The job has ended, and no further request is raised; True if one was. May be called again."""
+        """Mark the job as ended: no request is raised from now on. True if one was. May be called again."""
         self.elapsed_s = now_s - self.started_s
         if self._state is _ASKED:
             return True
@@ -60,7 +60,7 @@ class Execution:
         return False
 
     def ask(self, request: BaseException) -> None:
-        """Raise this in the job, once: while it runs, or else as soon as it does."""
+        """Raise the request in the job: now if it runs, at its start if it waits. At most one is raised."""
         if self._state is _RUNNING:
             self._state = _ASKED
             self._request = request
@@ -69,7 +69,7 @@ class Execution:
             self._request = request
 
     def take_request(self) -> BaseException | None:
-        """The request that was raised, dropped here: its traceback would keep the job's data alive."""
+        """Return the raised request and drop it: its traceback would keep the job's data in memory."""
         request, self._request = self._request, None
         return request
 
@@ -78,5 +78,5 @@ class Execution:
         self.exc_info = (type(error), error, trace)
 
     def forget(self) -> None:
-        """Drop the error: its frames refer to this record, and the cycle would keep the job's data alive."""
+        """Drop the error: its frames refer to this record, a cycle that keeps the job's data in memory."""
         self.exc_info = None

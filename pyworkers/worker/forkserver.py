@@ -74,7 +74,8 @@ class ForkServer:
         for fd in (self._wakeup, self._waker):
             os.set_blocking(fd, False)
         self._watch_children()
-        # Not select, which takes descriptors up to 1023: the channel keeps its number from the master.
+        # Not select, which takes descriptors up to 1023: the channel has its number from the master, which
+        # may have more descriptors open.
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(self._wakeup, select.POLLIN)
@@ -97,11 +98,12 @@ class ForkServer:
         most = 16 * control.FDS_PER_SPAWN
         data, descriptors, flags, _ = socket.recv_fds(self._channel, 65536, most)
         for fd in descriptors:
-            # They arrive inheritable, and a program that a job starts would keep its worker's pipes open.
+            # They arrive inheritable: a program that a job starts would keep its worker's pipes open.
             os.set_inheritable(fd, False)
         self._descriptors.extend(descriptors)
         if flags & socket.MSG_CTRUNC:
-            # It is unknown now which pipe belongs to which worker: exit, the master starts another one.
+            # It is now unknown which pipe belongs to which worker: exit, and the master starts another fork
+            # server.
             raise OSError("too many open files: descriptors were dropped")
         for message in self._reader.feed(data):
             self._handle(message)
@@ -139,7 +141,7 @@ class ForkServer:
             text = f"{type(error).__name__}: {error}{searched(error, load)}"
             self._send(LoadFailed(kind, text, users_traceback(error)))
             return
-        # The application may have installed its own handler of SIGCHLD, and its own logging.
+        # Set both again: the application may have installed a SIGCHLD handler and logging of its own.
         self._watch_children()
         set_up_logs(load)
         # Output that is still buffered would be printed by every worker again.
@@ -172,7 +174,7 @@ class ForkServer:
             os.close(fd)
 
     def _be_worker(self, queue: str, pipes: process.Pipes) -> NoReturn:
-        # This must not return: there would be two fork servers.
+        # This must not return: the child would continue as a second fork server.
         try:
             self._become_child()
             process.main(self._app, queue, pipes, self._settings)
@@ -201,7 +203,7 @@ class ForkServer:
             process.exit_now(status)
 
     def _become_child(self) -> None:
-        """Close and reset what belongs to the fork server alone."""
+        """In a forked child: close the fork server's descriptors, and undo its handling of SIGCHLD."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._channel.close()
@@ -229,7 +231,7 @@ def set_up_logs(load: Load) -> None:
 
 
 def import_app(spec: str) -> Worker:
-    """The Worker at ``module:attribute``. Raises TypeError for another object, and what the import raises."""
+    """The Worker at ``module:attribute``. Raises TypeError for another object, and the import's errors."""
     module_name, _, attribute = spec.partition(":")
     found = import_module(module_name)
     for name in (attribute or "worker").split("."):
@@ -240,7 +242,10 @@ def import_app(spec: str) -> Worker:
 
 
 def enqueues_elsewhere(app: Worker) -> dict[str, str]:
-    """The ``[redis]`` by which the application enqueues outside of workers, e.g. in a web server."""
+    """The ``[redis]`` fields with which the application enqueues outside of workers, e.g. in a web server.
+
+    A field ``error`` instead, if their values are invalid.
+    """
     own_redis.hand_over(None)
     try:
         return asdict(app.redis_config())
@@ -259,7 +264,7 @@ def chains_of(app: Worker, settings: Settings) -> list[HandlerChain]:
 
 
 def _kill_group(leader: int) -> None:
-    """Kill the children that a worker left behind: they are in its group."""
+    """Kill the processes that are still in the process group of an exited worker."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 

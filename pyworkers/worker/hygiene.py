@@ -1,7 +1,7 @@
-"""Hygiene: undoes what a job changed about its process, before the next job.
+"""Hygiene: undoes the changes that a job made to its process, before the next job.
 
-Runs in the worker process, after each job, in about five microseconds: what is as cheap to set as to compare
-is set without a comparison. It covers the state of the whole process, and never the application's modules.
+Runs in the worker process after each job and takes about five microseconds: a value that is as cheap to set
+as to compare is set without a comparison. Restores process-wide state, never the application's modules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 _STDERR = 2
 _stdout = select.poll()
 _stdout.register(1, select.POLLOUT)
-# The classic signals. The real-time ones have no default meaning, and would double the time.
+# The standard signals. Real-time signals have no predefined meaning, and would double the time.
 _SIGNALS = tuple(number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP))
 # signal.getsignal makes an enum of each result and takes 30 µs for all; this is the function that it wraps.
 _handler_of = _signal.getsignal
@@ -30,7 +30,7 @@ Handlers = tuple[Callable[[int, FrameType | None], Any] | int | None, ...]
 
 
 class Snapshot:
-    """The state of this process when this object was made, which every job shall find."""
+    """The state of this process when this object was made; ``restore`` returns to it after each job."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -57,7 +57,7 @@ class Snapshot:
 
     @property
     def is_copy(self) -> bool:
-        """True in a process that a job has forked and that returned from the job, too."""
+        """True in a child that a job has forked and that also returned from the job's function."""
         return os.getpid() != self._pid
 
     def _restore_directory(self) -> bool:
@@ -71,7 +71,7 @@ class Snapshot:
 
     def _restore_handlers(self) -> None:
         for number, ours in zip(_SIGNALS, self._handlers, strict=True):
-            # None is a handler that was not set from Python, and that the job cannot have changed.
+            # None is a handler that was not set from Python: Python cannot set it again.
             if ours is not None and ours is not _handler_of(number):
                 signal.signal(number, ours)
         show_stacks()
@@ -86,7 +86,7 @@ class Snapshot:
 
 
 def show_stacks() -> None:
-    """Write the stacks to stderr at SIGTTIN and at fatal signals: from C, so also while a call hangs."""
+    """Have SIGTTIN and fatal signals write all stacks to stderr: from C, so also while a call hangs."""
     faulthandler.disable()
     faulthandler.enable(file=_STDERR)
     faulthandler.unregister(signal.SIGTTIN)
@@ -101,7 +101,7 @@ def _open_directory() -> int | None:
 
 
 def _variables() -> dict[bytes, bytes]:
-    """The dict inside os.environ, which decodes each name and value when it is compared: 30 µs."""
+    """The dict of bytes inside os.environ. To compare os.environ decodes each name and value: 30 µs."""
     variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
     return variables
 
@@ -116,7 +116,7 @@ def _streams() -> tuple[Any, ...]:
 
 def flush_output() -> bool:
     """Flush stdout and stderr, unless stdout is a full pipe; False if a stream is closed."""
-    # A wait would delay an outcome. The text is written with that of a later job.
+    # Do not wait, which would delay the outcome. The text is written after a later job.
     if not _stdout.poll(0):
         return True
     try:
@@ -124,6 +124,6 @@ def flush_output() -> bool:
         sys.stderr.flush()
     except ValueError:
         return False
-    except (OSError, AttributeError):  # no process reads it, or the server was started without it
+    except (OSError, AttributeError):  # no process reads the pipe, or the server was started without a stream
         return True
     return True

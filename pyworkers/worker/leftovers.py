@@ -1,7 +1,8 @@
 """Leftovers: kills the programs that outlive a job which was asked to end.
 
 Runs in the worker process, after a time limit, a cancellation or an interruption, and never otherwise. It
-kills programs that started since the job began; older ones belong to the worker or to earlier jobs, and stay.
+kills programs that started since the job began; older ones belong to the worker or to earlier jobs, and run
+on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 
 from pyworkers import programs
 
-# A killed process is gone within milliseconds, unless it is in an uninterruptible call of the kernel.
+# A killed process exits within milliseconds, unless it is in an uninterruptible call of the kernel.
 _PATIENCE_S = 0.5
 _PAUSE_S = 0.001
 _EMPTY_LOOKS = 2
@@ -27,8 +28,9 @@ def end_programs(age_s: float) -> list[int]:
     since = programs.tick(age_s)
     killed: dict[int, None] = {}
     deadline = time.monotonic() + _PATIENCE_S
-    # Repeated: a program may start others until it is dead, and these then lose their parent. And a look may
-    # miss a child while another one exits (proc(5), children), so one look that finds none is not enough.
+    # Search repeatedly: a program may start others until it has exited, and these then become orphans. A
+    # search may also miss a child while another one exits (proc(5), children), so one empty result is not
+    # enough.
     empty_looks = 0
     while empty_looks < _EMPTY_LOOKS and time.monotonic() <= deadline:
         found = _started(since)
@@ -38,14 +40,15 @@ def end_programs(age_s: float) -> list[int]:
             _kill(found)
             time.sleep(_PAUSE_S)
     for pid in killed:
-        # No part of the job is left to wait for its children.
+        # Reap it here: the job has ended and cannot wait for its children.
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return list(killed)
 
 
 def _started(since: int) -> list[int]:
-    # Orphans become children of the master: the parent of the fork server, or of this process if that died.
+    # Orphans become children of the master, which is the parent of the fork server or, if the fork server
+    # has died, of this process.
     fork_server = os.getppid()
     return programs.started_by(os.getpid(), (fork_server, programs.parent(fork_server)), since)
 

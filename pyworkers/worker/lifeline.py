@@ -26,7 +26,7 @@ def die_with(lifeline: int) -> None:
         signal.signal(signal.SIGIO, lambda *_: os.killpg(0, signal.SIGKILL))
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
-    # The master may have died before the flag was set.
+    # The master may have died before the flag was set: then this read finds the end of the pipe.
     with contextlib.suppress(BlockingIOError):
         os.read(lifeline, 1)
         os.killpg(0, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """The worker process: start-up, signals and pipes; a runner runs the jobs that arrive.
 
 Forked by the fork server, in a session of its own. It has no Redis connection of the server and never
-acknowledges a job: its outcome frame names the outcome, which the master settles.
+acknowledges a job: it reports the outcome in a frame, and the master settles it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
 
 
 def run_hooks(hooks: Sequence[Callable[..., object]], kind: str) -> int:
-    """Call all hooks, also after one that fails; the exit status of a process that does nothing else."""
+    """Call all hooks, also after one has failed. Returns an exit status: 1 if a hook failed, else 0."""
     status = 0
     for hook in hooks:
         try:
@@ -80,7 +80,7 @@ def run_hooks(hooks: Sequence[Callable[..., object]], kind: str) -> int:
 
 
 def exit_now(status: int) -> NoReturn:
-    """Exit without the fork server's clean-up functions: this process is a copy of it."""
+    """Exit without the exit handlers that this process, a fork, has inherited from the fork server."""
     try:
         flush_output()
     finally:
@@ -100,7 +100,7 @@ class WorkerProcess:
         self._state = Snapshot()
 
     def serve(self) -> None:
-        """Run jobs until the master closes the pipe, or until a new process shall replace this one."""
+        """Run jobs until the master closes the pipe, or until this process must be replaced."""
         self._write(pack(Kind.READY, os.getpid()))
         reader, runner, run = Reader(), self._runner, self._runner.run
         while data := os.read(self._pipes.jobs, reader.wanted):
@@ -109,7 +109,7 @@ class WorkerProcess:
                 report = run(delivery, payload) if kind is Kind.JOB else runner.run_exhausted_hooks(payload)
                 hit("job_end")
                 if self._state.is_copy:
-                    # A job has forked, and both processes returned from it: only one may be the worker.
+                    # A job has forked, and both processes returned from it: only the original is the worker.
                     exit_now(0)
                 retiring = self._recycler.due() or not self._restored()
                 if retiring:
@@ -130,10 +130,10 @@ class WorkerProcess:
         self._write(pack(Kind.LIMIT, delivery, SECONDS.pack(seconds)))
 
     def _end_programs(self, execution: Execution) -> None:
-        """Kill the programs of a job that was asked to end, and be replaced if there were any.
+        """Kill the programs of a job that was asked to end; if there were any, have this worker replaced.
 
-        A program that started meanwhile may belong to the worker: a thread or a program of an ``on_startup``
-        hook may have started it.
+        A killed program may have belonged to the worker instead of the job: a thread or a program of an
+        ``on_startup`` hook may have started it while the job ran.
         """
         if self._state.is_copy:
             return
@@ -153,8 +153,8 @@ class WorkerProcess:
 def _set_signals() -> None:
     """Ignore the signals that a terminal or a supervisor sends to all processes: the master ends workers.
 
-    Handlers, not SIG_IGN, which programs that a job starts would inherit. SIGALRM is for alarms that a job
-    leaves behind.
+    Empty handlers, not SIG_IGN, which programs that a job starts would inherit. SIGALRM is ignored because an
+    alarm that a job has set may expire after the job.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGALRM):
         signal.signal(number, lambda *_: None)

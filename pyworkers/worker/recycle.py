@@ -1,4 +1,4 @@
-"""Recycling: when a worker process is due to be replaced, by its number of jobs or its memory.
+"""Recycling: decides when a worker process is replaced, by its number of jobs or its memory.
 
 Runs in the worker process, between jobs. It reads /proc and ends nothing itself.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pyworkers.protocol.envelope import Rng
 
-# Workers that started together must not all be replaced together: up to a tenth later.
+# Workers that started together must not all be replaced together: each runs up to a tenth more jobs.
 _JITTER = 10
-# Memory becomes private without growing, when a page is written to that was shared, or is swapped.
+# Private memory can grow while RSS does not: when a shared page is written to, or a page is swapped out.
 _MEMORY_CHECK_S = 0.5
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
@@ -31,17 +31,17 @@ class Recycler:
         self._next_peak_kb = 0
 
     def due(self) -> bool:
-        """True if the worker shall take no further job. To be called once after each job."""
+        """True if the worker must take no further job. Call this once after each job."""
         if self._jobs_left is not None:
             self._jobs_left -= 1
         return self._jobs_left == 0 or (self._max_memory_kb > 0 and self._too_large())
 
     def retire(self) -> None:
-        """Be due after this job."""
+        """Have the worker replaced after this job."""
         self._jobs_left = 1
 
     def _too_large(self) -> bool:
-        # Reading the memory map takes about 0.1 ms, so only when the limit can have been passed.
+        # Reading the memory map takes about 0.1 ms, so read it only when the limit may be exceeded.
         now = time.monotonic()
         if now < self._next_check and peak_kb() < self._next_peak_kb:
             return False
@@ -51,7 +51,7 @@ class Recycler:
         self._next_check = now + _MEMORY_CHECK_S
         self._next_peak_kb = resident_kb() + left_kb
         if peak_kb() >= self._next_peak_kb:
-            # A job needed that much and has freed it: growth below its peak would not be noticed.
+            # A job needed this much memory and freed it: growth below this peak would not be noticed.
             forget_peak()
         return False
 
@@ -77,12 +77,12 @@ def resident_kb() -> int:
 
 
 def peak_kb() -> int:
-    """The most that ``resident_kb`` has been since the last ``forget_peak``. Takes half a microsecond."""
+    """The highest value of ``resident_kb`` since the last ``forget_peak``. Takes half a microsecond."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // 1024 if sys.platform == "darwin" else peak
 
 
 def forget_peak() -> None:
-    """Reset the peak to what is resident now, where the kernel allows it (clear_refs, since Linux 4.0)."""
+    """Reset the peak to the present resident memory, where the kernel can (clear_refs, since Linux 4.0)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

@@ -74,18 +74,18 @@ class SerialRunner:
         return Report(outcome, round(execution.elapsed_s * 1000), False, chain.name)
 
     def ask_to_end(self, request: BaseException) -> None:
-        """Raise this in the job that runs; a signal does not say which job it means.
+        """Raise the request in the running job; a signal carries no job id.
 
-        The master sends one only while its table says that this worker has a job, and that one job.
+        The master therefore sends a signal only while this worker has exactly one job in the master's table.
         """
         if self._execution is None:
-            # The job may have arrived, and be about to start.
+            # The job may have arrived and be about to start: ``run`` then raises the request in it.
             self._early = request
         else:
             self._execution.ask(request)
 
     def run_exhausted_hooks(self, payload: bytes) -> Report:
-        """Run the exhaustion hooks of a job whose own worker cannot, because it died."""
+        """Run the exhaustion hooks of a job whose own worker died."""
         loss = Loss.unpack(payload)
         message = Message.parse(loss.raw, self._queue, self._make_jid)
         try:

@@ -1,6 +1,7 @@
 """Title: the name under which ``top``, ``ps -o comm`` and ``pstree`` show a process.
 
-Runs in the fork server and in workers, whose command line is that of the process that they were forked from.
+Runs in the fork server and in workers. A forked process has the command line of its parent, so the title is
+needed to tell them apart.
 """
 
 from __future__ import annotations

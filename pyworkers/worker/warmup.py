@@ -22,7 +22,7 @@ _QUEUE = "warmup"
 
 
 def warm_up(log_level: str) -> None:
-    """Run a job that does nothing; what it logs goes nowhere. Leaves logging to be configured."""
+    """Run the no-op jobs and drop their log lines. Logging must be configured again afterwards."""
     with Path(os.devnull).open("w") as nowhere:
         logs.configure(log_level, "json", nowhere)
         _run_jobs()

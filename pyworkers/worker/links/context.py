@@ -14,7 +14,7 @@ from pyworkers.worker.links.link import Run
 
 
 def isolated(call_next: Run) -> Run:
-    """The link."""
+    """Put the context link around ``call_next``."""
 
     def context(execution: Execution) -> Outcome:
         own = copy_context()

@@ -1,7 +1,7 @@
-"""The effects link: adds the effects that the application wants for a job's outcome, whatever it is.
+"""The effects link: adds the application's effects to the outcome of a job, successful or failed.
 
 Runs in the worker process, around the retry link: it gets the outcome of a job that raised, too. It is a part
-of the chain only if the application has such functions (``Worker.effects``).
+of the chain only if the list ``Worker.effects`` is not empty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ log = logs.get_logger()
 
 
 def affecting(call_next: Run, functions: Sequence[EffectsOf]) -> Run:
-    """The link. A function that fails is logged; the job's fate is decided already."""
+    """Put the effects link around ``call_next``.
+
+    An exception of a function is logged and does not change the job's fate.
+    """
 
     def effects(execution: Execution) -> Outcome:
         outcome = call_next(execution)

@@ -21,7 +21,7 @@ Announce = Callable[[int, float], None]
 
 
 def limited(call_next: Run, default_s: float, announce: Announce) -> Run:
-    """The link: it limits the job to its message's ``timeout``, or else to ``default_s``; 0 is no limit."""
+    """Put the limit around ``call_next``: the message's ``timeout``, or else ``default_s``; 0 is no limit."""
 
     def limit(execution: Execution) -> Outcome:
         own = execution.message.data.get("timeout")
@@ -36,7 +36,7 @@ def limited(call_next: Run, default_s: float, announce: Announce) -> Run:
 
 
 def _own_limit(own: object) -> float:
-    """What the message asks for; 0 for an invalid value."""
+    """The limit in the message, in seconds; 0 for an invalid value."""
     if isinstance(own, bool) or not isinstance(own, int | float):
         return 0.0
     return float(own) if 0 < own < 1e9 else 0.0
@@ -47,7 +47,7 @@ def _alarm(seconds: float, ask: Callable[[BaseException], None]) -> Iterator[Non
     armed = True
 
     def ring(_number: int, _frame: FrameType | None) -> None:
-        # The alarm may have been sent while the job ended.
+        # The signal may have been sent before the timer was stopped, and arrive after the job.
         if armed:
             ask(JobTimeout(f"the job ran longer than {seconds:g} s"))
 

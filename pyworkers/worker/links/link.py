@@ -1,4 +1,4 @@
-"""ChainLink: the shape of every built-in link around a job, and how links are put together.
+"""ChainLink: the type of every built-in link around a job, and the function that combines links.
 
 A built-in link takes the next function and returns one of the same kind: ``link(call_next) -> run``. Each is
 called with the Execution and returns an Outcome. An application's middleware has another shape,
@@ -24,7 +24,7 @@ class ChainLink(NamedTuple):
 
 
 def wrap(links: Sequence[ChainLink], run: Run) -> Run:
-    """One callable out of the links, the first outermost, around ``run``."""
+    """Put the links around ``run``, the first outermost; returns one callable."""
     for link in reversed(links):
         run = link.around(run)
     return run

@@ -13,19 +13,19 @@ from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
 from pyworkers.worker.execution import ExcInfo, Execution
 from pyworkers.worker.links.link import Run
 
-# Bound once: Python 3.11 takes longer to read a member of an enum than to compare it.
+# A module constant: Python 3.11 takes longer to read a member of an enum than to compare it.
 _DONE = Fate.DONE
 
 log = logs.get_logger()
 
 
 def logged(call_next: Run) -> Run:
-    """The link."""
+    """Put the logging link around ``call_next``."""
 
     def logging(execution: Execution) -> Outcome:
         log.debug("job.start")
         outcome = call_next(execution)
-        # In whole microseconds; round(…, 3) would take one itself.
+        # In whole microseconds; round(…, 3) would take a microsecond itself.
         duration_ms = int(execution.elapsed_s * 1e6) / 1000
         if outcome.fate is _DONE:
             log.info("job.done", duration_ms=duration_ms)
@@ -49,7 +49,7 @@ def _log(outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:
     elif outcome.fate is Fate.CANCELLED:
         log.info("job.cancelled", duration_ms=duration_ms)
     else:
-        # A link has chosen: the job did not fail, and yet goes elsewhere.
+        # The job did not fail: a middleware returned this fate.
         log.info("job.done", outcome=fate, duration_ms=duration_ms)
 
 

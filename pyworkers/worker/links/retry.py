@@ -1,6 +1,6 @@
 """The retry link: turns an exception of a job into an outcome, and calls the hooks of a job without retries.
 
-Runs in the worker process, inside the logging link. Every exception from the links inside it ends here,
+Runs in the worker process, inside the logging link. Catches every exception from the links inside it,
 ``sys.exit`` and Ctrl-C included: none of them may decide whether a job is acknowledged.
 """
 
@@ -43,7 +43,7 @@ log = logs.get_logger()
 
 @dataclass(frozen=True)
 class Retrying:
-    """What the link needs: the handler's policy and hooks, the time in epoch seconds, randomness."""
+    """Parameters of the retry link: the handler's policy and hooks, a clock in epoch seconds, an Rng."""
 
     policy: Policy
     clock: Callable[[], float]
@@ -53,7 +53,7 @@ class Retrying:
 
 
 def retried(call_next: Run, about: Retrying) -> Run:
-    """The link; it leaves the error of a failed job in the Execution."""
+    """Put the retry link around ``call_next``; it stores the error of a failed job in the Execution."""
 
     def retry(execution: Execution) -> Outcome:
         try:
@@ -78,7 +78,7 @@ def exhausted_hooks(worker: Worker, handler: Handler | None) -> tuple[OnExhauste
 
 
 def run_exhausted(hooks: Sequence[OnExhausted], message: Message, error: BaseException | None) -> None:
-    """Call all hooks. One that fails is logged; the job's fate is decided already."""
+    """Call all hooks. An exception of a hook is logged and does not change the job's fate."""
     for hook in hooks:
         try:
             hook(message, error)
@@ -106,7 +106,10 @@ def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outc
 
 
 def _snoozed(message: Message, at: float) -> Outcome:
-    """The snoozed job, unchanged, but with its queue, which ``schedule`` needs, and its id if it had none."""
+    """The outcome of a snoozed job, which is stored unchanged except for two fields.
+
+    Its queue is set, because jobs in ``schedule`` need it, and its id if the job had none.
+    """
     facts = {"jid": message.jid, "queue": message.queue}
     changes = {key: value for key, value in facts.items() if message.data.get(key) != value}
     payload = envelope.splice(message.raw, changes) if changes else b""
@@ -127,7 +130,7 @@ def _choose(failure: Failure, choice: FateChosen) -> Failure:
 
 
 def _ask(retry_in: RetryIn, message: Message, error: BaseException, failure: Failure) -> Failure:
-    """The failure with what ``retry_in`` chooses, delay or fate; unchanged if it returns None or fails."""
+    """The failure with the delay or fate that ``retry_in`` chooses; unchanged if it returns None or fails."""
     try:
         delay = retry_in(message.attempt, error, message)
         return failure if delay is None else replace(failure, delay_s=seconds(delay))
@@ -155,7 +158,7 @@ def _text(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> TracebackType | None:
-    """The traceback from the first frame that is not ours."""
+    """The traceback from the first frame outside of pyworkers."""
     trace = error.__traceback__
     while trace is not None and _is_own(trace.tb_frame):
         trace = trace.tb_next
@@ -163,7 +166,9 @@ def _traceback(error: BaseException) -> TracebackType | None:
 
 
 def _backtrace(error: BaseException) -> Iterator[str]:
-    """``file:line:in function``, innermost first as in Ruby, so that ``backtrace=10`` keeps what matters."""
+    """Yield ``file:line:in function``, innermost first as in Ruby: ``backtrace=10`` keeps the frames
+    nearest to the error.
+    """
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if not _is_own(frame):
             yield f"{frame.f_code.co_filename}:{line}:in {frame.f_code.co_qualname}"

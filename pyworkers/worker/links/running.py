@@ -1,8 +1,9 @@
-"""The running link: measures how long the job takes, and lets it be asked to end while it runs.
+"""The running link: measures the duration of a job, and allows requests to end it while it runs.
 
-Runs in the worker process, inside the retry link: the time of hooks of a failed job does not count. Programs
-of a job that was asked to end are killed when it ends, also if it caught the request; an interrupted job is
-given back whatever it raises. The link installs no signal handler.
+Runs in the worker process, inside the retry link: the hooks of a failed job do not count as its time.
+Programs of a job that was asked to end are killed when it ends, also if it caught the request. An interrupted
+job that fails is given back to its queue, unless it raises Discard, Kill or Snooze. The link installs no
+signal handler.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import STOPS
 from pyworkers.worker.links.link import Run
 
-# What an interrupted job may choose instead of running again.
+# Exceptions that an interrupted job may raise; any other exception is replaced by Interrupted.
 _CHOICES = (Interrupted, Discard, Kill, Snooze)
 
 AfterRequest = Callable[[Execution], None]
@@ -24,7 +25,7 @@ AfterRequest = Callable[[Execution], None]
 
 
 def running(call_next: Run, after: AfterRequest, clock: Callable[[], float] = time.monotonic) -> Run:
-    """The link; ``clock`` counts seconds."""
+    """Put the running link around ``call_next``; ``clock`` counts seconds."""
 
     def interrupted(execution: Execution) -> bool:
         """Clean up after a job that was asked to end; True if that was because the server stops."""
