@@ -1,7 +1,7 @@
-"""Control messages: what master and fork server send to each other.
+"""Control messages: the messages between master and fork server.
 
-Pure; used by both sides. Each message is a line of JSON on a Unix socket; the descriptors of a ``Spawn``
-travel beside its line, in the same order.
+Pure; used by both sides. Each message is a line of JSON on a Unix socket; the descriptors of a ``Spawn`` are
+sent with its line (SCM_RIGHTS), in the same order.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Literal, TypedDict, get_args
 
 import simplejson
 
-# By default both are ignored: without a handler they do no harm.
+# The default action for both signals is to ignore them: they do no harm to a process without a handler.
 CANCEL_REQUEST = signal.SIGURG
 """The signal by which the master asks a worker to end the job that it runs, because it is cancelled."""
-# Otherwise a terminal sends it, and a worker has none.
+# SIGWINCH is otherwise sent by a terminal, and a worker has no controlling terminal.
 INTERRUPT_REQUEST = signal.SIGWINCH
-"""The same, because the server stops."""
+"""The signal by which the master asks a worker to end the job that it runs, because the server stops."""
 FDS_PER_SPAWN = 3
 """Read end of the job pipe, write end of the outcome pipe, read end of the lifeline."""
 
@@ -36,7 +36,8 @@ class Load:
     rehearse: bool = False
     """Only import it, as a check: no hook runs."""
     redis: dict[str, str] = field(default_factory=dict, repr=False)
-    """The fields of ``[redis]``, for clients in the application: here, because they hold a password."""
+    """The fields of ``[redis]``, for clients in the application. They may hold a password, so they are sent
+    here and not in the environment."""
 
 
 class HandlerFacts(TypedDict):
@@ -48,7 +49,7 @@ class HandlerFacts(TypedDict):
 
 
 class JobFacts(HandlerFacts):
-    """The same of a ``job`` handler."""
+    """The facts about a ``job`` handler."""
 
     envelope: dict[str, Any]
     """The fields that every job carries besides its arguments."""
@@ -72,13 +73,13 @@ QueueFacts = SharedQueue | OwnedQueue
 
 
 class Manifest(TypedDict):
-    """What an application declares, as JSON values (``Worker.manifest``)."""
+    """The declarations of an application, as JSON values (``Worker.manifest``)."""
 
     queues: dict[str, QueueFacts]
     jobs: dict[str, JobFacts]
     """By class."""
     handlers: list[str]
-    """The names of all handlers; outcomes name a handler by its place, from 1."""
+    """The names of all handlers; outcomes refer to a handler by its position in this list, from 1."""
     cron: list[dict[str, Any]]
     """The fields of each ``CronEntry``."""
     hooks: dict[str, int]
@@ -86,25 +87,25 @@ class Manifest(TypedDict):
 
 
 class HandlerChain(TypedDict):
-    """The links of one handler, to be shown."""
+    """The links of one handler, for display."""
 
     handler: str
     queue: str
     links: list[tuple[str, str]]
-    """Whose each link is (``built-in``, ``application``, ``handler``, ``job``) and its name, the outermost
-    first; JSON makes lists of the pairs."""
+    """The owner of each link (``built-in``, ``application``, ``handler``, ``job``) and its name, the
+    outermost first. JSON turns the pairs into lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identify:
-    """The server has another identity now: log it, here and in the workers that start later."""
+    """The server has a new identity: log it in the fork server and in the workers that start later."""
 
     identity: str
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The application is imported: what it declares, and threads that it started."""
+    """The application is imported: its manifest, and the names of the threads that it has started."""
 
     manifest: Manifest
     threads: list[str]
@@ -188,7 +189,7 @@ class Settings:
     max_jobs_per_worker: int = 0
     max_memory_mb: int = 0
     timeouts: dict[str, float] = field(default_factory=dict)
-    """Time limits by queue, in seconds, that override those of the decorators; 0 is none."""
+    """Time limits by queue, in seconds, that override those of the decorators; 0 is no limit."""
 
 
 def dump(message: ControlMessage) -> bytes:

@@ -13,8 +13,9 @@ _HEADER = struct.Struct("!IBQ")
 HEADER_SIZE = _HEADER.size
 SECONDS = struct.Struct("!d")
 """The payload of a LIMIT frame."""
-# Redis holds 512 MiB in a value, and a report adds a few bytes; a job of that size has no effects.
-# Text that a job writes into its worker's pipe, read as a length, is above 0x2020_2020 and so is refused.
+# Redis holds 512 MiB in a value, and a report adds a few bytes. It adds no effects: a job above 128 MiB is
+# refused without a run (envelope.MAX_BYTES). Text that a job writes into its worker's pipe is refused:
+# four printable characters, read as a length, are at least 0x2020_2020.
 MAX_PAYLOAD = 0x2000_0000 + 4096
 
 
@@ -40,7 +41,7 @@ Frame = tuple[Kind, int, bytes]
 _SMALL_READ = 479
 # The capacity of a pipe.
 _LARGE_READ = 65_536
-# Kind(number) takes twenty times as long.
+# For look-ups, because Kind(number) takes twenty times as long.
 _KINDS = {kind.value: kind for kind in Kind}
 
 
@@ -68,7 +69,7 @@ class Reader:
         Raises ValueError for malformed input; the reader is then unusable.
         """
         if not self._buffer:
-            # Nearly always whole frames: nothing to keep.
+            # Nearly always, the data is whole frames, and nothing is left to keep.
             try:
                 frames, end = _cut(data)
             except ValueError:
