@@ -1,1 +1,1 @@
-"""The configuration: its fields, their checks, and where their values come from."""
+"""The configuration: its fields, their checks, and the sources of their values."""

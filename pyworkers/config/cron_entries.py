@@ -16,7 +16,7 @@ from pyworkers.protocol.cron import CronEntry, Origin
 from pyworkers.protocol.envelope import check_value, encode
 from pyworkers.protocol.options import check_options
 
-# The names of the fields are those of the configuration file, as far as it has them.
+# Names in JSON → attributes. A field that the configuration file has, too, has the same name in both.
 _FIELDS = {
     "name": "name",
     "schedule": "schedule",
@@ -68,7 +68,7 @@ def load(raw: bytes, origin: Origin) -> CronEntry:
 
 
 def _policy(entry: CronEntry) -> dict[str, Any]:
-    # Absent, not null: an older server reads it, too.
+    # Left out, not null: an older server, which refuses unknown fields, can still read the entry.
     return {} if entry.retry is None else {"retry": entry.retry}
 
 

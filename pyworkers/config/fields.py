@@ -20,15 +20,15 @@ from pyworkers.protocol.cron import check_schedule
 from pyworkers.protocol.keys import check_queue_name
 
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
-# From the first colon behind the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may
-# have one per host. A URL with an @ further right loses its host in the display, but shows no secret.
-# Without a possessive quantifier, with which Python 3.11.2 shows secrets.
+# From the first colon after the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may
+# have one password per host. For a URL with an @ further right, the host is masked, too, but no secret is
+# shown. No possessive quantifier: with one, Python 3.11.2 leaves secrets unmasked.
 _USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://|(?![^/?#]*?://))([^:]*):.*@", re.DOTALL)
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
 
 
 def mask_url(url: str) -> str:
-    """The URL with every password replaced by ``***``. For showing; the URL may be malformed."""
+    """The URL with every password replaced by ``***``. For display; the URL may be malformed."""
     return _USERINFO.sub(r"\1\2:***@", _SECRET_PARAMETER.sub(r"\1***", url))
 
 
@@ -56,7 +56,7 @@ def _check_url(url: str) -> None:
 def _has_valid_port(url: str) -> bool:
     try:
         return urlsplit(url).port != 0
-    except ValueError:  # its text may quote a piece of the password
+    except ValueError:  # not passed on: its text may quote a part of the password
         return False
 
 
@@ -109,7 +109,7 @@ def _option(
 ) -> Any:
     """A field with its rules. ``key`` is its name in TOML where Python reserves the word.
 
-    What is masked stays out of the repr too, so that no traceback and no log line shows it.
+    A masked field is left out of the repr, too, so that no traceback and no log line shows it.
     """
     about = {"doc": doc, "key": key, "minimum": minimum, "choices": choices, "check": check, "mask": mask}
     return field(default=default, repr=mask is None, metadata=about)
@@ -117,7 +117,7 @@ def _option(
 
 @dataclass(frozen=True, slots=True)
 class RedisConfig:
-    """``[redis]``."""
+    """The section ``[redis]``."""
 
     url: str = _option(
         "redis://127.0.0.1:6379/0",
@@ -137,7 +137,7 @@ class RedisConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """``[server]``."""
+    """The section ``[server]``."""
 
     shutdown_timeout: float = _option(25.0, "Seconds that running jobs get to finish on shutdown.", minimum=0)
     lease: float = _option(
@@ -156,7 +156,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """``[queues.NAME]``; None: the decorator's value."""
+    """One section ``[queues.NAME]``; None is the decorator's value."""
 
     concurrency: int | None = _option(
         None, "Worker processes of this queue, instead of the decorator's.", minimum=1
@@ -168,7 +168,7 @@ class QueueConfig:
 
 @dataclass(frozen=True, slots=True)
 class RetryConfig:
-    """``[retry]``."""
+    """The section ``[retry]``."""
 
     max: int = _option(25, "Retries of a job whose envelope says retry = true.", minimum=0)
     drain_goretry: bool = _option(False, "Also run the retries that go-workers left in its goretry set.")
@@ -176,7 +176,7 @@ class RetryConfig:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """``[scheduler]``."""
+    """The section ``[scheduler]``."""
 
     poll_interval: float = _option(
         1.0,
@@ -187,7 +187,7 @@ class SchedulerConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """``[log]``."""
+    """The section ``[log]``."""
 
     level: str = _option(
         "info",
@@ -203,7 +203,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """``[http]``."""
+    """The section ``[http]``."""
 
     bind: str = _option(
         "",
@@ -258,7 +258,7 @@ class Config:
 
 
 KeyPath = tuple[str, ...]
-# Where each dataclass stands in the file; * is the name of a queue, or the number of a cron entry.
+# The place of each dataclass in the file; * is the name of a queue, or the number of a cron entry.
 GROUPS: tuple[tuple[KeyPath, type[Any]], ...] = (
     ((), Config),
     (("redis",), RedisConfig),
@@ -275,7 +275,7 @@ _TYPE_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "bo
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One key. ``type`` is TOML's word for it; ``default`` is None where there is none."""
+    """One configuration key. ``type`` is the TOML name of its type; ``default`` is None if it has none."""
 
     path: KeyPath
     attribute: str
@@ -307,7 +307,7 @@ def describe() -> Iterator[Option]:
                 yield Option(
                     path=(*group, about.pop("key") or item.name),
                     attribute=item.name,
-                    # Annotations are text here, thanks to the future import.
+                    # Annotations are text here, because of the future import.
                     type=_TYPE_NAMES.get(str(item.type).removesuffix(" | None"), "array"),
                     default=None if required else item.default,
                     required=required,

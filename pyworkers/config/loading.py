@@ -1,7 +1,7 @@
 """The configuration: built once from file, environment and command line, and shown as TOML.
 
 Run by the command line, before any other process exists. Reading the file is the only I/O; nothing here
-imports the application, connects to Redis, or looks at the process's own environment. The keys are
+imports the application, connects to Redis, or reads the process's own environment. The keys are
 defined in ``fields``, their sources in ``sources``.
 """
 
@@ -47,11 +47,11 @@ _Groups = dict[KeyPath, dict[str, Any]]
 def load(
     path: Path | None, *, env: Mapping[str, str], overrides: Mapping[str, object] = _NO_OVERRIDES
 ) -> Config:
-    """Build the configuration: ``overrides`` before ``env`` before the file at ``path`` before the defaults.
+    """Build the configuration. Precedence: ``overrides``, ``env``, the file at ``path``, the defaults.
 
-    ``overrides`` maps dotted keys to values, as the command line has them; None means not given. Of ``env``,
-    ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY`` count, and ``REDIS_URL`` where those say nothing else.
-    Raises ConfigError for the first error, the file's lines first.
+    ``overrides`` maps dotted keys to values, as the command line has them; None means not given. From ``env``
+    are read ``PYWORKERS_APP``, ``PYWORKERS_SECTION__KEY``, and ``REDIS_URL`` unless a variable of pyworkers
+    or an override sets ``redis.url``. Raises ConfigError for the first error; the file is checked first.
     """
     options = {option.path: option for option in describe()}
     document = sources.read(path)
@@ -83,7 +83,7 @@ def render(config: Config, mask: bool = True) -> str:
 
 
 def _checked(setting: sources.Setting, option: Option) -> object:
-    """The value in the option's type. Raises ConfigError for a value that the option does not take."""
+    """The value in the option's type. Raises ConfigError for an invalid value."""
     try:
         value = _parsed(str(setting.value), option) if setting.is_text else _typed(setting.value, option)
         _check_range(value, option)
@@ -139,7 +139,7 @@ def _build(document: sources.Document, groups: _Groups) -> Config:
     entries = [groups.get(("cron", str(number)), {}) for number in range(len(document.data.get("cron", ())))]
     _check_cron_entries(document, entries)
     sections = {group[0]: cls(**groups.get(group, {})) for group, cls in GROUPS if len(group) == 1}
-    # A table without a key still names a queue, which the application must have.
+    # Keep an empty table, too: it names a queue, and the application must have this queue.
     queues = [*document.data.get("queues", ()), *(path[1] for path in groups if path[:1] == ("queues",))]
     return Config(
         **groups.get((), {}),
@@ -187,7 +187,7 @@ def _parts(config: Config) -> Iterator[tuple[str, KeyPath, object]]:
 
 def _toml(value: object) -> str:
     if isinstance(value, str):
-        # JSON's escapes are TOML's, except that TOML wants DEL escaped too.
+        # JSON's escapes are valid in TOML, which also requires an escape for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -25,7 +25,7 @@ ENV_PREFIX = "PYWORKERS_"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One configured value. ``locate`` returns its place; ``is_text``: its source has no types."""
+    """One configured value. ``locate`` returns its place; ``is_text``: its source holds only text."""
 
     path: KeyPath
     label: str
@@ -43,7 +43,7 @@ class Document:
     data: dict[str, Any]
 
     def label(self, path: KeyPath) -> str:
-        """The dotted key; a cron entry goes by its name, or by its number if it has none to print."""
+        """The dotted key, with the name of a cron entry, or its number if the name is not printable text."""
         if path[0] == "cron" and len(path) > 1:
             entry = self.data["cron"][int(path[1])]
             name = entry.get("name") if isinstance(entry, dict) else None
@@ -53,19 +53,22 @@ class Document:
         return ".".join(path)
 
     def location(self, path: KeyPath) -> str:
-        """``file:line`` of a key that the file has: the line after the longest beginning that lacks it."""
+        """``file:line`` of a key in the file: the line after the longest valid prefix without the key."""
         lines = self.text.split("\n")
 
         def holds(count: int) -> bool:
             return _holds(_beginning(lines, count)[1], path)
 
-        # The smallest count that holds the key ends its value, which may span several lines.
+        # The first ``end`` lines are the shortest part with the key; its value may span several lines.
         end = bisect_left(range(len(lines)), True, key=holds)
         return f"{self.path}:{_beginning(lines, end - 1)[0] + 1}"
 
 
 def _beginning(lines: list[str], count: int) -> tuple[int, object]:
-    """The longest TOML within the first ``count`` lines, which may end in a value: its length and data."""
+    """The longest valid prefix of the first ``count`` lines: its number of lines, and its data.
+
+    The line ``count`` may be inside a value that spans several lines.
+    """
     while True:
         try:
             return count, tomllib.loads("\n".join(lines[:count]))
@@ -98,7 +101,7 @@ def read(path: Path | None) -> Document:
 
 
 def from_file(document: Document, options: Options) -> Iterator[Setting]:
-    """Yield what the file sets, in its order."""
+    """Yield the settings of the file, in its order."""
     return _walk(document, (), document.data, options)
 
 
@@ -129,17 +132,21 @@ def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any
 
 
 def from_redis_url(env: Mapping[str, str], overrides: Mapping[str, object]) -> Iterator[Setting]:
-    """``REDIS_URL``, which other programs use, too: ignored beside a setting of pyworkers."""
+    """Yield the setting of ``REDIS_URL``, which other programs use, too.
+
+    It is ignored if a variable of pyworkers or an override sets ``redis.url``.
+    """
     overridden = variable(("redis", "url")) in env or "redis.url" in overrides
     if env.get("REDIS_URL") and not overridden:
         yield Setting(("redis", "url"), "redis.url", env["REDIS_URL"], lambda: "REDIS_URL")
 
 
 def from_env(env: Mapping[str, str], queues: Iterable[str], options: Options) -> Iterator[Setting]:
-    """Yield what ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY`` set; ``queues`` are the file's."""
+    """Yield the settings of ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY``; ``queues`` are the file's."""
     sections = tuple(f"{ENV_PREFIX}{path[0].upper()}__" for path in options if len(path) > 1)
     for name in sorted(env):
-        # PYWORKERS_LOG, say, belongs to another program; PYWORKERS_LOG__LEVL is a typing error.
+        # A name like PYWORKERS_LOG is ignored: it may belong to another program. PYWORKERS_LOG__LEVL is an
+        # error, because it begins with the name of a section.
         if name == variable(("app",)) or name.startswith(sections):
             path = _split(name.removeprefix(ENV_PREFIX).lower(), "__")
             if path[0] == "queues":
@@ -149,7 +156,7 @@ def from_env(env: Mapping[str, str], queues: Iterable[str], options: Options) ->
 
 
 def from_overrides(overrides: Mapping[str, object], options: Options) -> Iterator[Setting]:
-    """Yield what the command line sets, by dotted keys."""
+    """Yield the settings of the command line, which are given by dotted keys."""
     for key, value in overrides.items():
         path = _split(key, ".")
         yield Setting(
@@ -158,7 +165,7 @@ def from_overrides(overrides: Mapping[str, object], options: Options) -> Iterato
 
 
 def _known_label(path: KeyPath, location: str, options: Options, spell: Callable[[KeyPath], str]) -> str:
-    """The dotted key, if there is such an option; ``spell`` writes a key as it is written at ``location``."""
+    """The dotted key. Raises ConfigError for an unknown one; ``spell`` formats a key as in its source."""
     if path[0] == "cron":
         raise ConfigError("cron entries are read from the file only", location=location)
     if pattern_of(path) not in options:
@@ -183,12 +190,15 @@ def variable(path: KeyPath) -> str:
 
 
 def _queue_called(name: str, queues: Iterable[str]) -> str:
-    """Variables have neither dash nor case: LOW_PRIORITY is the file's ``low-priority``, if it has one."""
+    """The queue that a variable names: LOW_PRIORITY is ``low-priority`` if the file has this queue.
+
+    The name of a variable has neither a dash nor lower case.
+    """
     return next((queue for queue in queues if variable((queue,)) == variable((name,))), name)
 
 
 def pattern_of(path: KeyPath) -> KeyPath:
-    """The path as the table of options has it: * for the name of a queue and the number of an entry."""
+    """The path as in the table of options: * for the name of a queue and the number of a cron entry."""
     return (path[0], "*", *path[2:]) if path[:1] in (("queues",), ("cron",)) and len(path) > 1 else path
 
 
