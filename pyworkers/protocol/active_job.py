@@ -1,7 +1,7 @@
 """ActiveJob's arguments as Python values: symbols, keywords, times and others that Rails marks in the JSON.
 
-Pure; used for a job in ActiveJob's wrapper, and imported by the first one. It writes nothing: a retry keeps
-the stored text. The markers are those of Rails 6.0 to 8.1 (activejob: arguments.rb, serializers/*.rb).
+Pure; used for jobs in ActiveJob's wrapper, and imported at the first of them. It writes nothing: a retry
+keeps the stored text. The markers are those of Rails 6.0 to 8.1 (activejob: arguments.rb, serializers/*.rb).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyworkers.protocol.message import Keywords
 _GLOBAL_ID = "_aj_globalid"
 _SERIALIZED = "_aj_serialized"
 _KEYWORDS = "_aj_ruby2_keywords"
-# Python has no use for the list of keys that were symbols.
+# Markers without a meaning in Python, e.g. the list of keys that were symbols.
 _KEY_MARKERS = frozenset({"_aj_symbol_keys", "_aj_hash_with_indifferent_access", _KEYWORDS})
 
 
@@ -54,7 +54,7 @@ def _deserialized(item: dict[str, Any]) -> Any:
     try:
         return read(item) if read else item
     except (ArithmeticError, KeyError, TypeError, ValueError):
-        return item  # an application's serializer of that name, or a value out of Python's range
+        return item  # an application's serializer of the same name, or a value out of Python's range
 
 
 def _text(item: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ def _time_with_zone(item: Mapping[str, Any]) -> datetime:
     try:
         return moment.astimezone(ZoneInfo(name)) if name else moment
     except (KeyError, OSError, ValueError):
-        return moment  # this machine does not know the zone
+        return moment  # this machine has no data for the zone
 
 
 def _duration(item: Mapping[str, Any]) -> timedelta:
@@ -87,7 +87,7 @@ def _duration(item: Mapping[str, Any]) -> timedelta:
 
 
 def _range(item: Mapping[str, Any]) -> range | dict[str, Any]:
-    """A range of integers; Python has none of other values."""
+    """A range of integers as a range; any other range, which Python lacks, as a dict."""
     first, last, exclude_end = _value(item["begin"]), _value(item["end"]), bool(item["exclude_end"])
     if type(first) is type(last) is int:
         return range(first, last + (not exclude_end))

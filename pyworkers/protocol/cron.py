@@ -1,15 +1,16 @@
 """Cron entries: when they fire, and the job that they enqueue.
 
 Pure; read by the configuration, the application and the master. It never reads a clock: for a given time it
-computes the slots (epoch seconds) before and after. croniter computes wall-clock times without a time zone,
-because on the days of a clock change its rules are not these:
+computes the slots (epoch seconds) before and after. croniter computes only wall-clock times, without a time
+zone, because it does not follow these rules on the days of a clock change:
 
 - A line that names its hours (no ``*`` in the hour field) fires once for every time that it names. A time
-  that the clock jumps over fires as much later as the clock jumped, at the instant that the old offset makes
-  of it; of a time that the clock shows twice, the first counts.
-- Any other line fires whenever the clock shows a time that it names: again in the hour that is repeated, and
-  not in the one that is left out.
-- ``every 30s`` knows neither clock nor zone: its slots are the multiples of the period since the epoch.
+  that the clock skips fires later, by the length of the jump: its instant is computed with the offset before
+  the change. A time that the clock shows twice fires at the first of the two instants.
+- Any other line fires whenever the clock shows a time that it names: twice in a repeated hour, and not at all
+  in a skipped one.
+- ``every 30s`` ignores clock changes and time zones: its slots are the multiples of the period since the
+  epoch.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MISFIRES = ("skip", "once", "all")
 Origin = Literal["application", "configuration", "run time"]
 """Where an entry was declared: by a decorator, in the file, or while servers run."""
 ON_TIME_S = 5.0
-"""A slot that is no older than this is on time: fired by every policy, whatever the grace."""
+"""A slot that is no older than this is on time: it is fired under every policy, whatever the grace."""
 LONGEST_GRACE_S = 366 * 86_400
 MOST_MISSED = 1000
 """Slots that the policy ``all`` fires at once; older ones are dropped."""
@@ -89,7 +90,7 @@ def check(entry: CronEntry) -> None:
 
 
 def check_schedule(schedule: str) -> None:
-    """Raise ValueError, with the line and the reason, for a schedule that cannot be read or never comes."""
+    """Raise ValueError, with the line and the reason, for a schedule that is invalid or never fires."""
     try:
         if _period_s(schedule) is None:
             _check_line(_line(schedule))
@@ -118,9 +119,9 @@ def next_slot(entry: CronEntry, after: float) -> int:
 def due(entry: CronEntry, last: float | None, now: float) -> list[int]:
     """The slots in (last, now] to fire now, in order.
 
-    What is on time is fired. What was missed, but by no more than the grace, depends on the policy: nothing
-    for ``skip``; the latest for ``once``, unless one that is on time stands in for it; each for ``all``.
-    ``last`` None is an entry that was never seen, for which nothing was missed.
+    Slots that are on time are fired. Of the slots that were missed by no more than the grace, ``skip`` fires
+    none, ``once`` the latest, or none if another slot is on time, and ``all`` each. ``last`` is None for an
+    entry that no server has seen before: it has missed no slot.
     """
     if last is None:
         return []
@@ -153,7 +154,8 @@ def envelope_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered:
 def _latest(entry: CronEntry, after: float, until: float, most: int) -> list[int]:
     """The last ``most`` slots in (after, until].
 
-    Looks back in steps that double, for a line may fire every second and ``after`` be a month ago.
+    Searches backwards in steps that double, because a line may fire every second and ``after`` may be a month
+    ago.
     """
     span = 60.0
     while True:
@@ -165,7 +167,7 @@ def _latest(entry: CronEntry, after: float, until: float, most: int) -> list[int
 
 
 def _candidates(entry: CronEntry, after: float) -> Iterator[int]:
-    """The slots later than ``after`` in order, some of them twice, and perhaps a few before."""
+    """The slots later than ``after``, in order; some may come twice, and a few earlier ones first."""
     period = _period_s(entry.schedule)
     if period is not None:
         return count((math.floor(after / period) + 1) * period, period)
@@ -190,7 +192,7 @@ def _period_s(schedule: str) -> int | None:
 
 
 def _line(schedule: str) -> str:
-    """The fields that a nickname like ``@daily`` stands for."""
+    """The cron line of a nickname like ``@daily``; any other schedule unchanged."""
     return _NICKNAMES.get(schedule.strip().lower(), schedule)
 
 
@@ -202,13 +204,13 @@ def _check_line(line: str) -> None:
         raise ValueError(f"it has {len(fields)} fields, not five, or six with the seconds at the end")
     if any(text.startswith("r") for text in fields):
         raise ValueError("a random field would be another one in every process")
-    if next(_walls(line, 0.0), None) is None:  # February 30th; 1970 is as good a start as any
+    if next(_walls(line, 0.0), None) is None:  # e.g. February 30th; any start will do
         raise ValueError("it names a date that never comes")
 
 
 def _names_its_hours(line: str) -> bool:
     hours = _parsed(line).expanded[_HOUR_FIELD]
-    # ``*/24`` is an interval by its looks only: it names one hour, and must not miss a day.
+    # ``*/24`` looks like an interval but names one hour: it must fire even on a day that skips this hour.
     return "*" not in line.split()[_HOUR_FIELD] or (len(hours) == 1 and hours != ["*"])
 
 
@@ -217,14 +219,17 @@ def _names_its_hours(line: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _parsed(line: str) -> croniter[float]:
-    """The parsed line. Never moved, only copied: parsing takes longer than finding a few slots."""
-    from croniter import croniter  # here, not on top: 80 ms, which every command would pay for
+    """The parsed line, cached because parsing takes longer than finding a few slots.
+
+    Callers copy it: its position must not change.
+    """
+    from croniter import croniter  # here, not on top: the import would add 80 ms to every command
 
     return croniter(line, start_time=0.0)
 
 
 def _walls(line: str, after: float) -> Iterator[int]:
-    """The wall-clock times of a line later than ``after``. Ends where there is none for 50 years."""
+    """The wall-clock times of a line later than ``after``. Ends if there is none within 50 years."""
     from croniter import CroniterBadDateError
 
     times = copy.copy(_parsed(line))
@@ -241,15 +246,15 @@ def _walls(line: str, after: float) -> Iterator[int]:
 
 
 def _once_for_each_time(line: str, zone: ZoneInfo, after: float) -> Iterator[int]:
-    """The instant of each wall-clock time. Where it has none or two, the offset before the change counts."""
+    """The instant of each wall-clock time; if it has none or two, by the offset before the change."""
     waiting: list[int] = []
-    # The times of a gap, which is no longer than a day, may still be to come.
+    # The smaller offset: the times of a gap, which is no longer than a day, may have slots after ``after``.
     before = min(_offset(zone, after), _offset(zone, after - _DAY_S))
     for wall in _walls(line, after + before):
         slot = wall - _wall_offset(zone, wall, 0)
         heappush(waiting, slot)
-        # The slots of times in a gap mix with those of the times behind it, none of which comes before the
-        # time in the gap by the offset of behind.
+        # The slots of times in a gap are not in order with the slots of times after it. No slot of a time
+        # after the gap is earlier than the time in the gap by the offset after the change.
         settled = min(slot, wall - _wall_offset(zone, wall, 1))
         while waiting and waiting[0] <= settled:
             yield heappop(waiting)
@@ -265,9 +270,9 @@ def _whenever_shown(line: str, zone: ZoneInfo, begin: int) -> Iterator[int]:
 
 
 def _shown_until_change(line: str, zone: ZoneInfo, begin: int) -> Generator[int, None, int | None]:
-    """Yield instants as long as the offset stays the same. Returns where to go on, or None at the end.
+    """Yield instants until the offset changes. Returns the next position, or None at the end.
 
-    Never looks over more than a day without a slot, so as not to miss a clock change and the one back.
+    Compares offsets that are at most a day apart, so as not to miss a clock change and the change back.
     """
     offset = _offset(zone, begin)
     for wall in _walls(line, begin + offset - 1):
@@ -283,7 +288,7 @@ def _shown_until_change(line: str, zone: ZoneInfo, begin: int) -> Generator[int,
 
 
 def _change(zone: ZoneInfo, before: int, behind: int) -> int:
-    """The first second of the offset of ``behind``, which is not the offset of ``before``."""
+    """The first second with another offset than ``before``; ``behind`` is later and has another one."""
     old = _offset(zone, before)
     return bisect_left(range(before, behind), True, key=lambda moment: _offset(zone, moment) != old) + before
 
@@ -296,7 +301,7 @@ def _offset(zone: ZoneInfo, moment: float) -> int:
 def _wall_offset(zone: ZoneInfo, wall: int, fold: int) -> int:
     """The offset at a wall-clock time. Of a time with two instants, ``fold`` 0 takes the first.
 
-    In a gap, ``fold`` 0 takes the offset before it and 1 the one behind (PEP 495).
+    In a gap, ``fold`` 0 takes the offset before it and 1 the offset after it (PEP 495).
     """
     return _seconds(datetime.fromtimestamp(wall, UTC).replace(tzinfo=zone, fold=fold))
 

@@ -26,7 +26,7 @@ _RETRY_TYPES = (bool, int, type(None))
 
 
 class PushedJob(NamedTuple):
-    """A job on its way to Redis. ``at`` is the epoch time in seconds for later, None for now."""
+    """A job to be pushed to Redis. ``at`` is the epoch time in seconds at which it is due, None for now."""
 
     queue: str
     payload: bytes
@@ -77,14 +77,14 @@ class Draft:
     jid: str | None = None
     job_class: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """All but queue, class and time; ``retry`` and ``extra`` among them."""
+    """All options except queue, class and time; with ``retry`` and ``extra``."""
 
     def job(self, args: Sequence[Any], now: float, path: str = "args") -> PushedJob:
-        """One job. ``path`` names ``args`` in the BadArgumentError that bad ones raise."""
+        """One job. ``path`` names ``args`` in the BadArgumentError for invalid arguments."""
         return self._job(args, self.jid or os.urandom(_JID_BYTES).hex(), self._times(now), path)
 
     def jobs(self, args_list: Sequence[Sequence[Any]], now: float, start: int = 0) -> list[PushedJob]:
-        """One job for each of ``args_list``, which is the part from ``start`` of what the user gave."""
+        """One job for each of ``args_list``, which is the batch from index ``start`` of the caller's list."""
         self.refuse_jid()
         times = self._times(now)
         # One system call for all ids: otherwise they take a third of the time of a small job.
@@ -95,7 +95,7 @@ class Draft:
         ]
 
     def refuse_jid(self) -> None:
-        """Raise BadArgumentError if the jid is given, which can be that of one job only."""
+        """Raise BadArgumentError if a jid is given, because a jid belongs to one job only."""
         if self.jid:
             raise BadArgumentError("jid cannot be given for several jobs")
 
@@ -126,7 +126,7 @@ class Draft:
 
 
 class Drafting(Protocol):
-    """Builds a draft from the parameters of ``enqueue``: ``draft``, or a Worker's."""
+    """Builds a draft from the parameters of ``enqueue``: ``draft`` below, or ``Worker.draft``."""
 
     def __call__(
         self,
@@ -142,7 +142,7 @@ class Drafting(Protocol):
 def draft(
     queue: str, job_class: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None = None
 ) -> Draft:
-    """Check everything but the arguments. Raises BadArgumentError.
+    """Make a draft: check everything but the arguments. Raises BadArgumentError.
 
     The order of the fields is Sidekiq's. Without ``retry`` (None) the consumer's own policy decides: that of
     the handler in pyworkers, that of the class in Sidekiq, and no retry in go-workers.
@@ -152,7 +152,7 @@ def draft(
     return _draft(queue, job_class, retry, options, at)
 
 
-# Most programs enqueue few kinds of jobs, each many times. Typed, for True and 1 are different here.
+# Cached: most programs enqueue few kinds of jobs, each many times. Typed, because True and 1 differ here.
 @lru_cache(maxsize=256, typed=True)
 def _plain_draft(queue: str, job_class: str, retry: bool | int | None) -> Draft:
     return _draft(queue, job_class, retry, {}, None)
@@ -210,12 +210,12 @@ def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
         raise error
     with suppress(RecursionError):
         check_value(args, path)
-    # Left over: integers of more digits than Python writes, and stacks that were deep before.
+    # The other causes: an integer of more digits than Python writes, or a call stack that was deep before.
     raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
 
 
 def batches(items: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    """The items in lists of ``size``; never more than one of them in memory."""
+    """The items in lists of ``size``; never more than one list in memory."""
     batch: list[Any] = []
     for item in items:
         batch.append(item)

@@ -1,16 +1,17 @@
 """Effects: a few writes that an outcome may carry, as values.
 
 Pure; made in the worker process by links, applied by the exchange script together with the settlement of the
-job: only if the removal from the in-progress list took one entry. So each runs once, also if the worker, the
-server or Redis dies in between, or if the same outcome is sent twice. An effect that Redis refuses
-(WRONGTYPE) is logged, and neither the settlement nor another effect fails with it.
+job: only if the script removed one entry from the in-progress list. So each runs once, also if the worker,
+the server or Redis dies in between, or if the same outcome is sent twice. An effect that Redis refuses
+(WRONGTYPE) is logged; the settlement and the other effects still take place.
 
-Carried by an outcome that a worker process reports: a link adds them to the one that it returns
-(``Outcome.with_effects``), and ``Worker.effects`` to any, that of a job that raised included. There are none
-for a job whose worker died or was killed, and for one that is cancelled, deleted or killed in Redis.
+Only an outcome that a worker process reports carries effects: a link adds them to the outcome that it returns
+(``Outcome.with_effects``), and ``Worker.effects`` adds them to every outcome, also of a job that raised. A
+job whose worker died or was killed has none, and a job that is cancelled, deleted or killed in Redis has
+none.
 
-Keys are named without the namespace and without ``pyworkers:``, below which they all stand: an effect cannot
-touch keys of Sidekiq, and ``pyworkers acl`` grants the rights.
+Keys are named without the namespace and the prefix ``pyworkers:``, which are added to all of them: an effect
+cannot change keys of Sidekiq, and ``pyworkers acl`` grants the rights.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, get_args
 from pyworkers.protocol.keys import Keys, check_queue_name
 
 MAX_BYTES = 16 * 1024 * 1024
-"""The limit of the effects of one outcome, together: they wait in the server's memory, and run at once."""
+"""The limit for all effects of one outcome: they are held in the server's memory, and run in one script."""
 _LENGTH = struct.Struct("!I")
 
 
@@ -64,11 +65,11 @@ class FreeSlot(_OneKey):
 
 @dataclass(frozen=True, slots=True)
 class CountOut(_OneKey):
-    """Take 1 from a field of a HASH; if it is 0 then, push ``payload``, the bytes of a job, to ``queue``.
+    """Subtract 1 from a field of a HASH; if the field is then 0, push the job ``payload`` to ``queue``.
 
-    The queue becomes known like that of any pushed job. Where the hash or the field is missing, which has
-    expired or was deleted, nothing happens. For batches: a member counts itself out, and the last one starts
-    the callback.
+    The queue is added to the set of all queues, as for any pushed job. If the hash or the field is missing,
+    because it has expired or was deleted, nothing happens. For batches: each member subtracts itself, and the
+    last one enqueues the callback.
     """
 
     key: str
@@ -81,13 +82,13 @@ class CountOut(_OneKey):
         check_queue_name(self.queue)
 
     def keys(self, keys: Keys) -> list[str]:
-        """As the base's."""
+        """The full names of the keys, in the order of the script."""
         return [keys.own(self.key), keys.queue(self.queue), keys.queues]
 
 
 @dataclass(frozen=True, slots=True)
 class StoreValue(_OneKey):
-    """Set a STRING to ``value`` for ``ttl_s`` seconds; a key of another type is left alone."""
+    """Set a STRING to ``value`` for ``ttl_s`` seconds; a key of another type is not changed."""
 
     key: str
     value: bytes
@@ -107,7 +108,7 @@ class DeleteKey(_OneKey):
 
 
 Effect = Unlock | FreeSlot | CountOut | StoreValue | DeleteKey
-# By the number in a frame. Names are those of the script.
+# By the number in a frame. The names of the classes are those in the script.
 _KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _READ: dict[Any, Callable[[bytes], Any]] = {"str": bytes.decode, "int": int, "bytes": bytes}

@@ -2,7 +2,7 @@
 
 Pure; used by producers, workers and the master. A field that is not changed is never re-encoded: a number of
 40 digits, ``1.50`` or a field of a later Sidekiq keeps its text (protocol.md, Envelope). The text between the
-members may change: blanks are removed, and of members with one name the last is kept.
+members may change: blanks are removed, and of several members with the same name the last is kept.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _ENCODER = simplejson.JSONEncoder(
 )
 _DECODER = simplejson.JSONDecoder()
 _WHITESPACE = " \t\n\r"
-# A member as most are, found in a fifth of the time that the decoder takes: a name without escapes, and
-# perhaps a text without them, a number or a word. Anything else is left to the decoder.
+# Finds most members in a fifth of the time that the decoder takes: a name without escapes and, optionally, a
+# text without escapes, a number, true, false or null. The decoder reads any other member.
 _PLAIN_MEMBER = re.compile(
     r'"([^"\\\x00-\x1f]*)":'
     r'(?:("[^"\\\x00-\x1f]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?=[,}]))?'
 )
 
-# Redis stores 512 MiB at most; a job of this size is a mistake long before.
+# Far below the 512 MiB that Redis can store in a value: a larger job is surely a mistake.
 MAX_BYTES = 128 * 1024 * 1024
 MAX_DEPTH = 500
 """Levels of lists and objects below an argument."""
-# Around them are the list of arguments and the envelope; a little more for other producers.
+# Two more for the list of arguments and the envelope, and a few more for the jobs of other producers.
 _MAX_LEVELS = MAX_DEPTH + 10
 
 
@@ -65,7 +65,7 @@ def encode(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
-# The types of most arguments; for a list of them the encoder takes five times as long.
+# Encoders for the types of most arguments; for a list of these, simplejson takes five times as long.
 _SCALARS: Mapping[type, Callable[[Any], str]] = {
     str: encode_text,
     int: repr,
@@ -78,7 +78,7 @@ _SCALARS: Mapping[type, Callable[[Any], str]] = {
 def encode_args(args: Sequence[Any], path: str) -> str:
     """As ``encode``; raises also what ``check_value`` raises for values in lists and objects.
 
-    A lone surrogate may be left, which shows when the text becomes bytes.
+    A lone surrogate may remain in the text: UnicodeEncodeError is raised when the text becomes bytes.
     """
     try:
         return f"[{','.join([_SCALARS[type(arg)](arg) for arg in args])}]"
@@ -91,7 +91,7 @@ def decode(raw: bytes) -> dict[str, Any]:
     """The envelope as plain Python values. Raises BadMessageError for anything but a JSON object."""
     text = _text(raw)
     try:
-        # Nearly all jobs: called directly, the scanner takes half the time.
+        # Nearly all jobs are read by the scanner: called directly, it takes half the decoder's time.
         data, end = _DECODER.scan_once(text, 0) if text[:1] == "{" else (None, -1)
         if end != len(text):
             data = _DECODER.decode(text)
@@ -145,8 +145,9 @@ class Members:
     def splice(self, changes: Mapping[str, Any], remove: Iterable[str] = ()) -> bytes:
         """The object with members set or removed; the text of every other name and value stays as it was.
 
-        Changed members keep their place, new ones go to the end. Where a member is changed or removed, blanks
-        between members go, and members of one name become one, with the last value at the first one's place.
+        Changed members keep their place, new ones are appended. If a member is changed or removed, blanks
+        between members are removed, and several members with the same name become one, with the last value at
+        the first place.
         """
         new = {name: f"{encode(name)}:{encode(value)}" for name, value in changes.items()}
         if self._data and new and self._data.keys().isdisjoint((*new, *remove)):
@@ -159,7 +160,7 @@ class Members:
 
 
 def _wire(text: str) -> bytes:
-    # A lone surrogate can only stand in a string, where the backslash form is its JSON escape, too.
+    # A lone surrogate can only occur in a string, where the backslash form is its JSON escape, too.
     return text.encode(errors="backslashreplace")
 
 
@@ -217,7 +218,7 @@ def new_jid(rng: Rng) -> str:
 
 
 def check_value(value: Any, path: str, depth: int = 0) -> None:
-    """Raise BadArgumentError, with the path of the bad value, for what JSON does not carry unchanged."""
+    """Raise BadArgumentError, with the value's path, for a value that JSON does not carry unchanged."""
     if isinstance(value, str):
         _check_text(value, path)
     elif isinstance(value, float):

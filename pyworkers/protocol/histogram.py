@@ -1,4 +1,4 @@
-"""Executions: the number and the durations of the jobs of each class, as Sidekiq's metrics have them.
+"""Executions: the number and the durations of the jobs of each class, as in Sidekiq's metrics.
 
 Pure; counted by the master as outcomes are settled, written by the store with the heartbeat. The classes are
 the application's handlers, never names in payloads, so their number is limited.

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 INPROGRESS_SUFFIX = ":inprogress"
 WATCHED_TTL_S = 10
-"""How long servers write their numbers each second after a reader asked for them."""
+"""Seconds for which servers write their numbers each second after a reader has asked for them."""
 QUEUE_NAME_RULE = (
     "a queue name has 1 to 128 characters, no white space, control character or '|', does not start with "
     "'queue:' or 'backup::', and does not end with ':inprogress'"
 )
 _QUEUE_NAME = re.compile(r"[^\s\x00-\x1f\x7f|]{1,128}\Z")
-# Behind "queue:" these collide with the in-progress lists of Exq (queue:backup::…) and our own.
+# After "queue:" these collide with the in-progress lists of Exq (queue:backup::…) and of pyworkers.
 _RESERVED_PREFIXES = ("queue:", "backup::")
 
 
@@ -60,7 +60,7 @@ class Keys:
 
     @property
     def dead(self) -> str:
-        """ZSET of jobs that are not tried again; the score is the time of death."""
+        """ZSET of jobs that are not tried again; the score is the epoch time at which the job was added."""
         return self._key("dead")
 
     @property
@@ -79,7 +79,7 @@ class Keys:
         return self._key("pyworkers:cancelled")
 
     def iteration(self, jid: str) -> str:
-        """HASH with a TTL: how far an iterable job of Sidekiq 7.3 or newer is; ``cancelled`` ends it."""
+        """HASH with a TTL: the progress of an iterable job of Sidekiq from 7.3; its ``cancelled`` ends it."""
         return self._key(f"it-{jid}")
 
     @property
@@ -103,7 +103,7 @@ class Keys:
 
     @property
     def process_cleanup(self) -> str:
-        """STRING with a TTL: ``processes`` was searched for dead members."""
+        """STRING with a TTL: a server has recently searched ``processes`` for dead members."""
         return self._key("process_cleanup")
 
     def process(self, identity: str) -> str:
@@ -115,7 +115,7 @@ class Keys:
         return self._key(f"{identity}:work")
 
     def workers(self, identity: str) -> str:
-        """What ``work`` was called up to Sidekiq 6.4.1."""
+        """The same HASH as ``work``, under its name up to Sidekiq 6.4.1."""
         return self._key(f"{identity}:workers")
 
     def signals(self, identity: str) -> str:
@@ -128,7 +128,7 @@ class Keys:
         return self._key("dear-leader")
 
     def lease(self, identity: str) -> str:
-        """STRING that lives as long as its master renews it."""
+        """STRING with a TTL, which its master renews while it runs."""
         return self._key(f"pyworkers:lease:{identity}")
 
     def tombstone(self, identity: str) -> str:
@@ -160,7 +160,7 @@ class Keys:
 
     @property
     def cron_version(self) -> str:
-        """STRING that changes with each change of the two above."""
+        """STRING that changes with each change of ``cron_entries`` and ``cron_paused``."""
         return self._key("pyworkers:cron-version")
 
     def cron_declared(self, identity: str) -> str:
@@ -176,17 +176,17 @@ class Keys:
         return self._key(f"queue:{name}:{identity}{INPROGRESS_SUFFIX}")
 
     def executions(self, moment: str) -> str:
-        """HASH of Sidekiq's execution metrics of a minute or ten: ``Class|p``, ``Class|f``, ``Class|ms``."""
+        """HASH of Sidekiq's metrics of one or ten minutes: ``Class|p``, ``Class|f``, ``Class|ms``."""
         return self._key(f"j|{moment}")
 
     def histogram(self, name: str) -> str:
-        """BITFIELD of 26 numbers: how many jobs of a class took how long, in one minute."""
+        """BITFIELD of 26 numbers: the jobs of a class in one minute, counted by their duration."""
         return self._key(name)
 
     def stat(self, name: str, day: str = "") -> str:
         """STRING counter, ``day`` is ``YYYY-MM-DD`` in UTC.
 
-        ``name`` is ``processed`` or ``failed``, Sidekiq's, or ``crashed`` or ``interrupted``, our own.
+        ``name`` is ``processed`` or ``failed``, as in Sidekiq, or pyworkers' ``crashed`` or ``interrupted``.
         """
         own = "" if name in ("processed", "failed") else "pyworkers:"
         return self._key(f"{own}stat:{name}:{day}" if day else f"{own}stat:{name}")

@@ -24,11 +24,11 @@ _MAX_COUNT = 100_000
 # The message of the job that runs in this context.
 _current: ContextVar[Message] = ContextVar("pyworkers_message")
 set_current: Callable[[Message], object] = _current.set
-"""Make a message what ``current_message`` returns in this context, and log lines name."""
+"""Set the message that ``current_message`` returns in this context, and that log lines name."""
 
 
 class Keywords(dict[str, Any]):
-    """The keyword arguments of an ActiveJob, last in its ``args``: a ``job`` is called with their names."""
+    """The keyword arguments of an ActiveJob, last in its ``args``; a ``job`` gets them by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Message:
 
     @property
     def retry_count(self) -> int | None:
-        """The field: absent before the first failure, 0 after it (Sidekiq's job_retry.rb)."""
+        """The field ``retry_count``: absent before the first failure, 0 after it (Sidekiq's job_retry.rb)."""
         return as_count(self.data.get("retry_count"))
 
     @property
@@ -78,11 +78,11 @@ class Message:
 
     @property
     def enqueued_at(self) -> float | None:
-        """When the job entered its queue, in epoch seconds; None if the producer did not say."""
+        """The time when the job entered its queue, in epoch seconds; None if it is missing or invalid."""
         return timestamps.read(self.data.get("enqueued_at"))
 
     def replace(self, **changes: Any) -> Message:
-        """A copy with other ``args``, ``job_class`` …, for middleware. Retries keep what Redis holds."""
+        """A copy with other ``args``, ``job_class`` …, for middleware. A retry writes the stored job."""
         return replace(self, **changes)
 
 
@@ -105,7 +105,7 @@ def job_fields() -> dict[str, object]:
 
 
 def as_count(value: object) -> int | None:
-    """A stored count as an int of at most 100,000; None if it is absent, negative, or no number."""
+    """A stored count as an int of at most 100,000; None if it is absent, negative, or not an integer."""
     if isinstance(value, str) and value.isdecimal() and value.isascii():
         value = int(value[:10])
     if isinstance(value, float) and value.is_integer():
@@ -125,7 +125,7 @@ def _text(data: dict[str, Any], key: str) -> str:
 
 
 def _as_list(args: object) -> list[Any]:
-    """protocol.md, Envelope: null is no argument, anything but a list is one argument."""
+    """The arguments as a list: null is no argument, another value is one (protocol.md, Envelope)."""
     if isinstance(args, list):
         return args
     return [] if args is None else [args]

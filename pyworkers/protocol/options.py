@@ -28,7 +28,7 @@ class FailureOptions(TypedDict, total=False):
 
 
 class FieldOptions(TypedDict, total=False):
-    """Options that are fields of the envelope for people and links, and change nothing themselves."""
+    """Options that are fields of the envelope for display and for middleware, without another effect."""
 
     tags: Sequence[str]
     """Labels, which Sidekiq's Web UI shows."""
@@ -42,11 +42,11 @@ class EnqueueOptions(FailureOptions, FieldOptions, total=False):
     timeout: float
     """Seconds that the job may run, instead of its handler's limit."""
     retry_for: float
-    """Retry for so many seconds (Sidekiq 7)."""
+    """Retry for this number of seconds (Sidekiq 7)."""
     retry_queue: str
     """The queue of the job's retries."""
     retry_max: int
-    """The number of retries if ``retry`` is True, instead of 25 (go-workers2 knows no other limit)."""
+    """The number of retries if ``retry`` is True, instead of 25 (go-workers2 reads no other limit)."""
     jid: str
     """The job's id, for a call that enqueues one job. Default: a random one."""
 
@@ -65,7 +65,7 @@ _OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "cras
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
 _RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR))
 _DECORATOR = "the decorator of the job takes it"
-# Parameters of other calls, by what to do instead.
+# Parameters of other calls, each with the fix.
 _ELSEWHERE = {
     "delay": "use enqueue_in",
     "at": "use enqueue_at",
@@ -76,7 +76,7 @@ _PARAMETERS = ("queue", "delay", "at")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise BadArgumentError for an option that does not exist, or does not take this value."""
+    """Raise BadArgumentError for an option that does not exist, or for an invalid value."""
     for name, value in options.items():
         if name not in _RULES:
             raise _unknown(name)
@@ -90,17 +90,17 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as the envelope holds them: the fields of ``extra`` stand beside the others."""
+    """The options as fields of the envelope; the fields of ``extra`` are on the same level as the others."""
     return {**{name: value for name, value in options.items() if name != "extra"}, **options.get("extra", {})}
 
 
 def rule_of(name: str) -> tuple[Callable[[Any], bool], str]:
-    """A test of an option's value, and the words for the values that pass."""
+    """A test of an option's value, and a description of the valid values."""
     return _RULES[name]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """``did you mean timeout?`` for ``timeot``; empty if nothing is near."""
+    """``did you mean timeout?`` for ``timeot``; empty if no known name is near."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else ""
 

@@ -1,4 +1,4 @@
-"""Outcome: what happens to a job after its run, as a value.
+"""Outcome: the result of a job's run, as a value: done, to be retried, dead …
 
 Pure; made in the worker process (or by the master for a lost worker), applied by the store. A worker only
 reports an outcome; the removal from the in-progress list and its consequence are one script of the store.
@@ -22,7 +22,7 @@ _MAX_ELAPSED_MS = 0xFFFF_FFFF
 
 
 class Fate(IntEnum):
-    """Where the job goes. The numbers are those of the settle scripts."""
+    """The destination of the job. The numbers are those of the settle scripts."""
 
     DONE = 0
     RETRY = 1
@@ -30,9 +30,9 @@ class Fate(IntEnum):
     DEAD = 2
     """Into ``dead``."""
     DISCARD = 3
-    """Nowhere, though it failed."""
+    """Nowhere: it failed and is dropped."""
     REQUEUE = 4
-    """Back to the end of the queue that is popped next, as if it had not been fetched."""
+    """Back to its queue, at the end that is popped next, as if it had not been fetched."""
     SNOOZE = 5
     """Into ``schedule`` until ``at``."""
     CANCELLED = 6
@@ -51,7 +51,7 @@ class Outcome:
     error_class: str = ""
     error_message: str = ""
     effects: tuple[Effect, ...] = ()
-    """Writes that happen with the settlement."""
+    """Writes that are made in the same script as the settlement."""
 
     def with_effects(self, *more: Effect) -> Outcome:
         """A copy with further effects, for a link to return. Raises ValueError if they are too large."""
@@ -86,9 +86,9 @@ class Report(NamedTuple):
     retiring: bool = False
     """The worker takes no further job."""
     job_class: str = ""
-    """The name of the handler that ran the job; empty if it has none. Never a name out of a payload."""
+    """The name of the handler that ran the job; empty if there is none. Never a name from a payload."""
     cancelled: str = ""
-    """Set by the master alone: the jid, if the job was to be cancelled, for any outcome."""
+    """The jid if a cancellation of the job was requested, whatever its outcome. Set by the master alone."""
 
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""
@@ -136,7 +136,7 @@ class Loss:
     error_message: str
 
     def pack(self) -> bytes:
-        """Error class, error message and the job, separated by NUL; the first two cannot hold one."""
+        """Error class, error message and the job, separated by NUL, which the first two cannot contain."""
         return b"\0".join((self.error_class.encode(), self.error_message.encode(), self.raw))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Retry rules: whether a failed job is retried, and when, or is dead, or dropped.
+"""Retry rules: decide whether a failed job is retried, and when, or moved to ``dead``, or dropped.
 
 Pure: facts, the time and a source of randomness come in, an Outcome goes out. Used by the worker's retry
 link and, for jobs whose worker died, by the master. The rules are Sidekiq's (job_retry.rb;
@@ -32,7 +32,7 @@ _LONGEST_DELAY_S = 10 * 365 * 86_400.0
 class Policy:
     """The handler's options about failures, used where the job has none.
 
-    ``retry``: True for ``max_retries`` attempts, a number, or False to drop a failed job.
+    ``retry``: True for ``max_retries`` retries, a number, or False to drop a failed job.
     """
 
     retry: bool | int = True
@@ -43,7 +43,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure. ``fate`` and ``delay_s`` are set where the job itself chose them."""
+    """One failure. A ``fate`` or ``delay_s`` that is set overrides the rules."""
 
     error_class: str
     error_message: str
@@ -69,9 +69,9 @@ def decide(message: Message, failure: Failure, policy: Policy, now: float, rng: 
 
 
 def refused(raw: bytes, reason: str, queue: str, now: float) -> bytes:
-    """An invalid payload as it is buried: a JSON object with the reason, and with its queue if it names none.
+    """The payload of an invalid job for ``dead``: its JSON object with the reason, and a queue if missing.
 
-    Empty for other JSON and for undecodable bytes, which are buried as they are.
+    Empty for other JSON and for undecodable bytes, which are moved to ``dead`` unchanged.
     """
     try:
         members = envelope.Members(raw)
@@ -89,7 +89,7 @@ def default_delay(count: int, rng: Rng) -> float:
 
 
 def error_name(error: BaseException) -> str:
-    """The ``error_class`` of an exception: its qualified name, the bare one for Python's own and ours."""
+    """The ``error_class`` of an exception: its name, with its module unless Python's or pyworkers' own."""
     kind = type(error)
     bare = kind.__module__ in ("builtins", JobTimeout.__module__)
     return kind.__qualname__ if bare else f"{kind.__module__}.{kind.__qualname__}"
@@ -101,12 +101,12 @@ def compress_backtrace(lines: Sequence[str]) -> str:
 
 
 def crash_number(message: Message) -> int:
-    """The number of the next crash, from 1. After the last one, a job from ``dead`` starts at 1 again."""
+    """The number of the next crash, from 1. A job that is retried from ``dead`` starts at 1 again."""
     return 1 if message.crash_count >= MAX_CRASHES else message.crash_count + 1
 
 
 def _after_crash(message: Message, failure: Failure, policy: Policy, now: float) -> Outcome:
-    """The outcome after a crash, which is not counted as a retry: again within seconds, dead at the third."""
+    """The outcome after a crash, which is not counted as a retry: a run within seconds, dead at the third."""
     crashes = crash_number(message)
     if crashes < MAX_CRASHES:
         fields = _error_fields(message, failure, policy, now) | {"crash_count": crashes}
@@ -132,7 +132,7 @@ def _limit(data: dict[str, Any], policy: Policy) -> int | None:
 
 
 def _exhausted(data: dict[str, Any], count: int, limit: int, now: float) -> bool:
-    """``retry_for`` replaces the count (Sidekiq 8.1's job_retry.rb)."""
+    """True if no retry is left. ``retry_for`` replaces the count (Sidekiq 8.1's job_retry.rb)."""
     retry_for = timestamps.seconds(data.get("retry_for"))
     if retry_for is None:
         return count >= limit
@@ -158,9 +158,9 @@ def _error_fields(message: Message, failure: Failure, policy: Policy, now: float
 def _times(message: Message, now: float) -> dict[str, float]:
     """The times of the first and the last failure, and the other times in a form that every Sidekiq reads.
 
-    Sidekiq's Web UI answers 500 to go-workers' text, and to a ``retry_count`` above 0 of any program without
-    ``retried_at`` (6.4.1's _job_info.erb); Sidekiq 8 takes whole seconds for milliseconds (protocol.md,
-    Envelope).
+    Sidekiq's Web UI answers 500 for a time that go-workers wrote as text, and for a ``retry_count`` above 0
+    without ``retried_at``, from any program (6.4.1's _job_info.erb). Sidekiq 8 reads whole seconds as
+    milliseconds (protocol.md, Envelope).
     """
     stored = {name: message.data.get(name) for name in ("created_at", "enqueued_at", "failed_at")}
     known = {name: timestamps.rewritten(value) for name, value in stored.items()}
@@ -169,7 +169,7 @@ def _times(message: Message, now: float) -> dict[str, float]:
 
 
 def _failure_times(get: Callable[[str], object], now: float) -> dict[str, float]:
-    """``get`` gives the stored value of a field."""
+    """``failed_at`` if missing, ``retried_at`` after an earlier failure; ``get`` reads a stored field."""
     first = timestamps.read(get("failed_at")) is None
     fields = {"failed_at": now} if first else {}
     if not first or as_count(get("retry_count")) is not None:
@@ -200,7 +200,7 @@ def _usable(delay_s: float | None) -> bool:
 
 
 def _bury(message: Message, failure: Failure, fields: dict[str, Any], policy: Policy) -> Outcome:
-    """Dead, or dropped. Without the crash count, which Sidekiq would keep if it retried the job."""
+    """Move the job to ``dead``, or drop it. Removes the crash count, which a retry by Sidekiq would keep."""
     keep = message.data.get("dead", policy.dead) is not False
     fate = Fate.DEAD if keep else Fate.DISCARD
     return _outcome(fate, message, failure, fields, remove=("at", "crash_count"))

@@ -77,7 +77,7 @@ def _from_text(text: str) -> float | None:
 
 
 def due(at: datetime | float) -> float:
-    """The score of a moment. Raises BadArgumentError for naive datetimes and for odd numbers."""
+    """The score of a moment. Raises BadArgumentError for naive datetimes and for invalid numbers."""
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise BadArgumentError(f"{at!r} has no time zone", hint="use datetime.now(UTC) or .astimezone()")
