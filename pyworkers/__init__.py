@@ -1,7 +1,7 @@
 """pyworkers: a worker server for Python that speaks Sidekiq's Redis protocol and loses nothing.
 
 The public names. They are loaded at first use, so that ``pyworkers --help`` and the master need not import
-what only applications use.
+the modules that only applications use.
 """
 
 from __future__ import annotations

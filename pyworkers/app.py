@@ -1,8 +1,8 @@
-"""Worker: what an application declares: its handlers, cron entries, middleware and hooks.
+"""Worker: the declarations of an application: its handlers, cron entries, middleware and hooks.
 
 Filled while the application is imported; read by the fork server (``manifest``) and the worker processes
-(``lookup``, ``links``, ``hooks``). The master never imports it. Nothing here connects to Redis but the
-client, when the application first enqueues.
+(``lookup``, ``links``, ``hooks``). The master never imports it. Only its client connects to Redis, when the
+application first enqueues.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Worker(Producer):
     """An application: decorate functions with it, and name it as ``app`` in the configuration.
 
     ``url``, ``namespace`` and ``config``, the path of a configuration file, are for enqueueing only. The
-    first two mean what they mean to ``Client``. Of the file, which is read at the first use, ``[redis]``
-    counts where these and the environment say nothing; in a job, the Redis of its server is used instead.
+    first two are those of ``Client``. The file is read at the first use: its ``[redis]`` fields are used
+    where these and the environment give no value. In a job, the Redis of its server is used instead.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Worker(Producer):
 
         Raises DeclarationError. Options and defaults (see ``pyworkers.handler.HandlerOptions``):
           concurrency=10      the number of worker processes
-          retry=0             retries of a job that does not say so itself; True: 25, 0: keep it in ``dead``
+          retry=0             retries of a job that has no ``retry``; True: 25, 0: keep it in ``dead``
           timeout=None        seconds that a job may run
           dead=True           keep a job in ``dead`` when its retries are used up
           backtrace=False     lines of the traceback to store with a failed job; True: all
@@ -201,12 +201,12 @@ class Worker(Producer):
     def handler_numbers(self) -> dict[str, int]:
         """The number of each handler in the manifest, from 1: outcomes refer to it.
 
-        Those that were declared later have none.
+        Handlers that were declared after the manifest was made have none.
         """
         return {name: number for number, name in enumerate(self._declared, 1)}
 
     def manifest(self) -> Manifest:
-        """What the application declares, as JSON values, for the master."""
+        """The application's declarations as JSON values, for the master."""
         self._declared = [handler.name for handler in self.handlers()]
         jobs: dict[str, JobFacts] = {
             name: {"envelope": job.envelope, **self._registry.job_facts(name)}
@@ -232,8 +232,8 @@ class Worker(Producer):
         """Put a link around every enqueue call: ``(draft, call_next) -> jid``. The first one is outermost.
 
         It is called once for each job, in the program that enqueues, before anything is written; not for
-        retries, and not for cron slots, which the server enqueues. It returns ``call_next(draft)``, the jid,
-        or "" without that call: then the job is not enqueued. ``draft.with_extra(tenant=7)`` adds a field.
+        retries, and not for cron slots, which the server enqueues. It returns the jid of ``call_next(draft)``
+        or, without this call, "": then the job is not enqueued. ``draft.with_extra(tenant=7)`` adds a field.
         """
         check_function(link, "a client middleware")
         self.client_links.append(link)  # type: ignore[arg-type]

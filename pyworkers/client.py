@@ -51,8 +51,7 @@ class Transport(Protocol):
         ...
 
 
-# The one exception to "no module-level state": pyworkers.testing intercepts the pushes of all clients, in
-# every thread.
+# Module-level state, because pyworkers.testing intercepts the pushes of all clients, in every thread.
 _interceptor: Transport | None = None
 
 
@@ -154,7 +153,7 @@ class Client(_Base, Producer):
             wires.close()
 
     def _wires(self) -> Wires:
-        # No lock: a fork would copy it locked. Of two threads at the first use, one connects in vain.
+        # No lock: a fork could copy it locked. If two threads connect at the first use, one Wires is dropped.
         wires = self._open
         if wires is None:
             wires = self._open = Wires(connect(self.config))
@@ -279,8 +278,8 @@ class AsyncClient(_Base):
         return self._open[key]
 
     def _forget_closed_loops(self) -> None:
-        # Not those of the parent process: closing a connection of a loop that was running there would take it
-        # out of the epoll set, which both processes share.
+        # Not the loops of the parent process: closing a connection of a loop that was running there would
+        # remove it from the epoll set, which both processes share.
         for pid, loop in list(self._open):
             if pid == os.getpid() and loop.is_closed():
                 self._open.pop((pid, loop), None)
@@ -311,7 +310,7 @@ class _LoopConnection:
         await self._lifetime.aclose()
 
     async def wake(self) -> None:
-        """Let the loop read that Redis has closed an idle connection; it may have been busy ever since."""
+        """Let the loop notice that Redis has closed an idle connection: it may have been busy since then."""
         now = time.monotonic()
         if now - self._used > _IDLE_S:
             # The first round finds the socket readable, the second one reads.
@@ -320,9 +319,10 @@ class _LoopConnection:
         self._used = now
 
     async def _until_closed(self) -> AsyncGenerator[None, None]:
-        """A started generator, which ``asyncio.run`` closes before its loop: the only hook of a loop's end.
+        """Close the connections at the end of the loop: ``asyncio.run`` closes started generators first.
 
-        It refers to ``self``, which refers to it, so it exists until then, even without the client.
+        A loop has no other hook for its end. The generator and ``self`` refer to each other, so that both
+        are not freed with the last reference to the client.
         """
         try:
             yield

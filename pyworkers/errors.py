@@ -92,10 +92,10 @@ class JobCancelled(Exception):
 
 
 class Interrupted(BaseException):
-    """Raised inside a running job two seconds before its stopping server kills it and puts it back.
+    """Raised inside a running job when the server stops, two seconds before the server kills the worker.
 
-    Clean up and let it propagate: the job runs again, and this run does not count as an attempt. A
-    BaseException, so that ``except Exception`` does not catch it.
+    The job is put back into its queue. Clean up and let the exception propagate: the job runs again, and this
+    run does not count as an attempt. A BaseException, so that ``except Exception`` does not catch it.
     """
 
 

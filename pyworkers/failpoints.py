@@ -2,8 +2,8 @@
 
 Called by master, fork server and worker. Unless the environment names a place, ``hit`` is an empty function.
 
-``PYWORKERS_FAILPOINTS="before_settle=kill@3,job_end=sleep:0.5*2"``: the action at each passing of the
-place, or only at the third one of a process (``@3``), and at most twice in all processes together (``*2``).
+``PYWORKERS_FAILPOINTS="before_settle=kill@3,job_end=sleep:0.5*2"``: the action runs whenever a process
+reaches the place, or only the third time (``@3``), and at most twice in all processes together (``*2``).
 Actions are ``kill`` and ``stop`` (the signals, sent to the process itself), ``sleep:SECONDS`` and ``raise``.
 ``PYWORKERS_FAILPOINTS_LOG`` names the file to which each firing appends ``PLACE ACTION PID TIME`` before the
 action; without it, processes are not counted together.
@@ -68,7 +68,7 @@ class Point:
 
 
 class Failpoints:
-    """The armed places of this process and its forks; ``log`` is the file of all processes together."""
+    """The armed places of this process and its forks; ``log`` is the file that all processes append to."""
 
     def __init__(self, points: Mapping[str, Point], log: str | None) -> None:
         self._points = points
@@ -96,7 +96,7 @@ class Failpoints:
         return point.nth in (0, self._passed[place]) and self._note(point)
 
     def _note(self, point: Point) -> bool:
-        """Append a firing to the log; False if all processes together have fired often enough."""
+        """Append a firing to the log; False if all processes together have already fired ``times`` times."""
         if self._log is None:
             return True
         with Path(self._log).open("a+") as file:

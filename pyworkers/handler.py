@@ -40,8 +40,8 @@ class HandlerOptions(FailureOptions, total=False):
     timeout: float | None
     """Seconds that a job may run. Default: None, no limit."""
     concurrency: int | None
-    """The number of worker processes of the queue, from 1; None: that of the configuration. Of several jobs
-    on one queue the largest counts."""
+    """The number of worker processes of the queue, from 1; None: that of the configuration. For several jobs
+    on one queue, the largest number counts."""
     retry_in: RetryIn | None
     """Computes the delay of a retry. Default: None, Sidekiq's delay."""
     on_exhausted: OnExhausted | None
@@ -219,7 +219,7 @@ def positional(signature: inspect.Signature, what: str) -> list[inspect.Paramete
 
 
 def call_with_args(function: Callable[..., object]) -> Callable[[Message], object]:
-    """How a job's function is called with a message."""
+    """A function that calls the job's function with the arguments of a message."""
 
     def run(message: Message) -> object:
         args = message.args
@@ -238,7 +238,7 @@ def _links_of(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
 
 
 def _class_around(function: object) -> str:
-    """The class in whose body the function stands; empty for a plain function and for a bound method."""
+    """The class in whose body the function is defined; empty for a plain function and a bound method."""
     outer = function.__qualname__.rpartition(".")[0] if inspect.isfunction(function) else ""
     return "" if outer.endswith("<locals>") else outer
 

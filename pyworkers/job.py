@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Job(Generic[P, R]):
-    """A declared job: still the plain function when called, and a producer with ``enqueue``.
+    """A declared job: a call runs the plain function, and ``enqueue`` enqueues a job.
 
     Made by ``@worker.job``. ``name`` is the job class in the envelope.
     """
@@ -62,7 +62,7 @@ class Job(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Enqueue the job with these arguments and return its jid.
 
-        Raises TypeError for arguments that the function does not take, and what ``Client.enqueue`` raises.
+        Raises TypeError for arguments that the function does not take, and the errors of ``Client.enqueue``.
         """
         return self._push(self._draft, args, kwargs)
 
@@ -71,7 +71,7 @@ class Job(Generic[P, R]):
         return self._push(self._due(seconds(delay), None), args, kwargs)
 
     def enqueue_at(self, at: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """``enqueue`` for a moment: an aware datetime or epoch seconds."""
+        """``enqueue`` for the time ``at``: an aware datetime or epoch seconds."""
         return self._push(self._due(None, timestamps.due(at)), args, kwargs)
 
     def enqueue_bulk(self, args_list: Iterable[Sequence[Any]]) -> list[str]:
@@ -213,7 +213,7 @@ class _Binder:
             )
 
     def _listed(self, given: Mapping[str, Any]) -> list[Any]:
-        """All arguments up to the last one that was given; a gap takes the default."""
+        """All arguments up to the last one that was given; one that is missing before it has its default."""
         listed: list[Any] = []
         last = max((i for i, p in enumerate(self._parameters) if p.name in given), default=-1)
         for parameter in self._parameters[: last + 1]:

@@ -28,7 +28,7 @@ from pyworkers.text import printable, shorten
 
 FORMATS = ("auto", "console", "json")
 
-# Longer than a running reader leaves a full pipe unread; short against the master's promises of 2 seconds.
+# Longer than a running reader takes to read from a full pipe; short against the master's limits of 2 seconds.
 _PATIENCE_MS = 50
 # Characters of a value that may be longer than an error message: a traceback, a list.
 _MAX_LONG = 5 * MAX_ERROR_MESSAGE
@@ -42,10 +42,10 @@ _OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime", "tas
 
 
 class Logger:
-    """A structlog logger that follows ``configure``, whenever it was made.
+    """A structlog logger that uses the latest ``configure``, even if the logger was made before.
 
     structlog's own lazy proxy takes a microsecond for each call, even if its level is filtered out; this one
-    carries the methods of the logger that was configured last. What ``bind`` returns does not follow.
+    has the methods of the logger that was configured last. A logger that ``bind`` returns is not updated.
     """
 
     _name: str | None = None
@@ -59,7 +59,7 @@ class Logger:
         return getattr(logger.bind(logger=self._name) if self._name else logger, method)
 
     def follow(self) -> None:
-        """Use the current configuration; without one, every call asks structlog for it."""
+        """Use the present configuration; without one, every call gets a logger from structlog."""
         for method in _METHODS:
             vars(self).pop(method, None)
         if structlog.is_configured():
@@ -114,7 +114,7 @@ def reset() -> None:
 
 
 class _Bridge(logging.Handler):
-    """Takes the standard library's records through the same processors to the same sink."""
+    """Passes the standard library's records through the same processors to the same sink."""
 
     def __init__(self, processors: list[Processor], sink: _Sink) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ def _bridge(level: str, *handlers: _Bridge) -> None:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # a format that does not fit its arguments must not lose either
+    except Exception:  # the format does not fit its arguments: log both
         return f"{record.msg!r} % {_safe_repr(record.args)}"
 
 
@@ -212,7 +212,7 @@ def _for_terminal(fields: EventDict) -> EventDict:
 def _shown(name: str, value: object) -> object:
     text = shorten(value if isinstance(value, str) else repr(value), _limit(name, value))
     if name in _BLOCKS:
-        # A line of the log begins in the first column, a line of a message never does.
+        # Indented: a line of the log begins in the first column, a line of a message never does.
         return "\n".join(f"{_INDENT}{printable(line.expandtabs())}" for line in text.split("\n"))
     if name in _BARE:
         return printable(text)
@@ -238,7 +238,7 @@ def _shortened(name: str, value: object) -> object:
 def _line(fields: Mapping[str, Any]) -> str:
     try:
         return _encode(fields)
-    except Exception:  # NaN, a key that is no string, a value that holds itself, …: save the other fields
+    except Exception:  # NaN, a key that is not a string, a circular value, …: keep the other fields
         return _encode({str(name): _encodable(value) for name, value in fields.items()})
 
 
@@ -280,7 +280,7 @@ class _Sink:
         """Write ``line`` and a newline, or count it as dropped; the next success logs the number."""
         try:
             complete = self._send(f"{line}\n")
-        except (OSError, ValueError):  # closed, reset, full; ValueError is what a closed Python stream raises
+        except (OSError, ValueError):  # closed, reset, full; a closed Python stream raises ValueError
             complete = False
         if not complete:
             self._dropped += 1
@@ -300,7 +300,7 @@ class _Sink:
         fd = self._stream_fd if self._own_fd is None else self._own_fd
         if fd is None:
             return self._send_without_fd(line)
-        # A line that went out in part is ended first.
+        # If only a part of the last line was written, end that line first.
         data = ("\n" * self._torn + line).encode(errors="backslashreplace")
         written = 0
         try:
@@ -333,7 +333,7 @@ def _open_again(fd: int | None) -> int | None:
         if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
             return None
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:  # no /proc, or opened by another user: then `_is_writable` has to be enough
+    except OSError:  # no /proc, or opened by another user: only `_is_writable` keeps a write from blocking
         return None
 
 
@@ -344,7 +344,7 @@ def _is_writable(fd: int, patience_ms: int) -> bool:
 
 
 def _is_same_file(fd: int, other: int | None) -> bool:
-    """False also if a child closed all descriptors unknown to it, and the number is another file's now."""
+    """True if both are one open file. A child may have closed unknown descriptors and reused the number."""
     try:
         return other is not None and os.path.sameopenfile(fd, other)
     except OSError:

@@ -27,7 +27,7 @@ ClientMiddleware = Callable[[JobDraft, ClientCallNext], str]
 
 
 def build(links: Sequence[Middleware], handler: Callable[[Message], object]) -> CallNext:
-    """One callable out of the links, the first outermost, around the handler, whose result is ignored."""
+    """Put the links around the handler, whose result is ignored, the first outermost; one callable."""
 
     def innermost(message: Message) -> Outcome:
         handler(message)
@@ -54,7 +54,7 @@ def _bind(link: Middleware, call_next: CallNext) -> CallNext:
 def pass_client_links(
     links: Sequence[ClientMiddleware], plan: Draft, args: Sequence[Any], now: float, path: str
 ) -> tuple[str, list[PushedJob]]:
-    """Pass one job through client links, the first outermost. The jid that they return, and the jobs to push.
+    """Pass one job through client links, the first outermost; returns their jid and the jobs to push.
 
     There is no job if a link has not called the next one. ``path`` names ``args`` in errors.
     """
@@ -83,5 +83,5 @@ def _bind_client(link: ClientMiddleware, call_next: ClientCallNext) -> ClientCal
 
 
 def name_of(link: Middleware | ClientMiddleware) -> str:
-    """The name that is shown: a function's, or the class of a callable object."""
+    """The name of a link for display: a function's name, or the class of a callable object."""
     return getattr(link, "__qualname__", None) or type(link).__name__

@@ -80,7 +80,7 @@ class Producer(ABC):
         retry: bool | int | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> str:
-        """``enqueue`` for a moment: an aware datetime or epoch seconds."""
+        """``enqueue`` for the time ``at``: an aware datetime or epoch seconds."""
         return self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
 
     def enqueue_bulk(
@@ -108,7 +108,7 @@ class Producer(ABC):
 
     @abstractmethod
     def push(self, jobs: list[PushedJob]) -> None:
-        """Send jobs that were made of drafts, in one transaction; nothing for an empty list."""
+        """Send jobs that were made from drafts, in one transaction; does nothing for an empty list."""
 
 
 def one_job(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 # The mark is the pid of the worker above this number, as RLIMIT_RTTIME: microseconds that a real-time thread
 # may run without a pause. 2**50 of them are 35 years, so it limits nothing. Unlike a cgroup it needs no
-# rights, and it is not cleared with the environment or closed with the descriptors.
+# rights. A program that clears its environment and closes its descriptors keeps it.
 _UNMARKED = 1 << 50
 
 
@@ -65,8 +65,8 @@ def parent(pid: int) -> int:
 def started_by(worker: int, reapers: Iterable[int], since: int) -> list[int]:
     """The running programs that a worker has started since a ``tick``, with their descendants.
 
-    ``reapers`` are the processes whose children its orphans may be. An older program is left out, with its
-    descendants.
+    ``reapers`` are the processes that its orphans may have as parents. An older program is left out, with
+    its descendants.
     """
     orphans = [pid for reaper in reapers for pid in children(reaper) if _is_marked(pid, worker)]
     young = [pid for pid in (*children(worker), *orphans) if pid != worker and _runs_since(pid, since)]
@@ -86,7 +86,7 @@ def _runs_since(pid: int, since: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields from the state on; the name before it stands in parentheses and may hold any character."""
+    """The fields from the state on; the name before it is in parentheses and may hold any character."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return []

@@ -2,7 +2,7 @@
 
 Runs in the test's process. ``fake`` collects the jobs that any client of this process pushes, in any thread;
 ``inline`` runs them at once. Jobs go through JSON and through the whole middleware chain, as in production,
-but nothing is retried: an error leaves ``drain``, or the enqueue call under ``inline``.
+but nothing is retried: ``drain``, or the enqueue call under ``inline``, raises the error of a job.
 
     with fake() as queue:
         sign_up("ann@example.org")
@@ -88,8 +88,8 @@ class Fake:
         """Run the waiting jobs and those that they enqueue, until none is left; returns their number.
 
         ``worker`` is needed for jobs that a Client enqueued. ``scheduled=False`` leaves jobs with a time
-        where they are. A snoozed job waits again and is not run twice by one call. What a job raises
-        ends the drain; the job is then the last one of ``ran``.
+        where they are. A snoozed job waits again and is not run twice by one call. An exception of a job
+        ends the drain and is raised; the job is then the last one of ``ran``.
         """
         count = 0
         snoozed: list[EnqueuedJob] = []
@@ -120,7 +120,7 @@ class Fake:
         raise AssertionError(f"{_name(job)} was not enqueued{arguments}; {self._summary()}")
 
     def assert_none(self, job: Job[..., Any] | str | None = None) -> None:
-        """Raises AssertionError if a job, or a job of this class, waits."""
+        """Raise AssertionError if a job, or a job of this class, waits."""
         found = [other for other in self.jobs if job is None or other.job_class == _name(job)]
         if found:
             raise AssertionError(f"{len(found)} too many; {self._summary()}")
@@ -156,7 +156,7 @@ def fake() -> Iterator[Fake]:
 
 @contextmanager
 def inline(worker: Worker | None = None) -> Iterator[None]:
-    """Run each job when it is enqueued, also one for later. The enqueue call raises what the job raises.
+    """Run each job when it is enqueued, even if it is scheduled. The enqueue call raises the job's exception.
 
     ``worker`` is needed for jobs that a Client enqueues.
     """
@@ -165,7 +165,7 @@ def inline(worker: Worker | None = None) -> Iterator[None]:
 
 
 def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
-    """Run one job through the chain that a worker process builds. Raises what the job raises.
+    """Run one job through the chain that a worker process builds. Raises the job's exception.
 
     The job keeps the outcome that a worker would have reported.
     """
