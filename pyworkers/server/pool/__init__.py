@@ -1,1 +1,1 @@
-"""The workers of one queue: how many there are, which job each has, and what becomes of a lost one."""
+"""The workers of one queue: their number, the job of each, and the outcome of a lost job."""

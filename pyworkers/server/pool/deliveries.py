@@ -1,7 +1,7 @@
 """Deliveries: the jobs of one queue that run or wait for a worker, by number.
 
-Runs in the master's event loop. The only table of their raw bytes. A job is in it until it has ended, is
-cancelled, or is lost with its worker. It never decodes a job that ended normally.
+Runs in the master's event loop. This is the only table of their raw bytes. It holds a job until the job has
+ended, is cancelled, or is lost with its worker. It never decodes a job that ended normally.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.running import Running
 
-# A job whose worker died before the job began is handed out again; but the job may be the cause (its size).
+# A job whose worker died before the job began is handed out again. The tries are limited, because the job
+# itself (its size) may be the cause.
 _MAX_TRIES = 3
 
 
 class Deliveries:
-    """Number → delivery, for every job and errand without an outcome."""
+    """The table from number to delivery, for every job and errand without an outcome."""
 
     def __init__(self, queue: str, hand_out: HandOut, endings: Endings, cancellations: Cancellations) -> None:
         self._queue = queue
@@ -64,7 +65,7 @@ class Deliveries:
     # For the API and the Web UI
 
     def running(self) -> Iterator[Running]:
-        """The jobs that a worker has."""
+        """The jobs that workers have."""
         for job in self._jobs():
             if (worker := job.worker) is not None:
                 yield Running(self._queue, worker.pid, job.number, job.raw, job.started_at)
@@ -86,7 +87,7 @@ class Deliveries:
     # For a stop
 
     def interrupt(self) -> None:
-        """Request all jobs to end, because they are given back soon; those that wait do not begin."""
+        """Request all jobs to end, because they are given back soon; waiting jobs do not begin."""
         self._endings.give_back()
         for job in self._jobs():
             if self._take_back(job):
@@ -122,7 +123,7 @@ class Deliveries:
         del self._open[delivery.number]
         loss = None if delivery.errand else self._endings.lost(delivery, failure)
         if loss is not None:
-            # The hooks for a job that is not tried again run in a worker.
+            # The exhaustion hooks run in a worker, because the master has no user code.
             errand = Delivery(next(self._numbers), loss.pack(), errand=True)
             self._open[errand.number] = errand
             self._hand_out.offer(errand)

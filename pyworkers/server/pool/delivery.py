@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """A worker, as far as its delivery needs it."""
+    """The members of a worker that its delivery uses."""
 
     pid: int
 
@@ -29,7 +29,7 @@ class Delivery:
     number: int
     raw: bytes
     errand: bool = False
-    """True if it is not a job, but exhaustion hooks to run for a job that is settled already."""
+    """True if it is not a job, but the exhaustion hooks of a job that is already settled."""
     worker: Holder | None = None
     """The worker that runs it; None while it waits for one."""
     tries: int = 0

@@ -16,13 +16,13 @@ from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.losses import Losses
 
 KILL_GRACE_S = 2.0
-"""Seconds between the request to end and the kill: the time of a job to clean up."""
+"""Seconds between the request to end and the kill, in which a job can clean up."""
 
 log = logs.get_logger()
 
 
 class Endings:
-    """``settle`` takes the raw bytes of a job and its report."""
+    """Settles the jobs of one queue: calls ``settle`` with the raw bytes of a job and its report."""
 
     def __init__(self, queue: str, settle: Callable[[bytes, Report], None], losses: Losses) -> None:
         self._queue = queue
@@ -30,11 +30,11 @@ class Endings:
         self._losses = losses
 
     def decide_by(self, losses: Losses) -> None:
-        """Decide on all lost jobs by these declarations, those of the current generation."""
+        """Decide on all lost jobs by these declarations, which are from the current generation."""
         self._losses = losses
 
     def give_back(self) -> None:
-        """From now on leave requeued jobs in the in-progress list: a stop gives back all of it, in order.
+        """Leave requeued jobs in the in-progress list from now on: a stop gives back all of it, in order.
 
         Those with effects are settled, because the list gives them back without.
         """
@@ -47,7 +47,7 @@ class Endings:
         self._settle = leave
 
     def interrupted(self, job: Delivery, **about: object) -> None:
-        """Log a job that is given back and that its worker does not log."""
+        """Log a job that is given back; its worker does not log it."""
         log.warning("job.interrupted", queue=self._queue, **running.names(job.raw, self._queue), **about)
 
     def abandoned(self, job: Delivery) -> None:
@@ -70,7 +70,7 @@ class Endings:
     def ended(self, job: Delivery, report: Report) -> None:
         """Settle a job that ran to its end.
 
-        A job for which a cancellation was requested may be done; otherwise it is cancelled, and not retried.
+        If its cancellation was requested and it is not done, it counts as cancelled, and is not retried.
         """
         if job.cancelled:
             outcome = report.outcome
@@ -93,7 +93,7 @@ class Endings:
         log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
         name = self._losses.handler_name(str(about.get("job_class", "")))
         self._settle(job.raw, Report(outcome, job_class=name))
-        # An invalid job is dead, but did not fail, and has no hooks.
+        # An invalid job goes to ``dead``, but it did not fail, and it has no hooks.
         if not outcome.final:
             return None
         return Loss(outcome.payload or job.raw, failure.error_class, failure.error_message)

@@ -30,7 +30,7 @@ class HandOut:
         if not self._idle:
             self._backlog.append(delivery)
             return
-        # The one that was busy last: its memory is in the caches, and rarely used workers stay small.
+        # The worker that was busy last: its memory is in the CPU caches, and rarely used workers stay small.
         self._idle.pop().hand(delivery)
 
     def take_back(self, delivery: Delivery) -> bool:

@@ -1,7 +1,7 @@
 """Losses: decides the outcome of a job whose worker has ended, and describes how the worker ended.
 
-Pure; used by the master: ``endings`` acts on the decision. The retry policy is that of the worker, with the
-handler's options from the manifest. The master has no user code, so it cannot call ``retry_in``.
+Pure; used by the master: ``endings`` acts on the decision. The retry policy is the same as in the worker,
+with the handler's options from the manifest. The master has no user code, so it cannot call ``retry_in``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Losses:
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
 
     def handler_name(self, job_class: str) -> str:
-        """The name of the handler of such a job; empty if there is none."""
+        """The name of the handler for jobs of this class; empty if there is none."""
         declared = self._declared(job_class)
         return declared["name"] if declared else ""
 
@@ -73,9 +73,9 @@ def died(reason: str, rss_kb: int) -> Failure:
 
 
 def describe(status: int | None, fault: str = "", oom: Callable[[], bool] = lambda: False) -> str:
-    """A status of waitpid in words; ``fault`` is the reason if the master has killed the worker.
+    """Describes a status of waitpid; ``fault`` is the reason if the master has killed the worker.
 
-    ``oom`` is called for a SIGKILL without a fault: True if the system may have killed it for want of memory.
+    ``oom`` is called for a SIGKILL without a fault: True if the system may have killed it for lack of memory.
     """
     if status is None:
         return fault or "ended"

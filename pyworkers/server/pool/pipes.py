@@ -58,14 +58,14 @@ class JobPipe:
         return int(in_pipe) + sum(map(len, self._unsent))
 
     def stalled_s(self, job: int) -> float:
-        """For how long a part of this job is unread and the worker reads nothing; from the first call on."""
+        """Seconds for which part of this job is unread and the worker reads nothing; 0 at the first call."""
         now, stalled = self._loop.time(), (job, self.unread())
         if not stalled[1] or stalled != self._stalled:
             self._stalled, self._stalled_since = stalled, now
         return now - self._stalled_since
 
     def close(self) -> None:
-        """End the pipe: the worker gets no more jobs."""
+        """Close the pipe: the worker gets no more jobs."""
         if self._fd >= 0:
             self._loop.remove_writer(self._fd)
             os.close(self._fd)
@@ -109,7 +109,8 @@ class OutcomePipe:
         self._reader = Reader()
         self._invalid = False
         os.set_blocking(fd, False)
-        # One piece at a time: a worker with a large outcome writes as fast as this can read.
+        # One piece for each call: a worker with a large outcome writes as fast as this reads, and reading
+        # until the pipe is empty would block the loop.
         loop.add_reader(fd, self._read)
 
     def drain(self) -> None:

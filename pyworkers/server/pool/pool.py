@@ -71,16 +71,16 @@ class Pool:
 
     def abandon(self) -> None:
         """Kill every busy worker and forget its job, unless its outcome is in the pipe already."""
-        # First: a worker whose outcome is read below becomes idle, and would start one of them.
+        # Waiting jobs first: a worker whose outcome is read below becomes idle, and would start one of them.
         self._deliveries.forget_waiting()
         for worker in list(self._workers):
             if (delivery := worker.abandon()) is not None:
                 self._deliveries.abandoned(delivery)
 
     def replace_idle(self) -> None:
-        """Replace the workers that run no job: they log the identity with which they were forked.
+        """Replace the workers that run no job, because they log the identity with which they were forked.
 
-        While the fork server is gone they stay: nothing could replace them.
+        Without a fork server they stay: nothing could replace them.
         """
         if not self._spawner.alive:
             return
@@ -91,7 +91,7 @@ class Pool:
 
     @property
     def abandoned(self) -> int:
-        """The number of processes that ``abandon`` has killed and that may still run."""
+        """The number of processes killed by ``abandon`` that may still run."""
         return sum(worker.abandoned for worker in self._workers)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Pool:
     # The number of workers
 
     def _reconcile(self) -> None:
-        """Start missing workers and dismiss surplus ones, those with old code first."""
+        """Start missing workers and dismiss surplus workers, first the ones with old code."""
         if self._respawn.pending:
             return
         staying = [w for w in self._workers if w.state is not State.LEAVING]
@@ -164,7 +164,7 @@ class Pool:
             for _ in range(self._concurrency - len(current)):
                 self._spawn()
         serving = [w for w in staying if w.state is not State.BOOTING]
-        # Old code first, and among those the idle ones.
+        # Workers with old code first; with the same code, idle workers first.
         serving.sort(key=lambda w: (w.spawner is self._spawner, w.state is State.BUSY))
         for worker in serving[: max(0, len(serving) - self._concurrency)]:
             self._dismiss(worker)

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 # Waits of 0.1 s, 0.2 s, … 30 s.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
-# A single failed start may have a passing cause, such as a kill from outside.
+# Failed starts in a row until ``failing`` is called: a single one may have a passing cause, such as a kill
+# from outside.
 _FAILING = 2
 
 
 class Respawn:
-    """Calls ``again`` after a delay that grows, and ``failing`` when starts begin to fail or work again."""
+    """Calls ``again`` after a growing delay, and ``failing`` when starts begin to fail or succeed again."""
 
     def __init__(self, again: Callable[[], None], failing: Callable[[bool], None]) -> None:
         self._again = again
@@ -26,7 +27,7 @@ class Respawn:
 
     @property
     def pending(self) -> bool:
-        """True while no worker must be started."""
+        """True during a delay: no worker may be started."""
         return self._timer is not None
 
     def failed(self) -> None:

@@ -1,4 +1,4 @@
-"""State: where a worker is in its life, with the table of transitions.
+"""State: the states of a worker, with the table of transitions.
 
 Pure; used by the worker and its pool.
 """
@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 
 class State(Enum):
-    """The life of a worker; ``_NEXT`` has the transitions."""
+    """The state of a worker; ``_NEXT`` has the transitions."""
 
     BOOTING = auto()
     IDLE = auto()

@@ -38,42 +38,42 @@ class End:
     reason: str
     rss_kb: int
     delivery: Delivery | None
-    """The job that it had."""
+    """The unfinished job; None if it had none."""
     untouched: bool
-    """It cannot have begun that job, because a part of it is still in the pipe."""
+    """True if the worker cannot have begun the job: a part of the job is still in the pipe."""
     failed_start: bool
-    """It ended before its first job, and was not asked to leave."""
+    """True if the worker ended before its first job, without a request to leave."""
 
 
 class Owner(Protocol):
-    """The pool of a worker, as far as the worker reports to it."""
+    """The methods of the pool to which a worker reports."""
 
     def ready(self, worker: Worker, booted: bool) -> None:
-        """Its start-up hooks have run; ``booted``: it is IDLE now, not LEAVING."""
+        """The start-up hooks have run; ``booted`` is True if the worker is now IDLE, False if LEAVING."""
 
     def finished(self, worker: Worker, delivery: Delivery, report: Report) -> None:
-        """Its job ran to its end."""
+        """The job has run to its end; ``report`` has its outcome."""
 
     def ended(self, worker: Worker) -> None:
-        """Its outcome pipe has ended: it can take no more jobs."""
+        """The outcome pipe has ended: the worker can take no more jobs."""
 
     def gone(self, worker: Worker, end: End) -> None:
-        """Its process has ended."""
+        """The process has ended."""
 
 
 class Worker:
-    """One forked process of one generation. Its public attributes are set here alone."""
+    """One forked process of one generation. Only this class sets its public attributes."""
 
     def __init__(self, queue: str, spawner: Spawner, owner: Owner, limits: Limits) -> None:
-        """Ask for the process. Raises OSError if no pipe can be opened."""
+        """Request the process from the fork server. Raises OSError if no pipe can be opened."""
         self.spawner = spawner
         self.state = State.BOOTING
         self.pid = 0
         self.delivery: Delivery | None = None
         self.ended = False
-        """It takes no more jobs: it has exited, is about to, or closed its outcome pipe."""
+        """True if it takes no more jobs: it has exited, is about to exit, or has closed its outcome pipe."""
         self.abandoned = False
-        """It was killed with its job."""
+        """True if it was killed together with its job."""
         self._queue = queue
         self._owner = owner
         self._limits = limits
@@ -84,7 +84,7 @@ class Worker:
         """The timer for a missing report; one at a time."""
         self._jobs_done = 0
         self._fault = ""
-        """The reason for its kill, where the signal does not tell it."""
+        """The reason for its end, if the exit status does not show it."""
         (jobs, job_pipe), (outcome_pipe, outcomes), (lifeline, lifeline_end) = open_pipes(3)
         self._jobs = JobPipe(job_pipe, self._loop)
         self._outcomes = OutcomePipe(outcome_pipe, self._loop, self._receive, self._pipe_ended)
@@ -228,7 +228,7 @@ class Worker:
         if invalid:
             self.kill()
 
-    # Reports that do not come
+    # Missing reports
 
     def _expect(self, otherwise: Callable[[], None] | None, seconds: float) -> None:
         """Call ``otherwise`` after ``seconds``; replaces the previous timer."""
@@ -237,9 +237,9 @@ class Worker:
         self._timeout = self._loop.call_later(seconds, otherwise) if otherwise else None
 
     def _overdue(self) -> None:
-        """React to a hook that hangs. A booting worker may still become ready; a leaving one is killed.
+        """React to a hook that hangs. A booting worker may still become ready; a leaving worker is killed.
 
-        A fork server that has not even forked the worker is stopped, or hangs: another one replaces it.
+        If the worker is not even forked, its fork server is suspended or hangs: a new one replaces it.
         """
         if self.state is State.BOOTING and not self.pid:
             log.error("forkserver.silent", queue=self._queue, after_s=self._limits.overdue_s)
@@ -270,7 +270,7 @@ class Worker:
             self.exited(None)
 
     def _release(self) -> None:
-        """Close every descriptor, and end all timers and messages."""
+        """Close every descriptor, cancel all timers, and ignore later messages about this worker."""
         self.spawner.forget(self._number, self.pid)
         self._outcomes.close()
         self._jobs.close()
