@@ -1,1 +1,1 @@
-"""Fork servers: how one is started and spoken to, and how a reload replaces it."""
+"""Fork servers: their start, the messages to and from them, and their replacement by a reload."""

@@ -1,7 +1,7 @@
-"""Generations: the fork servers of one server, each with the application as it was when it was loaded.
+"""Generations: the fork servers of one server, each with the application code that it has loaded.
 
 Runs in the master's event loop. One is current; during a reload its successor imports beside it. An older one
-lives until its last worker has ended, because it reports how that worker ended.
+runs until its last worker has ended, because it reports the exit status of each of its workers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.waiting import cancel, now, until
 
-# Only orphans wait for this; a fork server reports at once. uvloop does not pass on SIGCHLD, hence the poll.
+# The longest delay for orphans; a fork server reports its workers at once. A poll, because uvloop does not
+# pass on SIGCHLD.
 _REAP_S = 0.5
-# Between two attempts to replace a fork server that is gone.
+# Between two attempts to replace a fork server that has ended.
 _RELOAD_S = 1.0
 # From the close of a fork server's channel to its kill.
 _GOODBYE_S = 2.0
@@ -31,7 +32,7 @@ log = logs.get_logger()
 
 
 class Phase(Enum):
-    """``STARTING → CURRENT ⇄ LOADING``, at last ``CLOSED``. OUTDATED: a load, and a reload is requested."""
+    """``STARTING → CURRENT ⇄ LOADING``, at last ``CLOSED``. OUTDATED: loading, with a reload requested."""
 
     STARTING = auto()
     CURRENT = auto()
@@ -51,7 +52,7 @@ class Callbacks:
 
 
 class Generations:
-    """``first`` is the first fork server; ``launch`` launches its successors, and raises OSError."""
+    """Owns the fork servers: ``first``, and its successors, from ``launch``, which raises OSError."""
 
     def __init__(self, first: Launched, launch: Callable[[], Launched], callbacks: Callbacks) -> None:
         self._reaper = Reaper()
@@ -70,7 +71,7 @@ class Generations:
             await asyncio.sleep(_REAP_S)
 
     async def first_load(self, stopped: asyncio.Event) -> Loaded | None:
-        """Wait for the first import; None if the server is stopped before its end.
+        """Wait for the first import; None if the server is stopped before the import has ended.
 
         Raises AppImportError or ConfigError.
         """
@@ -84,29 +85,29 @@ class Generations:
         return None
 
     def ready(self) -> None:
-        """The code that was loaded last is in use: start a reload that was requested in the meantime."""
+        """Note that the code loaded last is in use; start a reload that was requested in the meantime."""
         again = self._phase is Phase.OUTDATED or not self.current.alive
         self._phase = Phase.CURRENT
         if again:
             self.reload()
 
     def reload(self) -> None:
-        """Load the application anew; workers are replaced one by one, and running jobs finish."""
+        """Load the application again; workers are replaced one by one, and running jobs finish."""
         if self._phase is Phase.CURRENT:
             self._phase = Phase.LOADING
             self._loading = self._callbacks.start(self._reload(), "reload")
         elif self._phase is not Phase.CLOSED:
-            # The code that is being loaded may be older than this request.
+            # The load under way may have read the code before this request.
             self._phase = Phase.OUTDATED
 
     def identify(self, identity: str) -> None:
-        """Have workers that are forked from now on log another identity."""
+        """Set the identity that workers log, for all workers forked from now on."""
         for spawner in (self.current, self._next):
             if spawner is not None:
                 spawner.identify(identity)
 
     async def freeze(self) -> None:
-        """Load nothing more."""
+        """Cancel a reload that is under way, and start no other."""
         self._phase = Phase.CLOSED
         if self._loading is not None:
             await cancel([self._loading])

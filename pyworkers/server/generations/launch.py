@@ -1,9 +1,9 @@
 """Launch: starts fork servers, by a fork of the server itself or in a new interpreter.
 
 Used by the master; needs no event loop. The first fork server is forked from the server as it starts: it
-shares the memory of everything that both have imported, and waits for no second interpreter. Later ones are
-executed: a process with an event loop, and perhaps with threads, must not fork, and a reload must import all
-modules as they are on disk.
+shares the memory of all modules that both have imported, and does not wait for the start of a second
+interpreter. Later ones run in a new interpreter: a process with an event loop, and perhaps with threads, must
+not fork, and a reload must import all modules as they are on disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyworkers import logs
 from pyworkers.ipc import control
 from pyworkers.server.generations.lifeline import Lifeline
 
-# By its name, because the master imports no module of the worker's side.
+# A name, not an import, because the master imports no module of the worker's side.
 _FORK_SERVER = "pyworkers.worker.forkserver"
 
 
@@ -85,13 +85,13 @@ def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess
 
 def fork(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
     """Start a fork server as a copy of this process, which must have one thread and no event loop."""
-    # Before the fork, so that the memory of these modules is shared.
+    # Imported before the fork, so that both processes share the memory of these modules.
     main = import_module(_FORK_SERVER).main
     for stream in (sys.stdout, sys.stderr):
         # Otherwise both processes would print the buffered output.
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    # A collection writes into every object, and so would copy their pages: exclude all that exist now.
+    # A garbage collection writes into every object, which copies the shared pages: exclude the present ones.
     gc.collect()
     gc.freeze()
     pid = os.fork()
@@ -103,13 +103,13 @@ def fork(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
 def _become(
     main: Callable[[int, int], None], channel: int, lifeline: int, env: Mapping[str, str]
 ) -> NoReturn:
-    """Run the fork server in the forked child. It must not return: there would be two servers."""
+    """Run the fork server in the forked child. It must not return, or both processes would run the server."""
     status = 1
     try:
         os.setsid()
         os.environ.update(env)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        # The log keeps a descriptor of its own, and would later close another file with that number.
+        # The log keeps a descriptor that is closed below, and would later close another file of that number.
         logs.reset()
         _close_others({0, 1, 2, channel, lifeline})
         main(channel, lifeline)
@@ -127,13 +127,13 @@ def _close_others(kept: Iterable[int]) -> None:
 
 
 class Launched:
-    """A fork server from its launch on: its process, the channel to it and its lifeline.
+    """A launched fork server: its process, the channel to it and its lifeline.
 
     It imports the application without waiting for the event loop of the master.
     """
 
     def __init__(self, load: control.Load, env: Mapping[str, str], launch: Launch = execute) -> None:
-        """Start the process and have it import the application. Raises OSError."""
+        """Start the process and request the import of the application. Raises OSError."""
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         lifeline_end, lifeline = os.pipe()
         self._lifeline = Lifeline(lifeline)

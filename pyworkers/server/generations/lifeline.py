@@ -1,4 +1,4 @@
-"""Lifeline: the master's end of a pipe; the kernel kills the process at the other end when it is closed.
+"""Lifeline: the master's end of a pipe; when it is closed, the kernel kills the process at the other end.
 
 Used in the master, once for each fork server and each worker. Nothing is ever written to it. The other end is
 in ``worker/lifeline.py``.
@@ -16,7 +16,7 @@ class Lifeline:
         self._fd = fd
 
     def close(self) -> None:
-        """Have the process and its group killed; a second call does nothing."""
+        """Close it, which kills the process and its group; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

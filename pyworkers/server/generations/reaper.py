@@ -1,7 +1,7 @@
 """Reaper: collects the exit statuses of the master's children and of orphaned workers.
 
-Runs in the master. Workers are children of a fork server. When that is gone, they become children of the
-master, which is a *subreaper*, or PID 1 of a container, which inherits every orphan.
+Runs in the master. Workers are children of a fork server. When the fork server has ended, they become
+children of the master, which is a *subreaper*, or PID 1 of a container, which inherits every orphan.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Reaper:
         self._workers: dict[int, Handle] = {}
 
     def inherit_orphans(self) -> None:
-        """Become the parent of every worker whose fork server is gone."""
+        """Become the parent of every worker whose fork server ends before it."""
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -51,16 +51,16 @@ class Reaper:
             del self._workers[pid]
 
     def adopt(self, process: ChildProcess) -> None:
-        """Collect the exit status of a process, too."""
+        """Collect the exit status of this process, too."""
         self._processes[process.pid] = process
 
     def reaped(self, process: ChildProcess) -> bool:
-        """Collect all that have ended; True if this process has ended."""
+        """Collect all children that have ended; True if this process has ended."""
         self.reap()
         return process.returncode is not None
 
     def reap(self) -> None:
-        """Collect all that have ended."""
+        """Collect all children that have ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -32,12 +32,12 @@ from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Handle, Reaper
 
 Fds = tuple[int, int, int]
-# The kernel limits the descriptors in flight; the fork server takes some of them in this time.
+# The kernel limits the descriptors in flight (ETOOMANYREFS); the fork server receives some in this time.
 _CROWDED_S = 0.05
 
 
 class Spawner:
-    """The fork server of one generation; ``on_down`` is called when it is gone, or given up."""
+    """The fork server of one generation; ``on_down`` is called when it has ended, or is given up."""
 
     def __init__(self, launched: Launched, reaper: Reaper, on_down: Callable[[Spawner], None]) -> None:
         self._launched = launched
@@ -65,7 +65,7 @@ class Spawner:
         return await asyncio.shield(self._answer)
 
     def spawn(self, worker: Handle, queue: str, descriptors: Fds) -> int:
-        """Ask for a worker; returns its number, which is unique in this fork server.
+        """Request a worker; returns its number, which is unique in this fork server.
 
         The descriptors are closed here once they are sent.
         """
@@ -75,7 +75,7 @@ class Spawner:
         return number
 
     def expect(self, pid: int, worker: Handle) -> None:
-        """Have the reaper report the end of a worker to its object if this fork server is gone by then."""
+        """Have the reaper report the end of a worker to its object if this fork server ends before it."""
         self._reaper.expect(pid, worker)
 
     def forget(self, number: int, pid: int) -> None:
@@ -84,20 +84,20 @@ class Spawner:
         self._released.set()
 
     async def unused(self) -> None:
-        """Wait until no worker lives."""
+        """Wait until all its workers have ended."""
         while self._workers:
             self._released.clear()
             await self._released.wait()
 
     async def run_hooks(self, kind: str) -> None:
-        """Run the application's hooks of one kind in a process of their own, and wait for its end."""
+        """Run the application's hooks of one kind in a separate process, and wait for its end."""
         self._hooks_ran.clear()
         self._post(RunHooks(kind), None)
         if self.alive:
             await self._hooks_ran.wait()
 
     def identify(self, identity: str) -> None:
-        """Have workers that are forked from now on log another identity."""
+        """Set the identity that workers log, for all workers forked from now on."""
         self._post(Identify(identity), None)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class Spawner:
         self._launched.kill()
 
     def give_up(self) -> None:
-        """End a fork server that is gone, or does not react, and report it."""
+        """End a fork server that has exited, or does not respond, and report it."""
         self.kill()
         text = "the fork server ended while it imported the application"
         self._answered(LoadFailed("import", text, ""))
@@ -187,7 +187,7 @@ class Spawner:
             self._answer.set_result(message)
 
     def _pass_on(self, message: AboutWorker) -> None:
-        """Pass a message to the object of its worker, unless the end of that worker is known already."""
+        """Pass a message to the object of its worker, unless the worker's end is already known."""
         worker = self._workers.get(message.worker)
         if worker is None:
             return
