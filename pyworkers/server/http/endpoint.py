@@ -1,8 +1,9 @@
 """Endpoint: /stats /livez /readyz /metrics over HTTP, in the master's event loop. Needs the extra ``http``.
 
 Meant for the loopback interface: a client that can connect can read the arguments of running jobs. Each
-connection answers one request and lives ten seconds at most. Their number is limited, and a new one is never
-refused: the oldest that waits for its request is closed instead, so a client that hangs blocks no other.
+connection serves one request and is open for ten seconds at most. The number of connections is limited, but
+a new one is never refused: the oldest one without a request is closed instead, so that a client that hangs
+cannot block the others.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ class _Connection(H11Protocol):
         self._end.cancel()
 
     def _make_room(self) -> None:
-        """Close the oldest connection: of those without a request in work, if there is one."""
+        """Close the oldest connection without a request under way, or else the oldest of all."""
         others = cast("set[_Connection]", self.connections) - {self}
         oldest = min(others, key=lambda other: (other._is_answering, other._end.when()))
-        # It counts until the loop's next turn; many may arrive in this one.
+        # Otherwise it would count until the loop's next turn, and many connections may arrive in this turn.
         self.connections.discard(oldest)
         oldest.transport.abort()
 

@@ -1,4 +1,4 @@
-"""Opening: imports and opens the HTTP endpoint, whose extra the rest of the master does not need.
+"""Opening: imports and opens the HTTP endpoint; only a server with an endpoint needs the extra ``http``.
 
 Runs in the master's event loop.
 """

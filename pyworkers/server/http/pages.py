@@ -1,7 +1,7 @@
 """Pages: the contents of the HTTP endpoint.
 
-Runs in the master's event loop. It changes nothing, and reads Redis at most once a second, however many
-clients there are.
+Runs in the master's event loop. It changes nothing, and reads Redis at most once a second for all clients
+together.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Views:
         self._counted_at = -_FRESH_S
 
     def ready(self) -> dict[str, bool]:
-        """The conditions under which jobs are taken; a paused queue is not a fault."""
+        """Each condition for fetching jobs, and whether it holds; a paused queue is not a fault."""
         states = [manager.state for manager in self._from.managers().values()]
         taking = bool(states) and all(
             state in (ManagerState.RUNNING, ManagerState.PAUSED) for state in states

@@ -21,7 +21,7 @@ _STATES = ("booting", "idle", "busy", "leaving")
 
 
 def exposition(snapshot: Numbers) -> bytes:
-    """The page."""
+    """The text of the page /metrics."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(snapshot))
     return bytes(generate_latest(registry))
