@@ -1,5 +1,5 @@
--- One page of a sorted set, from behind a given member on. The order is Redis' own, by score and then by bytes,
--- so a page begins in the right place whatever has been added or removed before it.
+-- Read one page of a sorted set, after a given member. The order is that of Redis, by score and then by
+-- bytes, so a page begins in the right place even if members before it were added or removed.
 --
 -- KEYS 1 sorted set
 -- ARGV 1 most members  2 'up' or 'down'  then, except for the first page: score and bytes of the last member
@@ -16,7 +16,7 @@ local function precedes(a, b)
   return #a < #b
 end
 
--- How many members stand before this place, and whether a member stands at it.
+-- The number of members before this place, and 1 if the member is at this place, else 0.
 local function rank(score, member)
   local present = redis.call('ZSCORE', KEYS[1], member)
   if present and tonumber(present) == tonumber(score) then

@@ -1,8 +1,8 @@
--- Remove a run-time cron entry, and what is remembered of it.
+-- Remove a run-time cron entry, with its last slot and its pause.
 --
 -- KEYS 1 entries  2 last slots of all entries  3 version  4 paused entries
 -- ARGV 1 name  2 new version
--- Returns 1 if there was such an entry, else 0.
+-- Returns 1 if the entry existed, else 0.
 
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
   return 0

@@ -1,4 +1,4 @@
--- Let a paused cron entry fire again. What came while it was paused was not missed.
+-- Resume a paused cron entry. The slots during the pause do not count as missed.
 --
 -- KEYS 1 paused entries  2 last slots of all entries  3 version
 -- ARGV 1 name  2 now in s  3 new version

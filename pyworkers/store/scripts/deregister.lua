@@ -1,8 +1,9 @@
--- Forget an incarnation that has stopped, unless jobs are left in its lists: then a peer will find them.
+-- Deregister an incarnation that has stopped. If its lists still hold jobs, it stays in owners, without a
+-- lease, so that a peer recovers them.
 --
 -- KEYS 1 lease  2 owners  3… its in-progress lists
 -- ARGV 1 identity
--- Returns 1 if it was forgotten, 0 if jobs are left.
+-- Returns 1 if it was removed from owners, 0 if jobs are left.
 
 redis.call('DEL', KEYS[1])
 for n = 3, #KEYS do

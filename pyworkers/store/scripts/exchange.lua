@@ -4,16 +4,17 @@
 --      8… the keys of each effect
 -- ARGV 1 number of jobs wanted  2 now  3 oldest score kept in dead  4 members kept in dead
 --      5 identity  6 place of the last argument of the outcomes
---      then for each outcome: fate and raw; at and payload ('' is raw), too, if the job goes somewhere; the
---      fates are those of outcome.py
+--      then for each outcome: fate and raw; for a fate that keeps the job also at and payload ('' is raw);
+--      the fates are those of outcome.py
 --      then for each effect: place of its outcome, counted from 1, name and arguments (effects.py)
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,  jobs taken,
---           the error that ended the taking, if any: what was settled and taken before it counts,
---           if effects failed ('' stands for no error then): place of each and why, in turn }
+--           the error that stopped the fetch, if any: outcomes settled and jobs taken before it count,
+--           if effects failed ('' stands for no error then): place and error of each, in turn }
 --      or {} when a peer has recovered the lists of this incarnation: nothing was taken;
 --      or an error, before anything was done, when a key has the wrong type.
 
--- Where the job of a fate goes: the place in KEYS, and what must be there. Of other fates nothing is left.
+-- For each fate that keeps the job: the place of its key in KEYS, and the type of that key. The other fates
+-- only remove the job.
 local targets = { ['1'] = { 3, 'zset' }, ['2'] = { 5, 'zset' }, ['4'] = { 1, 'list' }, ['5'] = { 4, 'zset' } }
 
 local last = tonumber(ARGV[6])
@@ -34,7 +35,7 @@ while i < last do
   local fate, raw, at, payload = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local target = targets[fate]
   i = i + (target and 4 or 2)
-  -- The removal is the receipt: whatever follows happens once, however often the batch is sent.
+  -- The removal is the receipt: the steps after it happen once, even if the batch is sent several times.
   if redis.call('LREM', KEYS[2], -1, raw) == 0 then
     stale[#stale + 1] = ordinal
   elseif target then
@@ -52,10 +53,11 @@ while i < last do
   end
 end
 
--- Under the receipts above. Redis refuses none for want of memory, for each follows a removal.
+-- Effects are applied only if the job was removed above. That removal is a write, so Redis refuses none of
+-- them for lack of memory.
 local failed = {}
 if last < #ARGV then
-  -- Name → number of keys, number of arguments, and what it does; k and a are the places of the first ones.
+  -- Name → number of keys, number of arguments, function; k and a are the places of the first of each.
   local effects = {
     Unlock = { 1, 1, function(k, a)
       if redis.call('GET', KEYS[k]) == ARGV[a] then
@@ -66,7 +68,7 @@ if last < #ARGV then
       redis.call(redis.call('TYPE', KEYS[k]).ok == 'set' and 'SREM' or 'ZREM', KEYS[k], ARGV[a])
     end },
     CountOut = { 3, 3, function(k, a)
-      -- First, or a member would be counted out while nothing can be pushed.
+      -- Check the types first: otherwise the member would be counted out, and then the push would fail.
       if not (holds(KEYS[k + 1], 'list') and holds(KEYS[k + 2], 'set')) then
         error({ err = 'WRONGTYPE ' .. KEYS[k + 1] .. ' or ' .. KEYS[k + 2] .. ' has the wrong type' })
       end
@@ -106,8 +108,9 @@ if last < #ARGV then
   end
 end
 
--- With maxmemory reached, Redis refuses a script its first write if that could need memory, but none after
--- another write. A move needs none, and jobs must go on, for only they make room: so write nothing, first.
+-- When maxmemory is reached, Redis refuses the first write of a script if it could need memory, but no write
+-- after another one. A move needs no memory, and jobs must continue, because only they free memory: so do a
+-- write that changes nothing (LTRIM) first.
 -- Redis 6.2 puts "@user_script: 54: " before the code.
 local function take()
   local raw = redis.pcall('RPOPLPUSH', KEYS[1], KEYS[2])
@@ -131,7 +134,7 @@ if wanted > 0 then
   if redis.call('EXISTS', KEYS[6]) == 1 then
     return {}
   end
-  -- A job may only go to an owner that peers know of, or nobody would look for it after a crash.
+  -- A job may only go to a registered owner: after a crash, peers search only the lists of registered owners.
   if redis.call('HEXISTS', KEYS[7], ARGV[5]) == 0 then
     return reply('UNREGISTERED this server is not registered yet, or no longer')
   end

@@ -1,9 +1,9 @@
--- Enqueue the job of one slot of a cron entry; of several masters, the first one does. The slot's key is set
--- after the push, whose failure (a queue of another type) must not use up the slot.
+-- Enqueue the job of one slot of a cron entry; of several masters, only the first one succeeds. The slot's
+-- key is set after the push: if the push fails (the queue's key has another type), the slot must stay due.
 --
 -- KEYS 1 slot  2 queues  3 queue  4 last slots of all entries  5 run-time entries  6 paused entries
 -- ARGV 1 life of the slot's key in s  2 name of the queue  3 payload  4 name of the entry  5 slot
---      6 definition of a run-time entry, '' of another: one that was changed meanwhile does not fire
+--      6 definition of a run-time entry, which does not fire if it was changed meanwhile; else ''
 -- Returns 1 if this call enqueued the job, else 0.
 
 if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('SISMEMBER', KEYS[6], ARGV[4]) == 1 then

@@ -1,8 +1,9 @@
--- Return jobs from an in-progress list to the end of their queue that is popped next, oldest first in line.
+-- Return jobs from an in-progress list to the end of their queue from which jobs are popped, the oldest to be
+-- popped first.
 --
 -- KEYS 1 in-progress list  2 queue  3 queues
 -- ARGV 1 name of the queue  2 most to move
--- Returns the number moved; 0 if the queue's key is no list: then the jobs stay, for a peer to find.
+-- Returns the number moved; 0 if the queue's key is not a list: then the jobs stay, and a peer recovers them.
 
 if not holds(KEYS[2], 'list') then
   return 0

@@ -1,9 +1,9 @@
--- Turn Sidekiq's cancellations of jobs that run here into notes. The state that says so goes, as in Sidekiq at
--- the end of such a job: another job of that id may run.
+-- Turn Sidekiq's cancellations of jobs that run here into notes. The iteration state with the cancellation is
+-- deleted, as Sidekiq does at the end of a cancelled job, because a later job with the same id may run.
 --
 -- KEYS 1 notes  then for each job: the state of its iteration
 -- ARGV 1 life of a note in s  then for each job: its jid
--- Returns how many were cancelled.
+-- Returns the number of cancelled jobs.
 
 local cancelled = 0
 for n = 2, #KEYS do

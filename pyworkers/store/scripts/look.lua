@@ -1,7 +1,7 @@
--- Read keys that others may change, in one command. A script of reads alone: a connection that tracks its keys
--- (CLIENT TRACKING) is told of the next change of each.
+-- Read keys that other programs may change, in one command. It only reads: a connection with CLIENT TRACKING
+-- is then sent the next change of each key.
 --
--- KEYS what to read
+-- KEYS the keys to read
 -- ARGV how to read each: 'first' (lowest member and score), 'members', 'notes' (number, latest with its score),
 --      'text', 'length'
 -- Returns the replies in the order of KEYS; an error stands for a key that cannot be read.

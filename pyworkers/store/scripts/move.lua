@@ -1,10 +1,10 @@
--- Move members of a sorted set into their queues or to dead, because somebody wants it. Of several who want it
--- at once, also through Sidekiq's pages, the one whose ZREM takes the member moves it.
+-- Move members of a sorted set into their queues or to dead, on request. Of several requests at once, also
+-- from Sidekiq's pages, the one whose ZREM removes the member moves it.
 --
 -- KEYS 1 sorted set  2 dead  3 queues  4… queues' lists
 -- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead
 --      then for each member: member, payload, index of its queue in KEYS (0: bury the member), queue's name
--- Returns {places of the members moved, from 1,  keys that stopped others, because they hold another type}.
+-- Returns {places of the members moved, from 1,  keys of the wrong type, whose members were not moved}.
 
 local moved, broken = {}, {}
 for i = 4, #ARGV, 4 do

@@ -1,15 +1,15 @@
 -- Shared by the scripts below; the loader puts it in front of each.
 
--- ZADD of bytes that are a member already would merge two jobs into one. JSON ignores trailing space, so a
--- twin gets one.
+-- ZADD of bytes that are already a member would merge two jobs into one. JSON ignores trailing spaces, so
+-- spaces are appended until the bytes are new.
 local function keep(zset, score, payload)
   while redis.call('ZADD', zset, 'NX', score, payload) == 0 do
     payload = payload .. ' '
   end
 end
 
--- True if a key can take what a type holds. An error in the middle of a script does not undo what it did, so
--- look before a job is taken from where it is.
+-- True if a key has this type or does not exist. An error in the middle of a script does not undo its earlier
+-- writes, so check the type before a job is removed from its present key.
 local function holds(key, wanted)
   local kind = redis.call('TYPE', key).ok
   return kind == wanted or kind == 'none'
@@ -22,7 +22,7 @@ local function bury(dead, now, oldest, most, payload)
   redis.call('ZREMRANGEBYRANK', dead, 0, -most - 1)
 end
 
--- The slots of a cron entry count as dealt with up to a moment; that never goes back.
+-- Note that the slots of a cron entry up to a moment are dealt with; an earlier moment changes nothing.
 local function begin_at(slots, name, moment)
   local last = tonumber(redis.call('HGET', slots, name) or '')
   if not last or last < tonumber(moment) then
@@ -30,7 +30,7 @@ local function begin_at(slots, name, moment)
   end
 end
 
--- Note that a job shall not run; notes live for so many seconds.
+-- Add a note that a job must not run; it expires after `life` seconds.
 local function note(notes, jid, life)
   local now = redis.call('TIME')
   redis.call('ZADD', notes, now[1] .. '.' .. string.format('%06d', now[2]), jid)

@@ -1,15 +1,15 @@
--- Move due jobs from a sorted set into their queues, and hand out those to move next. A member is moved if it
--- still has a score, which is the receipt: Sidekiq's pollers take theirs away. Of several masters, one has the
--- turn to read what is due; the others would read the same members.
+-- Move due jobs from a sorted set into their queues, and return the members to move in the next call. A
+-- member is moved if it still has a score, which is the receipt: Sidekiq's pollers may have removed it. Of
+-- several masters, one has the turn to read the due members; the others would read the same ones.
 --
--- Nothing is removed before it stands where it belongs, because an error does not undo what a script did.
+-- A member is removed only after its job is in the target key, because an error does not undo earlier writes.
 --
 -- KEYS 1 sorted set  2 turn  3 dead  4 queues  5… the list of each queue below
 -- ARGV 1 now  2 identity  3 life of a turn in ms  4 members wanted  5 score for members of broken queues
 --      6 oldest score kept in dead  7 members kept in dead
 --      then for each queue: its name ('': bury the members), their number, members, payloads ('': the member)
--- Returns {number moved, names of queues whose keys are no lists, next score above now or '', for how many ms
--- it is another master's turn, due members}.
+-- Returns {number moved, names of queues whose keys are not lists, next score above now or '', ms until the
+-- end of another master's turn or 0, due members}.
 
 local zset, now = KEYS[1], ARGV[1]
 local moved, broken = 0, {}

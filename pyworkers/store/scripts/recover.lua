@@ -1,15 +1,15 @@
--- Take the jobs of an incarnation whose lease is gone, a bounded number a call. However many peers call it,
--- each job is moved once, and the tombstone tells the owner, should it come back.
+-- Give the jobs of an incarnation without a lease back to their queues, a bounded number in each call. If
+-- several peers call it, each job is moved once. The tombstone shows the owner the loss, if it still runs.
 --
--- The dead leave ``processes`` here, and not when their description has expired: the heartbeat of go-workers2 ends
+-- The identity is removed from ``processes`` here, before its hash expires: the heartbeat of go-workers2 ends
 -- for good when it finds a member without a hash. It reads the set first and the hashes after it, so the hash
 -- itself stays until it expires.
 --
 -- KEYS 1 lease  2 tombstone  3 owners  4 queues  5 processes  6 work  7 workers  8 signals
 --      then for each queue: in-progress list, queue
 -- ARGV 1 identity  2 life of the tombstone in s  3 most to move  then for each queue: its name
--- Returns -1 while the lease lives, else the number moved; the owner is forgotten once that is below ARGV 3. The
--- jobs of a queue whose key is no list stay where they are, and their owner is remembered.
+-- Returns -1 while the lease exists, else the number moved; if that is below ARGV 3, the owner is removed
+-- from owners. If a queue's key is not a list, its jobs stay in the in-progress list, and their owner stays.
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return -1

@@ -2,9 +2,10 @@
 --
 -- KEYS 1 lease  2 tombstone  3 owners
 -- ARGV 1 identity  2 lease in ms  3 JSON list of its queues, '' if owners holds them
--- Returns 1 held, 2 missing but not recovered by a peer, so it was made again, 0 lost, -1 ARGV 3 is needed.
+-- Returns 1 renewed, 2 restored (it was missing, but no peer had recovered the lists), 0 lost, -1 ARGV 3 is
+-- needed.
 
--- While there is a lease, no peer recovers its owner.
+-- While the lease exists, no peer recovers the jobs of its owner.
 local held = redis.call('SET', KEYS[1], ARGV[1], 'XX', 'PX', ARGV[2])
 if held and ARGV[3] == '' then
   return 1

@@ -1,5 +1,5 @@
--- Remove one copy of a job that shall not run from where it waits, and with it the note, which has done its
--- work: a later job of the same name may run.
+-- Remove one copy of a cancelled job from the key in which it waits, and with it the note, because a later
+-- job with the same id may run.
 --
 -- KEYS 1 list or sorted set  2 notes  3 counter  4 counter of the day
 -- ARGV 1 'list' or 'zset'  2 jid  3 the job  4 life of the day's counter in s

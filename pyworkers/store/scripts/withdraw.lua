@@ -1,12 +1,12 @@
--- Take waiting jobs out of their queue, for good or to dead. The removal is the receipt: a job that a server
--- or somebody else has taken meanwhile is left to them. Each job comes with the index at which it was seen, for
--- to look through a million jobs for each of them would stop Redis for minutes.
+-- Delete waiting jobs from their queue, or move them to dead. The removal is the receipt: a job that a server
+-- or another client has taken meanwhile is left alone. Each job comes with the index at which it was seen,
+-- because a search through a million jobs for each of them would block Redis for minutes.
 --
 -- KEYS 1 queue  2 dead
 -- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead  4 '1' to bury the jobs
 --      then for each job: job, index
--- Returns {number taken, places of jobs to ask for again, from 1}, or {-1} if dead is no sorted set: then nothing
--- was done.
+-- Returns {number taken, places of jobs to send again in a new call, from 1}, or {-1} if dead is not a sorted
+-- set: then nothing was done.
 
 local REACH = 300
 local MOST_SCANS = 2
@@ -18,7 +18,7 @@ end
 
 local scans = 0
 
--- The index of a job that is expected at another one; nil if it is not there, false if that is not known.
+-- The index of a job, searched around the expected one; nil if it is not in the queue, false if unknown.
 local function find(raw, expected)
   if redis.call('LINDEX', KEYS[1], expected) == raw then
     return expected
