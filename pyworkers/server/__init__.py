@@ -51,15 +51,15 @@ def serve(config: Config, queues: Mapping[str, int | None] | None = None, fail_f
 
 
 def rehearse(config: Config) -> Loaded:
-    """Load the application as a server does, in a process that ends at once; return what it declares.
+    """Load the application as a server does, in a process that ends at once; return its declarations.
 
-    No worker is forked, no hook runs, and Redis is not asked. Raises AppImportError and ConfigError.
+    No worker is forked, no hook runs, and nothing is sent to Redis. Raises AppImportError and ConfigError.
     """
     return asyncio.run(_rehearse(replace(_load(config, "check"), rehearse=True)))
 
 
 async def _rehearse(load: Load) -> Loaded:
-    # A server imports them only after the fork.
+    # Imported here, because a server must import these modules only after the fork.
     from pyworkers.server.generations.generations import checked
     from pyworkers.server.generations.reaper import Reaper
     from pyworkers.server.generations.spawner import Spawner
@@ -117,7 +117,7 @@ def _config_environment(config: Config) -> dict[str, str]:
 
 
 def _with_embedded(config: Config, stack: ExitStack) -> Config:
-    """Start the embedded server if the configuration names one; the URL is then that of its socket."""
+    """Start the embedded server if the configuration names one; the URL is then the one of its socket."""
     directory = directory_of(config.redis.url)
     if directory is None:
         return config
@@ -126,7 +126,7 @@ def _with_embedded(config: Config, stack: ExitStack) -> Config:
 
 
 def _run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run the master in an event loop: that of uvloop if the extra ``fast`` is installed."""
+    """Run the master in an event loop, from uvloop if the extra ``fast`` is installed."""
     try:
         import uvloop
     except ImportError:

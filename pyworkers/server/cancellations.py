@@ -4,10 +4,10 @@
                                            │ a job that arrives: settled as cancelled, it never starts
                                            │ a job that runs: SIGURG, JobCancelled in the job, later the kill
                                            ▼
-                                      settled as cancelled ──► the note goes
+                                      settled as cancelled ──► the note is removed
 
-Pure; used by the pools. While there is no note, a job costs one look at an empty set; while there are some, a
-search of its bytes for an id. No job is decoded unless its id seems to be noted.
+Pure; used by the pools. While there is no note, a job costs one check of an empty set; while there are notes,
+a search of its bytes for an id. A job is decoded only if its id seems to be noted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Cancellations:
         return ""
 
     def settle(self, jid: str) -> None:
-        """The job has ended, and Redis knows it: its note may go."""
+        """Note that the job has ended and its outcome is in Redis: its cancellation can be removed there."""
         self._settled.add(jid)
         self.noted -= {jid}
 
@@ -56,7 +56,7 @@ class Cancellations:
         return list(self._settled)
 
     def removed(self, jids: Iterable[str]) -> None:
-        """Those notes are gone."""
+        """Forget these ids, whose notes are removed."""
         self._settled.difference_update(jids)
 
 

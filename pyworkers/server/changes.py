@@ -1,9 +1,9 @@
 """Changes: reads the keys that other programs change, and passes each reply to the part that follows the key.
 
 Runs in the master's event loop. The keys hold the first due job of each set, the paused queues, the
-cancelled jobs, and so on. Redis announces changes, so nothing is sent while nothing changes; where it does
-not, all keys are read once a second, in one command. An error of one key goes to its part alone, which logs
-it.
+cancelled jobs, and so on. Redis announces changes, so nothing is sent while nothing changes. If Redis does
+not announce them, all keys are read once a second, in one command. An error of one key goes only to its part,
+which logs it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pyworkers.server.parts import Part
 from pyworkers.store.changes import ChangesStore
 
 LOOK_S = 1.0
-"""How often a key is read whose changes Redis does not announce."""
-# Changes that come together are read together: at most 20 reads a second, and a job is never later for it.
+"""The interval in which a key is read if Redis does not announce its changes."""
+# Changes that come together are read together: at most 20 reads a second, and no job is delayed by it.
 _GAP_S = 0.05
-# A half-open connection announces nothing.
+# After this time without a command, test the connection: a half-open one announces nothing.
 _ASK_S = 10.0
-# In case that an announcement is lost in spite of everything.
+# After this time, read a key without an announcement, in case one was lost.
 _DISTRUST_S = 300.0
 
 
@@ -49,7 +49,7 @@ class Follower(Protocol):
     """A part of the master that follows keys."""
 
     def follows(self, keys: Keys, identity: str, /) -> Mapping[str, Follow]:
-        """The keys to read, each with what takes the reply."""
+        """The keys to read, each with the function that takes its reply."""
 
 
 class Changes(Part):
@@ -84,7 +84,7 @@ class Changes(Part):
         self.nudge()
 
     def drop_connection(self) -> None:
-        """Leave the connection: another server is the primary."""
+        """Drop the connection: another server is the primary."""
         self._store.drop_connection()
 
     async def close(self) -> None:
@@ -92,7 +92,7 @@ class Changes(Part):
         await self._store.close()
 
     async def look(self) -> float:
-        """Read what is due."""
+        """Read the keys that are due."""
         await self.read_due(time.monotonic())
         self._returned()
         await asyncio.sleep(_GAP_S)
@@ -104,7 +104,7 @@ class Changes(Part):
         return backoff_s
 
     async def read_due(self, now: float) -> None:
-        """Read what is due at ``now``, in monotonic seconds. Raises RedisUnavailableError and StoreError."""
+        """Read the keys due at ``now``, in monotonic seconds. Raises RedisUnavailableError and StoreError."""
         names = self._store.stale | {name for name, due in self._due.items() if due <= now}
         if names:
             replies = await self._store.read(names)
@@ -122,7 +122,7 @@ class Changes(Part):
         return self._follows[name].every_s
 
     def _next(self) -> float:
-        """When to look again at the latest, in monotonic seconds."""
+        """The latest time of the next read, in monotonic seconds."""
         return -math.inf if self._store.stale else min([*self._due.values(), self._asked + _ASK_S])
 
     def _returned(self) -> None:

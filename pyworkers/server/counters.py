@@ -1,6 +1,6 @@
-"""Counters: what the jobs of this server have come to since they were last written to Redis.
+"""Counters: the numbers of settled jobs of this server that are not yet written to Redis.
 
-Runs in the master's event loop. It never decides what becomes of a job.
+Runs in the master's event loop. It never decides the outcome of a job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyworkers.store.store import Store
 class Counters:
     """Counts settled jobs. Sidekiq counts a failed job as processed, too.
 
-    A crash of its worker is no failure of a job, nor is an interruption: they have counters of their own.
+    A crash of the worker does not count as a failed job, nor does an interruption: each has its own counter.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Counters:
         self.executions = Executions()
 
     def add(self, report: Report) -> None:
-        """Count a settled job. One that was given back, put off, or is not a job counts as nothing."""
+        """Count a settled job. A job that was given back or put off, or is invalid, is not counted."""
         outcome = report.outcome
         if outcome.crashed:
             self._counts["crashed"] += 1

@@ -31,13 +31,13 @@ from pyworkers.store import cron as slots
 from pyworkers.store.cron import Firing
 from pyworkers.store.store import Store
 
-# The longest sleep. Timers do not notice that the clock was set, or that the machine was suspended.
+# The longest sleep, because timers do not notice a change of the clock, or a suspend of the machine.
 _LOOK_S = 3.0
-# Timers and the clock agree to the millisecond; waking a little late saves an empty look.
+# Timers and the clock agree to the millisecond; waking a little late saves a check that finds nothing due.
 _SLACK_S = 0.001
-# The entries of a server that was killed are shown for so long.
+# The entries of a killed server are shown for this long.
 _DECLARED_S = 60
-# A slot's key outlives the grace by this much, for masters whose clocks differ.
+# A slot's key expires this long after the grace, because the clocks of masters may differ.
 _CLOCKS_DIFFER_S = 3600
 
 log = logs.get_logger()
@@ -47,7 +47,7 @@ log = logs.get_logger()
 class _Watched:
     """An entry, the moment up to which its slots are dealt with, and the next slot after it.
 
-    ``definition`` is what Redis holds of a run-time entry, and empty for another.
+    ``definition`` is the text of a run-time entry in Redis, and empty for a declared entry.
     """
 
     entry: CronEntry
@@ -56,20 +56,20 @@ class _Watched:
     next: float = -math.inf
 
     def begin_at(self, moment: float) -> None:
-        """Slots up to this moment are dealt with."""
+        """Note that the slots up to this moment are dealt with."""
         self.last = moment
 
     def move_on(self, now: float) -> None:
-        """All slots up to now are dealt with: wait for the next one."""
+        """Note that all slots up to now are dealt with; wait for the next one."""
         self.last, self.next = now, next_slot(self.entry, now)
 
     def look_again(self) -> None:
-        """Compute anew which slots are due."""
+        """Have the due slots computed again."""
         self.next = -math.inf
 
 
 class Cron(Part):
-    """Fires the entries of the last ``use``, and those that people add while it runs."""
+    """Fires the entries of the last ``use``, and the entries that are added at run time."""
 
     name = "cron"
 
@@ -97,7 +97,7 @@ class Cron(Part):
         self._declare_at = -math.inf
 
     def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
-        """The keys to read, each with what takes the reply."""
+        """The keys to read, each with the function that takes its reply."""
         return {keys.cron_version: Follow("text", self.see)}
 
     def see(self, version: Any) -> None:
@@ -107,14 +107,14 @@ class Cron(Part):
             self.nudge()
 
     def use(self, entries: Iterable[CronEntry]) -> None:
-        """Fire these entries from now on. Redis holds the last slot of those that stay."""
+        """Fire these entries from now on. Redis holds the last slots of unchanged ones."""
         self._declared = list(entries)
         self._declare_at = -math.inf
         self._watch()
         self.nudge()
 
     def _watch(self) -> None:
-        """Watch all entries that are declared or added and not paused; those that stay keep their place."""
+        """Watch all declared and added entries that are not paused; unchanged ones keep their slots."""
         entries = [(entry, b"") for entry in self._declared]
         names = {entry.name.encode() for entry in self._declared}
         for name, definition in self._added.items():
@@ -138,14 +138,14 @@ class Cron(Part):
         self._watched = watched
 
     async def look(self) -> float:
-        """Fire what is due. Returns the seconds until the next slot, or until a look at the clock."""
+        """Fire the due slots. Returns the seconds until the next slot, or until a check of the clock."""
         await self._keep_up(time.monotonic())
         await self.fire_due(time.time())
         slot = min((one.next for one in self._watched), default=math.inf)
         return min(slot + _SLACK_S - time.time(), self._look_s)
 
     def failed(self, backoff_s: float) -> float:
-        """Ask Redis again, even if nothing is due by then."""
+        """Read Redis again at the next call, even if nothing is due by then."""
         self._stale = True
         return backoff_s
 
@@ -177,7 +177,7 @@ class Cron(Part):
             self._version = version
 
     async def fire_due(self, now: float) -> bool:
-        """Fire what is due at ``now``. True if anything was sent to Redis.
+        """Fire the slots due at ``now``. True if anything was sent to Redis.
 
         Raises PyworkersError; slots that could not be fired stay due.
         """
@@ -189,21 +189,21 @@ class Cron(Part):
             if one.next <= now:
                 try:
                     asked |= await self._catch_up(one, now)
-                except StoreError as error:  # may be this entry's alone, as a key of another type is
+                except StoreError as error:  # may concern this entry only: a key of another type
                     refused = error
         if refused is not None:
             raise refused
         return asked
 
     def _notice(self, now: float) -> None:
-        """After the clock was set back, slots come again; the keys of those that were fired stop them."""
+        """If the clock was set back, slots are due again; the keys of fired slots prevent a second job."""
         if now < self._seen:
             for one in self._watched:
                 one.look_again()
         self._seen = now
 
     async def _recall(self, newcomers: Sequence[_Watched], now: float) -> bool:
-        """Read the last slots from before this master started. A new entry has missed none."""
+        """Read the last slots from before this master started. A new entry has missed no slots."""
         if not newcomers:
             return False
         known = await self._store.arun(slots.last_slots(self._keys))
@@ -232,9 +232,9 @@ class Cron(Part):
 
 
 def entries_of(manifest: Manifest, config: Config) -> list[CronEntry]:
-    """The entries of the application, then those of the configuration, whose queues others may serve.
+    """The entries of the application, then those of the configuration, whose queues other servers may serve.
 
-    Raises ConfigError for an entry that cannot be fired, and where two have the same name.
+    Raises ConfigError for an entry that cannot be fired, and for two entries with the same name.
     """
     declared = [CronEntry(**row | {"args": tuple(row["args"])}) for row in manifest["cron"]]
     entries: dict[str, CronEntry] = {}
@@ -252,7 +252,7 @@ def entries_of(manifest: Manifest, config: Config) -> list[CronEntry]:
 
 
 def _configured(section: CronConfig, manifest: Manifest) -> CronEntry:
-    """The entry of the file, with the options that its job declares, as if it were enqueued in code."""
+    """An entry of the configuration, with the options that its job declares, as if enqueued in code."""
     queue, job = manifest["queues"].get(section.queue), manifest["jobs"].get(section.job_class)
     owned = queue is not None and queue["kind"] == "process"
     options = {} if job is None or owned else dict(job["envelope"])

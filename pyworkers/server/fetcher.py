@@ -109,7 +109,7 @@ class Fetcher:
         self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
-        """Give back the jobs that arrived in the list of an earlier incarnation, until Redis accepts it."""
+        """Give back the jobs in the list of an earlier incarnation; retry until Redis has executed it."""
         if (waiting := self._waiting) is not None:
             await self._waiter.unblock(self._link)
             await asyncio.wait([waiting])
@@ -130,7 +130,7 @@ class Fetcher:
         raise self._defect
 
     async def flush(self) -> None:
-        """Settle the outcomes that are left, once ``run`` has ended. Raises PyworkersError."""
+        """Settle the remaining outcomes, once ``run`` has ended. Raises PyworkersError."""
         while self._outbox:
             batch = self._outbox.portion()
             found = await self._inprogress.exchange(self._link, _settlements(batch), 0, time.time())
@@ -138,7 +138,10 @@ class Fetcher:
             self._account(batch, found)
 
     async def give_back(self) -> int:
-        """Return all jobs of our in-progress list to the queue; how many. Raises PyworkersError."""
+        """Give all jobs of our in-progress list back to the queue; returns their number.
+
+        Raises PyworkersError.
+        """
         return await self._give_back(self._inprogress)
 
     async def _give_back(self, inprogress: InProgress) -> int:
@@ -149,7 +152,7 @@ class Fetcher:
         return total
 
     def drop_connection(self) -> None:
-        """Leave the connections: another server is the primary."""
+        """Drop the connections: another server is the primary."""
         self._waiter.drop_connection()
         self._link.drop_connection()
 
@@ -247,7 +250,7 @@ class Fetcher:
         return self._fetching and self._deliveries.free > 0 and self._inprogress is mine
 
     async def check_wait(self) -> None:
-        """After an outage: end the blocking move, for its connection may be half open."""
+        """After an outage, end the blocking move, because its connection may be half open."""
         if move := self._waiter.under_way:
             await self._waiter.unblock(self._link)
             await asyncio.sleep(PATIENCE_S)
@@ -255,29 +258,29 @@ class Fetcher:
                 self._waiter.drop_connection()
 
     def _waited(self, task: asyncio.Task[None]) -> None:
-        """An unexpected error of the wait ends ``run``, and with it the server, not this queue alone."""
+        """Pass an unexpected error of the wait to ``run``: it ends the server, not only this queue."""
         if not task.cancelled():
             self._defect = task.exception()
             self._wake.set()
 
     async def _wait_out(self, error: PyworkersError) -> None:
-        """Pause after a failure: Redis is unreachable, or it refuses this queue's key alone."""
+        """Pause after a failure: Redis is unreachable, or refuses commands on this queue's key only."""
         await asyncio.sleep(self._health.failed(error))
         self._wake.set()
 
     @property
     def knows_jobs(self) -> bool:
-        """True if Redis should count jobs of this queue as ours."""
+        """True if our in-progress list should hold jobs."""
         return self._deliveries.busy > 0 or bool(self._outbox)
 
     async def adopt(self) -> None:
-        """Run the jobs that are in our in-progress list and never arrived: their reply was lost.
+        """Run the jobs of our in-progress list that never arrived, because the reply was lost.
 
         A job is adopted if two checks find it unclaimed, because its reply may be on the way: the blocking
         move that was under way at the first check is ended, and must have its reply before the second one.
-        While the server does not fetch, it adopts nothing (a stop gives such jobs back), and sends no check:
-        replies come in order, so those to earlier commands come before a stop closes the connection. Raises
-        PyworkersError.
+        While the server does not fetch, it adopts nothing (a stop gives these jobs back), and sends no check:
+        replies come in order, so the replies to earlier commands arrive before a stop closes the connection.
+        Raises PyworkersError.
         """
         # LLEN first: it is cheap, while jobs may be large.
         if not self._fetching or await self._none_unclaimed() or not self._fetching:

@@ -15,7 +15,8 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.store.transport.errors import Action, rule_for
 
 _FIRST_DELAY_S = 0.05
-# The server works within two seconds of Redis; errors that only a person can fix are retried more rarely.
+# The server works again within two seconds after Redis; errors that only a person can fix are retried less
+# often.
 _LONGEST_DELAY_S, _LONGEST_STOP_S = 1.0, 5.0
 _REMIND_S = 60.0
 
@@ -31,7 +32,7 @@ class Jitter(Protocol):
 
 
 def backoff_s(failures: int, rng: Jitter, action: Action = Action.RETRY) -> float:
-    """Seconds to wait after so many failures in a row: doubled, capped, and a random half of it off."""
+    """Seconds to wait after this many failures in a row: doubled, capped, minus a random part up to half."""
     longest = _LONGEST_STOP_S if action is Action.STOP else _LONGEST_DELAY_S
     delay = min(_FIRST_DELAY_S * 2 ** min(failures - 1, 10), longest)
     return rng.uniform(delay / 2, delay)
@@ -72,7 +73,7 @@ class _Trouble:
 class Health:
     """The health of one part. ``clock`` is monotonic seconds, ``fields`` name the part in every event.
 
-    ``refused`` are the events for a Redis that works and refuses; it is never called "down".
+    ``refused`` are the events for a reachable Redis that refuses commands; it is never logged as "down".
     """
 
     def __init__(
@@ -131,19 +132,19 @@ class ServerHealth:
         self._parts: dict[str, Health] = {}
 
     def of(self, part: str) -> Health:
-        """The health of a part, as ``scheduler``; the same one for the same name."""
+        """The health of a part, such as ``scheduler``; the same object for the same name."""
         if part not in self._parts:
             self._parts[part] = Health(self._clock, self._rng, part=part)
         return self._parts[part]
 
     def of_queue(self, queue: str) -> Health:
-        """A new health for the fetcher of a queue, instead of an earlier one."""
+        """A new health for the fetcher of a queue; it replaces an earlier one."""
         part = f"fetcher {queue}"
         self._parts[part] = Health(self._clock, self._rng, BROKEN, part=part, queue=queue)
         return self._parts[part]
 
     def forget_queue(self, queue: str) -> None:
-        """The queue is no longer served."""
+        """Drop the health of a queue that is no longer served."""
         self._parts.pop(f"fetcher {queue}", None)
 
     @property

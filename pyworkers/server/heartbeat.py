@@ -1,8 +1,8 @@
 """Heartbeat: registers this server for Sidekiq's Web UI and API, and executes their signals.
 
 Runs in the master's event loop, apart from the lease: a failure here loses no job. One server is one process
-for Sidekiq, and its workers are the threads, because each process stretches the interval in which Sidekiq
-looks for scheduled jobs.
+for Sidekiq, and its workers are the threads, because each additional process lengthens the interval in which
+Sidekiq polls for scheduled jobs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from pyworkers.version import __version__
 
 # Sidekiq beats every 5 s up to version 6, and every 10 s since.
 BEAT_S = 5.0
-# An unchanged heartbeat is renewed this often; to readers, a server is dead after a minute without one.
+# An unchanged heartbeat is renewed this often; readers count a server as dead after a minute without one.
 _SAME_S = 15.0
 # The interval while a viewer is active.
 _WATCHED_S = 1.0
-# How often the server's clock is compared with ours.
+# How often the clock of Redis is compared with the clock of this machine.
 _CLOCK_S = 60.0
 
 log = logs.get_logger()
@@ -57,14 +57,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A viewer's request for fresh numbers, and until when it counts (monotonic seconds)."""
+    """A viewer's request for fresh numbers, and the time of its end (monotonic seconds)."""
 
     name: bytes
     until: float = -math.inf
 
 
 class Heartbeat(Part):
-    """``words`` are the signals that may come through Redis, each with what it does.
+    """Sends the beats. ``words`` are the signals that may come through Redis, each with its function.
 
     ``flush`` writes the counters, before a beat that a viewer waits for.
     """
@@ -113,7 +113,7 @@ class Heartbeat(Part):
         return _WATCHED_S if self._watched else BEAT_S
 
     async def _beat_if_changed(self) -> None:
-        # Before the counters are written: a later request is answered by the next beat.
+        # Read before the counters are written: a later request is answered by the next beat.
         watch = self._watch
         if self._watched:
             await self._flush()
@@ -126,32 +126,32 @@ class Heartbeat(Part):
         return time.monotonic() - self._shown_at < _SAME_S and self._shown == self._state()
 
     def _state(self) -> object:
-        """The facts whose change leads to a beat; memory, which always changes, may wait."""
+        """The facts whose change causes a beat; without memory, which always changes."""
         facts = self._facts()
         jobs = [(job.queue, job.number) for job in facts.running]
         return facts.identity, dict(facts.queues), jobs, facts.quiet
 
     def follows(self, keys: Keys, identity: str) -> dict[str, Follow]:
-        """The keys to read, each with what takes the reply."""
+        """The keys to read, each with the function that takes its reply."""
         return {
             keys.signals(identity): Follow("length", self.see_signals),
             keys.watched: Follow("text", self.see_watch),
         }
 
     def see_signals(self, number: Any) -> None:
-        """Take the number of signals that were left for this server, or the error in its place."""
+        """Take the number of signals that wait for this server, or the error in its place."""
         if isinstance(number, PyworkersError) or number:
             self._signalled = True
             self.nudge()
 
     def see_watch(self, name: Any) -> None:
-        """Take the name of the last request of a viewer; None without one of late."""
+        """Take the name of the last request of a viewer; None if there was no recent request."""
         if isinstance(name, bytes) and name != self._watch.name:
             self._watch = Watch(name[:32], time.monotonic() + WATCHED_TTL_S)
             self.nudge()
 
     async def beat(self, watch: Watch) -> None:
-        """One beat, and the signal that it brings; it answers ``watch``. Raises PyworkersError."""
+        """Send a beat, which answers ``watch``; execute the signal in its reply. Raises PyworkersError."""
         rss_kb = await self._memory.total_kb(self._facts().pids)
         await self._set_clock()
         facts, state = self._facts(), self._state()
@@ -163,7 +163,7 @@ class Heartbeat(Part):
             "info": info(facts, self._started_at),
             "concurrency": sum(facts.queues.values()),
             "busy": len(facts.running),
-            # go-workers2 reads it as an integer, and judges it by Redis' clock (its heartbeat.go).
+            # go-workers2 reads it as an integer, and compares it with Redis' clock (its heartbeat.go).
             "beat": int(time.time() + self._clock_offset_s),
             "rtt_us": self._rtt_us,
             "quiet": "true" if facts.quiet else "false",
@@ -190,7 +190,7 @@ class Heartbeat(Part):
         self._had_jobs = bool(jobs)
         self._shown, self._shown_at = state, time.monotonic()
         if word is not None:
-            # There may be another.
+            # There may be another signal.
             self._signalled = True
             self.nudge()
             self._execute(word.decode(errors="replace"))
@@ -204,7 +204,10 @@ class Heartbeat(Part):
             self._rtt_us = round((self._clock_read - before) * 1e6)
 
     async def deregister(self) -> None:
-        """Deregister this server; after ``end``, or a beat registers it again. Raises PyworkersError."""
+        """Deregister this server; at a stop only after ``end``, because a beat would register it again.
+
+        Raises PyworkersError.
+        """
         if self._shown_as:
             deregistration = heartbeat.deregister(self._store.keys, self._shown_as, sidekiq6=self._sidekiq6)
             await self._store.arun(deregistration)
@@ -226,7 +229,7 @@ class Heartbeat(Part):
 
 
 def info(facts: Facts, started_at: float) -> str:
-    """The JSON text that describes the process, with the keys of all Sidekiqs (protocol.md, Servers)."""
+    """The JSON text about the process, with the keys of all Sidekiq versions (protocol.md, Servers)."""
     weights = dict.fromkeys(facts.queues, 1)
     concurrency = sum(facts.queues.values())
     about = {
@@ -252,7 +255,7 @@ def work(job: Running, payload: str) -> str:
 
 
 def _tag() -> str:
-    """Sidekiq's: the name of the folder that the application is in."""
+    """Sidekiq's tag of a process: the name of its working directory."""
     with suppress(OSError):
         return Path.cwd().name
     return ""

@@ -1,6 +1,6 @@
 """Incarnations: one identity each, with its lease; a lost lease ends one and begins the next.
 
-Runs in the master. Light, because the first identity is needed before the fork server starts.
+Runs in the master. It imports little, because the first identity is needed before the fork server starts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pyworkers import logs
 from pyworkers.config.fields import LogConfig
 
-# Blocked from early in the process until their handlers stand: an early HUP must not end the server.
+# Blocked early in the process, until their handlers are installed: an early SIGHUP must not end the server.
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGHUP})
 
 log = logs.get_logger()
 
 
 def make_identity() -> str:
-    """``hostname:pid:nonce``, Sidekiq's form; two containers with equal names and pids stay apart."""
+    """``hostname:pid:nonce``, Sidekiq's form; the nonce distinguishes containers of equal name and pid."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
 
 
@@ -41,7 +41,7 @@ class Incarnation:
         self._registered: tuple[str, ...] | None = None
 
     def renewed(self, at: float, queues: tuple[str, ...]) -> None:
-        """Redis has renewed the lease, and knows these queues.
+        """Note that Redis has renewed the lease and registered these queues.
 
         ``at`` is when the renewal was sent, in monotonic seconds.
         """
@@ -49,11 +49,11 @@ class Incarnation:
         self._registered = queues
 
     def is_registered(self, queues: tuple[str, ...]) -> bool:
-        """True if Redis knew exactly these queues at the last renewal."""
+        """True if exactly these queues were registered at the last renewal."""
         return self._registered == queues
 
     def unregistered(self) -> None:
-        """Redis has lost the registration: the next renewal sends it again."""
+        """Note that Redis has lost the registration: the next renewal sends it again."""
         self._registered = None
 
     def holds_lease(self, lease_s: float) -> bool:
@@ -62,7 +62,7 @@ class Incarnation:
 
 
 class Incarnations:
-    """The incarnations of one server. ``on_lost`` is called with the one that was lost, after the change."""
+    """The incarnations of one server. ``on_lost`` is called with the lost one, after the change."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class Incarnations:
         self.current = Incarnation(identity)
 
     def identity(self) -> str:
-        """The present identity."""
+        """The current identity."""
         return self.current.identity
 
     def lost(self, identity: str) -> None:
-        """A peer has recovered the lists of this identity, and runs its jobs: continue under a new one.
+        """Continue under a new identity: a peer has recovered the lists of this one, and runs its jobs.
 
         A second report of the same loss, by a call that was under way, changes nothing.
         """

@@ -16,17 +16,17 @@ from pyworkers.store import leases
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.store import Store
 
-# Several renewals fit into a lease, so that the loss of one does no harm.
+# Several renewals fit into a lease, so that one failed renewal does not lose it.
 _RENEWALS_PER_LEASE = 6
 
 log = logs.get_logger()
 
 
 class Lease(Part):
-    """Ends the incarnation when a peer has recovered its lists.
+    """Renews the lease; ends the incarnation when a peer has recovered its lists.
 
-    ``queues`` are those whose jobs this server may hold; ``on_renewed`` is awaited after each renewal.
-    A nudge matters: a new incarnation may fetch nothing before it is registered.
+    ``queues`` returns the queues whose jobs this server may hold; ``on_renewed`` is awaited after each
+    renewal. A new incarnation is registered at once by a nudge, because it may fetch nothing before.
     """
 
     name = "lease"

@@ -1,4 +1,4 @@
-"""Manager: one queue with its pool and its fetcher, and the states that it goes through.
+"""Manager: one queue with its pool, its fetcher and its states.
 
 Runs in the master's event loop.
 """
@@ -71,11 +71,11 @@ class Manager:
         self.pool = Pool(queue, spawner, hand_out, self.deliveries, self._failing)
         link, waiter = Link(config.redis), Waiter(config.redis, config.server.lease)
         self._fetcher = Fetcher(inprogress, link, waiter, health, self._outbox, self.deliveries, listeners)
-        # If the timeout is short, jobs get a third of it before they are asked to end.
+        # If the timeout is short, jobs get a third of it before the request to end.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None
         self.given_back = 0
-        """How many jobs a stop has interrupted."""
+        """The number of jobs that a stop has given back."""
 
     def start(self, concurrency: int, paused: bool = False) -> asyncio.Task[None]:
         """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
@@ -92,7 +92,7 @@ class Manager:
         self.pool.use(spawner, concurrency)
 
     async def set_paused(self, paused: bool) -> None:
-        """Fetch nothing, or fetch again; running jobs continue."""
+        """Pause the queue: fetch nothing; or resume it. Running jobs continue."""
         if paused and self.state is ManagerState.RUNNING:
             await self._fetch_no_more(ManagerState.PAUSED)
         elif not paused and self.state is ManagerState.PAUSED:
@@ -110,17 +110,17 @@ class Manager:
         self.state = state
         await self._fetcher.quiet()
         if self.state is state:
-            # Logged only now: until here the blocking move could still take a job.
+            # Logged only now, because until now the blocking move could still take a job.
             self._enter(state)
 
     @property
     def idle(self) -> bool:
-        """True when no job runs and Redis knows the outcome of all."""
+        """True when no job runs and Redis has all outcomes."""
         return self.deliveries.busy == 0 and not self._outbox
 
     @property
     def knows_jobs(self) -> bool:
-        """True if Redis should count jobs of this queue as ours."""
+        """True if this server's in-progress list of the queue should hold jobs."""
         return self._fetcher.knows_jobs
 
     async def adopt(self) -> None:
@@ -128,11 +128,11 @@ class Manager:
         await self._fetcher.adopt()
 
     def has_no_strays(self) -> None:
-        """Redis counts none of the jobs of this queue as ours."""
+        """Note that this server's in-progress list of the queue is empty."""
         self._fetcher.has_no_strays()
 
     async def check_wait(self) -> None:
-        """Fetch over a connection that works, after an outage."""
+        """After an outage, replace the connection of the blocking move if it no longer works."""
         await self._fetcher.check_wait()
 
     def move_to(self, identity: str) -> None:
@@ -143,17 +143,17 @@ class Manager:
             self.pool.replace_idle()
 
     def drop_connection(self) -> None:
-        """Leave the connections: another Redis server is the primary."""
+        """Drop the connections: another Redis server is the primary."""
         self._fetcher.drop_connection()
 
     async def clear_out(self, identity: str) -> None:
-        """Give back the jobs that still came for an earlier incarnation."""
+        """Give back the jobs that arrived late in the list of an earlier incarnation."""
         await self._fetcher.clear_out(identity)
 
     async def stop(self, deadline: float) -> None:
         """Let running jobs end until ``deadline`` (loop time); give back the others; end the workers.
 
-        Jobs that still run two seconds earlier are asked to end.
+        Two seconds before ``deadline`` (less if the timeout is short), running jobs get a request to end.
 
         Raises PyworkersError when Redis is unreachable: the lease expires, and a peer takes over.
         """
@@ -177,10 +177,10 @@ class Manager:
         await self._fetcher.end_wait()
 
     async def _settle_up(self) -> None:
-        """Empty the in-progress list. A killed job is given back when its process is gone.
+        """Empty the in-progress list. Killed jobs are given back when their processes have ended.
 
-        At the latest after ``_KILLED_S``: a process that is still there is in a system call, and runs no more
-        code of its job.
+        The wait for them is ``_KILLED_S`` at most: a process that has not ended by then is in a system call,
+        and runs no more code of its job.
         """
         self.pool.abandon()
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
@@ -217,7 +217,10 @@ class Manager:
 
 
 async def _in_time(work: Awaitable[None]) -> None:
-    """Do this part of a stop soon, or raise RedisUnavailableError: a supervisor kills a slow process."""
+    """Do this part of a stop within ``_ANSWER_S``, because a supervisor kills a process that stops slowly.
+
+    Raises RedisUnavailableError after that time.
+    """
     try:
         async with asyncio.timeout(_ANSWER_S):
             await work

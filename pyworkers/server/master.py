@@ -145,7 +145,7 @@ class Master:
             self._tasks.start(endpoint(bind, sources), "http")
 
     async def _warn_of_dangers(self) -> None:
-        """Log unsafe Redis settings, each with its fix; a refusal to show them is no error."""
+        """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""
         try:
             findings = await self._store.arun(inspect(await self._store.redis_cli(), time.time))
         except PyworkersError as error:
@@ -161,7 +161,7 @@ class Master:
             self._tasks.start(watch_primary(self._config.redis, self._leave_primary), "primary")
 
     def _fail(self, part: str, error: BaseException) -> None:
-        """Stop the server because a part has failed: its supervisor starts another one."""
+        """Stop the server because a part has failed: the server's supervisor starts it again."""
         log.error("server.failed", part=part, exc_info=error)
         self._failure = self._failure or error
         self._stop.set()
@@ -212,7 +212,7 @@ class Master:
     def _lease_lost(self, earlier: Incarnation) -> None:
         """A peer runs our jobs: kill the workers that run them, and continue under the new identity."""
         identity = self._incarnations.identity()
-        # First, because the managers start new workers.
+        # Before the managers move, because they start new workers.
         self._generations.identify(identity)
         self._queues.move_to(identity)
         self._services.begin_anew()
@@ -223,7 +223,7 @@ class Master:
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
         """Move all queues to a generation. Raises ConfigError."""
         work = plan(loaded.manifest, self._config, self._only)
-        # Wait for the earlier manager of a queue that returns: a queue has one manager at a time.
+        # A queue that was dropped and is back may still have its earlier manager; it has one at a time.
         await self._queues.parted(work.queues)
         self._apply(spawner, loaded, work)
         if self._quiet:

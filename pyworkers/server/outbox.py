@@ -1,4 +1,4 @@
-"""Outbox: the outcomes of one queue that Redis has not taken yet.
+"""Outbox: the outcomes of one queue that are not yet in Redis.
 
 Runs in the master's event loop. It sends nothing itself; the fetcher does.
 """
@@ -18,7 +18,7 @@ Batch = list[tuple[bytes, Report]]
 
 
 class Outbox:
-    """``changed`` is set whenever there may be a reason to exchange."""
+    """The outcomes to send. ``changed`` is set whenever there may be a reason to exchange."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
@@ -33,7 +33,7 @@ class Outbox:
         self.changed.set()
 
     def portion(self) -> Batch:
-        """As many outcomes as one call may carry: one at least, for it fits by the limit of a job's size."""
+        """The oldest outcomes that fit into one call: at least one, because the size of a job is limited."""
         size = 0
         for count, (raw, report) in enumerate(self._reports):
             size += len(raw)
@@ -44,7 +44,7 @@ class Outbox:
         return self._reports.copy()
 
     def taken(self, batch: Batch) -> None:
-        """Redis has taken this portion."""
+        """Remove this portion, which is in Redis."""
         del self._reports[: len(batch)]
 
     def clear(self) -> None:
@@ -52,5 +52,5 @@ class Outbox:
         self._reports.clear()
 
     def known(self) -> Counter[bytes]:
-        """The bytes of every job with an outcome here, and how often."""
+        """The bytes of every job with an outcome here, with their counts."""
         return Counter(raw for raw, _ in self._reports)

@@ -1,4 +1,4 @@
-"""Parts: the periodic work of the master, all run by one loop; and the tasks that it runs in.
+"""Parts: the periodic work of the master, with one loop for all of it, and the tasks in which it runs.
 
 Runs in the master's event loop.
 """
@@ -16,11 +16,11 @@ from pyworkers.server.waiting import cancel, pause
 
 
 class Part(ABC):
-    """Looks at one thing periodically; ``name`` is the name of its task and of its health."""
+    """One kind of periodic work; ``name`` is the name of its task and of its health."""
 
     name: str
     eager = False
-    """Whether a nudge shortens the wait after a failure, too."""
+    """True if a nudge also ends the wait after a failure."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
@@ -32,21 +32,22 @@ class Part(ABC):
 
     @abstractmethod
     async def look(self) -> float:
-        """Look once. Returns the seconds until the next look, unless a nudge comes first.
+        """Do the work once. Returns the seconds until the next call, unless a nudge comes first.
 
-        Raises PyworkersError. A look after one that failed must ask Redis: its success ends the outage.
+        Raises PyworkersError. The call after a failed one must send a command to Redis, because its success
+        ends the outage.
         """
 
     def failed(self, backoff_s: float) -> float:
-        """A look has failed. Returns the seconds until the next one, usually those of the back-off."""
+        """React to a failed ``look``. Returns the seconds until the next one, usually the back-off."""
         return backoff_s
 
     def nudge(self) -> None:
-        """Look without delay; a nudge during a look causes another look."""
+        """Call ``look`` without delay; a nudge during a call causes another call."""
         self._nudge.set()
 
     async def run(self) -> None:
-        """Look until ``end`` or until cancelled."""
+        """Call ``look`` again and again, until ``end`` or until cancelled."""
         self._ended.clear()
         try:
             while not self._end.is_set():
@@ -67,7 +68,7 @@ class Part(ABC):
         await pause(wake, pause_s)
 
     async def end(self) -> None:
-        """Have ``run`` return after the current look, and wait for that."""
+        """Have ``run`` return after the current ``look``, and wait until it has returned."""
         self._end.set()
         self._nudge.set()
         await self._ended.wait()
@@ -85,7 +86,7 @@ class Tasks:
         return self.watch(asyncio.create_task(work, name=name))
 
     def watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
-        """Cancel a task with the others, and report its failure."""
+        """Add a task: it is cancelled with the others, and its failure is reported."""
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -96,7 +97,7 @@ class Tasks:
             self._fail(task.get_name(), error)
 
     async def cancel(self) -> None:
-        """Cancel all and wait for their end."""
+        """Cancel all tasks and wait for their end."""
         await cancel(self._tasks)
 
     def describe(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Processes by /proc: memory in use, kills for want of memory, the kill of a worker with its programs.
+"""Processes by /proc: memory in use, kills for lack of memory, the kill of a worker with its programs.
 
-Used by the master. Without /proc, as on macOS, it knows less and raises nothing.
+Used by the master. Without /proc, as on macOS, the results are incomplete, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 from pyworkers import programs
 from pyworkers.server.waiting import pause
 
-# ``oom_kill`` counts the processes that Linux killed for want of memory, of the machine and of every memory
-# cgroup (since 4.13; the kernel's mm/oom_kill.c). While it does not change, a SIGKILL came from elsewhere.
+# ``oom_kill`` counts the processes that Linux killed for lack of memory, of the machine and of every memory
+# cgroup (since 4.13; the kernel's mm/oom_kill.c). While it does not change, a SIGKILL had another cause.
 _VMSTAT = Path("/proc/vmstat")
 _FRESH_S = 60.0
-# A beat waits no longer for the numbers: a process that holds its memory map locked blocks the thread.
+# The longest wait of a beat for the numbers: a process that holds its memory map locked blocks the thread.
 _PATIENCE_S = 0.5
 _PROC = Path("/proc")
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def used_kb(pid: int, proc: Path = _PROC, page_kb: int = _PAGE_KB) -> int:
-    """The proportional set size in KB: a page that n processes share counts for an n-th in each.
+    """The proportional set size in KB: a page that n processes share counts as 1/n in each.
 
-    The resident memory where the kernel does not show the former (before 4.14, or of a process of another
-    user); 0 without /proc.
+    The resident memory if the kernel does not show the proportional set size (before 4.14, or of a process of
+    another user); 0 without /proc.
     """
     with suppress(OSError, ValueError):
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
@@ -64,7 +64,7 @@ class Memory:
         if due and self._idle.is_set():
             self._idle.clear()
             arguments = (due, asyncio.get_running_loop())
-            # A daemon: a process that hangs must not keep the server from its end.
+            # A daemon thread: a measurement that hangs must not delay the end of the server.
             threading.Thread(target=self._read, args=arguments, name="memory", daemon=True).start()
 
     def _read(self, pids: Sequence[int], loop: asyncio.AbstractEventLoop) -> None:
@@ -80,7 +80,7 @@ class Memory:
 def kill_tree(pid: int, job_age_s: float | None = None) -> None:
     """Kill a process, its group, its descendants, and the programs that its job has started.
 
-    ``job_age_s`` is for how long the job has run, if there is one. Without /proc, only the group is killed.
+    ``job_age_s`` is the time since the job's start, None if idle. Without /proc, only the group is killed.
     """
     found = programs.below(pid)
     if job_age_s is not None:
@@ -93,7 +93,7 @@ def kill_tree(pid: int, job_age_s: float | None = None) -> None:
 
 
 def oom_kills(vmstat: Path = _VMSTAT) -> int | None:
-    """How many processes the kernel has killed for want of memory since it started; None if unknown."""
+    """The number of processes that the kernel has killed for lack of memory since boot; None if unknown."""
     try:
         lines = vmstat.read_text().splitlines()
     except OSError:
@@ -105,6 +105,6 @@ _OOM_KILLS_AT_START = oom_kills()
 
 
 def oom_may_have_killed(vmstat: Path = _VMSTAT, at_start: int | None = _OOM_KILLS_AT_START) -> bool:
-    """True if the kernel has killed a process for want of memory since this one started, or if unknown."""
+    """True if the kernel has killed a process for lack of memory since this one started, or if unknown."""
     found = oom_kills(vmstat)
     return found is None or found != at_start

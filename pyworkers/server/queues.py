@@ -1,7 +1,7 @@
 """Queues: the managers of all queues, and the operations on all of them at once.
 
 Runs in the master's event loop. A queue that a reload has dropped is *parting*: it takes no more jobs, but
-its workers still finish theirs.
+its workers still finish their jobs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log = logs.get_logger()
 
 
 class Queues:
-    """``serving`` and ``parting`` by queue.
+    """The managers by queue, in ``serving`` and ``parting``.
 
-    ``make`` makes the manager of a queue. A parting one has ``stop_s`` to stop; ``on_parted`` is called then.
+    ``make`` makes the manager of a queue. A parting one has ``stop_s`` to stop; then ``on_parted`` is called.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Queues:
             self._on_parted(self.parting.pop(queue))
 
     async def parted(self, queues: Container[str], timeout_s: float | None = None) -> None:
-        """Wait until none of these queues is parting, at most for so long."""
+        """Wait until none of these queues is parting, at most ``timeout_s``."""
         await ended([task for name, task in self._partings.items() if name in queues], timeout_s)
 
     def everyone(self) -> list[Manager]:
-        """All that may have workers."""
+        """All managers that may have workers."""
         return [*self.serving.values(), *self.parting.values()]
 
     def pids(self) -> list[int]:
@@ -89,10 +89,10 @@ class Queues:
         return [pid for manager in self.everyone() for pid in manager.pool.pids()]
 
     def running(self) -> list[Running]:
-        """All jobs that are with a worker."""
+        """All jobs that workers run."""
         return [job for manager in self.everyone() for job in manager.deliveries.running()]
 
-    # What people ask for
+    # Requests of operators
 
     def cancel_noted(self) -> None:
         """End the jobs that are cancelled."""
@@ -104,13 +104,13 @@ class Queues:
         await asyncio.gather(*(m.set_paused(name in queues) for name, m in self.serving.items()))
 
     async def quiet(self) -> None:
-        """Fetch nothing more, for good."""
+        """Fetch nothing more until the end of the server."""
         await asyncio.gather(*(manager.quiet() for manager in self.serving.values()))
 
-    # What happens in Redis
+    # Events in Redis
 
     def leave_primary(self) -> None:
-        """Leave the connections: another server is the primary."""
+        """Drop the connections: another server is the primary."""
         log.warning("redis.failover")
         for manager in self.everyone():
             manager.drop_connection()
@@ -121,7 +121,7 @@ class Queues:
             manager.move_to(identity)
 
     def clear_out(self, identity: str) -> None:
-        """Give back the jobs that still come for an earlier incarnation."""
+        """Give back the jobs that still arrive in the lists of an earlier incarnation."""
         task = self._tasks.start(self._clear_out(identity), "clearance")
         self._clearances.add(task)
         task.add_done_callback(self._clearances.discard)
@@ -130,7 +130,7 @@ class Queues:
         await asyncio.gather(*(manager.clear_out(identity) for manager in self.everyone()))
 
     async def cleared_out(self, timeout_s: float) -> None:
-        """Wait until the lists of earlier incarnations are empty, at most for so long."""
+        """Wait until the lists of earlier incarnations are empty, at most ``timeout_s``."""
         await ended(self._clearances, timeout_s)
 
     def redis_returned(self) -> None:
@@ -142,9 +142,9 @@ class Queues:
 
 
 class Strays(Part):
-    """Looks for jobs whose fetch had no reply, each ``pause_s``.
+    """Runs the jobs whose fetch had no reply; checks for them every ``pause_s`` seconds.
 
-    Redis is asked once for all queues that should have no job of ours, so that idle queues cost nothing each.
+    One command checks the in-progress lists of all idle queues, so that none of them needs its own command.
     """
 
     name = "strays"
@@ -164,7 +164,7 @@ class Strays(Part):
         self._pause_s = pause_s
 
     async def look(self) -> float:
-        """Adopt the strays of all queues; one whose list cannot be read does not stop the others."""
+        """Adopt the strays of all queues; a list that cannot be read does not stop the others."""
         errors = []
         for manager in await self._to_check():
             try:
@@ -176,11 +176,11 @@ class Strays(Part):
         return self._pause_s
 
     def failed(self, _backoff_s: float) -> float:
-        """At the usual pace: a look is cheap."""
+        """Check again after the usual interval, because a check is cheap."""
         return self._pause_s
 
     async def _to_check(self) -> list[Manager]:
-        """The managers whose in-progress lists must be looked at."""
+        """The managers whose in-progress lists must be read."""
         idle, to_check = {}, []
         for name, manager in self._queues.serving.items():
             manager.pool.replace_stalled()
@@ -195,7 +195,7 @@ class Strays(Part):
         return to_check
 
     async def _hold_any(self, queues: list[str]) -> bool:
-        """Whether Redis counts a job of these queues as ours; True if it refuses to say."""
+        """True if this server's in-progress list of one of these queues holds a job, or on an error."""
         identity = self._incarnations.identity()
         try:
             return await self._store.arun(hold_any(self._store.keys, queues, identity))

@@ -1,6 +1,6 @@
 """Recovery: gives the jobs of dead incarnations back to their queues.
 
-Runs in the master's event loop, in every master. However many sweep, the script moves each job once.
+Runs in the master's event loop, in every master. If several sweep at once, the script moves each job once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyworkers.store.store import Store
 
 # The lease of a live owner may have been deleted by hand, or lost by a failover; its next renewal, after a
 # sixth of the lease at most, restores it. So an owner must be without a lease for longer than that: with the
-# default lease of 30 s, jobs run again 30 + 5 + 9 s after a crash, and at most 5 s later for the sweep.
+# default lease of 30 s, jobs run again 30 + 5 + 9 s after a crash, plus at most 5 s until the next sweep.
 _SWEEPS_PER_LEASE = 6
 _GRACE = 0.3
-# Paced: after an outage of everything, the many recovered jobs must not stall the other commands. A batch
-# takes Redis about a millisecond; this many seconds pass between two.
+# After an outage of all servers, the many recovered jobs must not delay the other commands. One batch takes
+# Redis about a millisecond; ``_REST_S`` is the pause between two batches.
 BATCH, _REST_S = 500, 0.02
 
 log = logs.get_logger()
@@ -54,12 +54,12 @@ class Recovery(Part):
         return self._lease_s / _SWEEPS_PER_LEASE
 
     def failed(self, backoff_s: float) -> float:
-        """While Redis was away, no server could renew its lease: start the count again."""
+        """While Redis was unreachable, no server could renew its lease: start the count again."""
         self._silent_since.clear()
         return backoff_s
 
     async def sweep(self, now: float) -> int:
-        """Recover the incarnations that have been silent for long enough. ``now`` is monotonic seconds."""
+        """Recover the incarnations that have had no lease for long enough. ``now`` is monotonic seconds."""
         mine = self._incarnations.current
         found = await self._store.arun(leases.owners(self._store.keys, mine.identity))
         if not found.registered:

@@ -1,7 +1,7 @@
-"""Remote: executes what people have set in Redis for all servers: paused queues and cancelled jobs.
+"""Remote: applies the paused queues and the cancelled jobs that are set in Redis for all servers.
 
-Runs in the master's event loop. ``Changes`` reads both; while Redis is unreachable, the last reply holds. The
-notes of cancelled jobs are read when their number or the latest of them has changed.
+Runs in the master's event loop. ``Changes`` reads both; while Redis is unreachable, the last reply is valid.
+The notes of cancelled jobs are read when their number or the latest of them has changed.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pyworkers.store import notes
 from pyworkers.store.notes import texts
 from pyworkers.store.store import Store
 
-# The notes of jobs that have ended are removed this often. A server without such notes, and without jobs that
-# run for seconds, sends nothing.
+# The notes of ended jobs are removed this often. A server without notes to remove, and without jobs that run
+# for seconds, sends nothing.
 _TURN_S = 1.0
-# Sidekiq looks as often: STATE_FLUSH_INTERVAL in its job/iterable.rb.
+# Sidekiq's interval for the same check: STATE_FLUSH_INTERVAL in its job/iterable.rb.
 LOOK_S = 5.0
 # The ids that producers write; the key of any other would have to be quoted.
 _JID = re.compile(rb'"jid"\s*:\s*"([A-Za-z0-9_.:-]{1,128})"')
-# Where producers put them: before the arguments, or behind them.
+# Bytes searched at each end of a job: producers put the id before the arguments, or after them.
 _EDGE = 2048
 
 
 class Remote(Part):
-    """``on_paused`` is called with the paused queues again and again, ``on_cancelled`` for new notes.
+    """Calls ``on_paused`` with the paused queues at each turn, and ``on_cancelled`` for new notes.
 
-    ``running`` are the jobs that are with a worker.
+    ``running`` returns the jobs that workers run.
     """
 
     name = "remote"
@@ -61,7 +61,7 @@ class Remote(Part):
         self._noticed: Any = [0, []]
         """The number of the notes and the latest one, as ``look.lua`` reads them."""
         self._known: Any = [0, []]
-        """The same, when the notes were read."""
+        """The value of ``_noticed`` for which the notes were last read."""
         self.paused: frozenset[str] = frozenset()
 
     def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
@@ -91,7 +91,7 @@ class Remote(Part):
         return True
 
     async def look(self) -> float:
-        """Pass on the paused queues and the cancelled jobs, and look for Sidekiq's cancellations."""
+        """Pass on the paused queues and the cancelled jobs, and read Sidekiq's cancellations."""
         await self.turn()
         await self._iterations.look(time.monotonic())
         return _TURN_S
@@ -101,9 +101,9 @@ class Remote(Part):
         return max(_TURN_S, backoff_s)
 
     async def turn(self) -> None:
-        """Pass on the paused queues and the cancelled jobs, as far as they are readable.
+        """Pass on the paused queues and the cancelled jobs, if they are readable.
 
-        Raises PyworkersError afterwards.
+        Raises PyworkersError afterwards if one of them is not.
         """
         try:
             cancelled = await self._notes()
@@ -134,7 +134,7 @@ class Remote(Part):
 
 
 class Iterations:
-    """Reads Sidekiq's cancellations of the jobs that ran at the previous look as well."""
+    """Reads Sidekiq's cancellations of running jobs, except for jobs that began after the previous read."""
 
     def __init__(self, store: Store, running: Callable[[], Iterable[Running]]) -> None:
         self._store = store
@@ -143,7 +143,7 @@ class Iterations:
         self._looked_at = 0.0
 
     async def look(self, now: float) -> None:
-        """Look, unless that was done a moment ago. ``now`` is monotonic seconds. Raises PyworkersError."""
+        """Read them if ``LOOK_S`` have passed. ``now`` is monotonic seconds. Raises PyworkersError."""
         if now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
@@ -159,6 +159,6 @@ class Iterations:
 
 
 def ids_in(raw: bytes) -> list[str]:
-    """The texts that may be the id of a job. Ids of others, in its arguments, only cost a read each."""
+    """The texts that may be the id of a job. Ids of other jobs, in its arguments, only cost a read each."""
     edges = raw if len(raw) <= 2 * _EDGE else raw[:_EDGE] + raw[-_EDGE:]
     return list({match[1].decode() for match in _JID.finditer(edges)})

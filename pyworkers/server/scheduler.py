@@ -1,8 +1,8 @@
 """Scheduler: moves due jobs from ``schedule`` and ``retry`` into their queues.
 
 Runs in the master's event loop, in every master. ``Changes`` passes on the first score of each set whenever
-it changes; a master that has seen a score sleeps until then, and moves the job within milliseconds of its
-time. Of those that wake up together one has the turn, and moves all that is due.
+it changes; each master sleeps until that time, and the job is moved within milliseconds of it. Of the masters
+that wake up together, one has the turn, and moves all due jobs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pyworkers.store import sets
 from pyworkers.store.sets import PUT_OFF_S, Move, Promoted
 from pyworkers.store.store import Store
 
-# Enough to amortise the round trip; Redis does nothing else for 1 ms, this master for 4 ms.
+# Enough to amortise the round trip; a batch blocks Redis for 1 ms, and this master for 4 ms.
 BATCH = 200
-# Redis scores and timers agree to the microsecond; waking a little late saves an empty look.
+# Redis scores and timers agree to the microsecond; waking a little late saves a check that finds nothing due.
 _SLACK_S = 0.001
-# Where Sidekiq puts a job that names no queue.
+# Sidekiq's queue for a job that names no queue.
 _NO_QUEUE = "default"
 _NAP_S = 1.0
 
@@ -38,9 +38,9 @@ log = logs.get_logger()
 
 
 class Scheduler(Part):
-    """``identity`` names this master to its peers; ``expect`` and ``see`` take the times of jobs to come.
+    """Moves jobs at the times that ``expect`` and ``see`` take; ``identity`` names this master to peers.
 
-    A set that Redis refuses to work on is tried again after ``poll_interval_s``.
+    If Redis refuses the commands on a set, the set is tried again after ``poll_interval_s``.
     """
 
     name = "scheduler"
@@ -63,7 +63,7 @@ class Scheduler(Part):
         self._next = -math.inf
 
     def follows(self, _keys: Keys, _identity: str) -> dict[str, Follow]:
-        """The sorted sets, each with what takes its first member."""
+        """The sorted sets, each with the function that takes its first member."""
         return {zset: Follow("first", partial(self.see, zset), self._interval_s) for zset in self.zsets}
 
     def see(self, zset: str, first: Any) -> None:
@@ -82,22 +82,22 @@ class Scheduler(Part):
             self.nudge()
 
     async def look(self) -> float:
-        """Move what is due, if the time has come."""
+        """Move the due jobs, if the next known time is reached."""
         if time.time() >= self._next + _SLACK_S:
             self._next = math.inf
             self.expect(await self.move_due())
-        # Timers do not notice that the clock was set, or that the machine was suspended.
+        # Timers do not notice a change of the clock, or a suspend of the machine.
         return min(self._next + _SLACK_S - time.time(), _NAP_S)
 
     def failed(self, backoff_s: float) -> float:
-        """Ask Redis again, even if nothing is due by then."""
+        """Read Redis again at the next call, even if nothing is due by then."""
         self._next = -math.inf
         return backoff_s
 
     async def move_due(self) -> float:
-        """Move all that is due. Returns the next time that is known, in epoch seconds.
+        """Move all due jobs. Returns the next known time of a job, in epoch seconds.
 
-        Raises RedisUnavailableError. A set that Redis refuses to work on does not stop the others.
+        Raises RedisUnavailableError. If Redis refuses the commands on one set, the others are still moved.
         """
         scores = {zset: await self._first_score(zset) for zset in self.zsets}
         now = time.time()
@@ -119,7 +119,7 @@ class Scheduler(Part):
         return math.inf if score is None else score
 
     async def _drain(self, zset: str) -> float:
-        """Move all that is due in one set, batch by batch; other tasks run in between."""
+        """Move all due jobs of one set, batch by batch; other tasks run in between."""
         batch: list[Move] = []
         try:
             while True:
@@ -137,19 +137,19 @@ class Scheduler(Part):
             return self._refused(zset, error)
 
     def _refused(self, zset: str, error: PyworkersError) -> float:
-        """Leave the set alone for a while, for Redis would refuse it again. Returns the time until then."""
+        """Pause the set, because Redis would refuse it again. Returns the pause's end, in epoch seconds."""
         self._health_of[zset].failed(error)
         return time.time() + self._interval_s
 
 
 def _wake_at(found: Promoted, now: float) -> float:
-    """When the next member is due, or the turn of a peer ends, which may have died in it."""
+    """The time of the next member, or the end of a peer's turn, because the peer may have died in it."""
     upcoming = math.inf if found.upcoming is None else found.upcoming
     return min(upcoming, now + found.others_s) if found.others_s else upcoming
 
 
 def moves(members: Sequence[bytes], now: float, keys: Keys) -> list[Move]:
-    """Where due members go: into their queue, with a new ``enqueued_at``; an invalid job to ``dead``."""
+    """The moves of due members: to their queue, with a new ``enqueued_at``; an invalid job to ``dead``."""
     return [_move(member, now, keys.namespace) for member in members]
 
 

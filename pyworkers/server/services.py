@@ -1,4 +1,4 @@
-"""Services: the parts of a server that talk to Redis, apart from its queues, from their start to their end.
+"""Services: makes, starts and ends the parts of a server that use Redis, except for its queues.
 
 Runs in the master's event loop.
 """
@@ -33,7 +33,8 @@ from pyworkers.server.waiting import pause
 from pyworkers.store import leases
 from pyworkers.store.store import Store
 
-# How often in-progress lists are compared with what the workers have: cheap, and a stray waits for two looks.
+# The interval between two comparisons of the in-progress lists with the jobs of the workers. The check is
+# cheap, and a stray job is adopted only at the second check.
 _ADOPT_S, _ADOPTIONS_PER_LEASE = 5.0, 6
 _GOODBYE_S = 3.0
 
@@ -42,9 +43,9 @@ log = logs.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the parts of one server share.
+    """The objects that the parts of one server share.
 
-    ``facts`` describe it; ``words`` are the signals that may come through Redis, each with what it does.
+    ``facts`` describe it; ``words`` are the signals that may come through Redis, each with its function.
     """
 
     config: Config
@@ -151,11 +152,11 @@ class Services:
         return Strays(server.queues, server.store, server.incarnations, health, pause_s)
 
     def serve(self, queues: list[str]) -> None:
-        """Claim these queues, too, from the next renewal on."""
+        """Register these queues, too, from the next renewal on."""
         self._served += [name for name in queues if name not in self._served]
 
     async def register(self, stop: asyncio.Event, fail_fast: bool) -> bool:
-        """Wait until Redis has registered this server: peers must know of an owner before it fetches.
+        """Wait until Redis has registered this server: peers must know a server before it fetches.
 
         False if ``stop`` is set meanwhile. With ``fail_fast``, raises RedisUnavailableError at the first
         failure.
@@ -181,7 +182,7 @@ class Services:
             tasks.start(part.run(), part.name)
 
     def settled(self, report: Report) -> None:
-        """Take note of a job whose outcome Redis has taken."""
+        """Note a job whose outcome is in Redis."""
         self.counters.add(report)
         if report.cancelled:
             self._server.queues.cancellations.settle(report.cancelled)
@@ -195,7 +196,7 @@ class Services:
         self.heartbeat.nudge()
 
     async def sign_off(self) -> None:
-        """Write the last counters, and deregister; without this, all of it expires by itself."""
+        """Write the last counters, and deregister; if this fails, the registration expires by itself."""
         with suppress(PyworkersError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self.heartbeat.end()
@@ -210,5 +211,5 @@ class Services:
             log.error("jobs.left", hint="a peer takes over at once")
 
     async def close(self) -> None:
-        """Close the connections of the parts; that of the store is the caller's."""
+        """Close the connections of the parts; the caller closes the store."""
         await self.changes.close()

@@ -25,9 +25,9 @@ async def until(condition: Callable[[], bool], deadline: float) -> bool:
 
 
 async def pause(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, at most for so long. True if it came.
+    """Wait for an event, at most for ``seconds``. True if the event was set.
 
-    Not ``wait_for``: that of Python 3.11 swallows a cancellation when the event has just come.
+    Not ``wait_for``: in Python 3.11, it suppresses a cancellation when the event has just been set.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -37,7 +37,7 @@ async def pause(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any]], timeout_s: float | None = None) -> None:
-    """Wait for the end of tasks, at most for so long. It cancels none, and raises none of their errors."""
+    """Wait for the end of tasks, at most ``timeout_s``. It cancels none, and raises none of their errors."""
     if pending := [task for task in tasks if not task.done()]:
         await asyncio.wait(pending, timeout=timeout_s)
 
