@@ -70,8 +70,8 @@ quiet = steering_command(
     "quiet",
     """Make servers take no more jobs.
 
-    Running jobs continue; only a restart ends the quiet. IDENTITY is one of `pyworkers processes`, a host, or
-    host:pid. --all asks for confirmation.
+    Running jobs continue; to take jobs again, a server must be restarted. IDENTITY is one of `pyworkers
+    processes`, a host, or host:pid. --all asks for confirmation.
 
     \b
     Example: pyworkers quiet web-1:4711

@@ -141,7 +141,7 @@ class ServerConfig:
 
     shutdown_timeout: float = _option(25.0, "Seconds that running jobs get to finish on shutdown.", minimum=0)
     lease: float = _option(
-        30.0, "Seconds without a sign of life after which peers take the jobs over.", minimum=1
+        30.0, "Seconds without a renewal after which peers recover the jobs of a server.", minimum=1
     )
     max_jobs_per_worker: int = _option(
         0, "Jobs after which a worker process is replaced; 0: never.", minimum=0
@@ -150,7 +150,8 @@ class ServerConfig:
         0, "Private memory in MB above which a worker process is replaced; 0: no limit.", minimum=0
     )
     sidekiq6: bool = _option(
-        False, "Also list the running jobs where the Web UI of Sidekiq up to 6.4.1 looks (IDENTITY:workers)."
+        False,
+        "Also list the running jobs where the Web UI of Sidekiq up to 6.4.1 reads them (IDENTITY:workers).",
     )
 
 
@@ -180,7 +181,7 @@ class SchedulerConfig:
 
     poll_interval: float = _option(
         1.0,
-        "Seconds between two looks at the scheduled and retry sets where Redis announces no changes.",
+        "Seconds between two reads of the scheduled and retry sets where Redis announces no changes.",
         minimum=0.01,
     )
 

@@ -27,7 +27,7 @@ from pyworkers.store.store import Store
 _TURN_S = 1.0
 # Sidekiq's interval for the same check: STATE_FLUSH_INTERVAL in its job/iterable.rb.
 LOOK_S = 5.0
-# The ids that producers write; the key of any other would have to be quoted.
+# The ids that producers write. One with other characters may be escaped in the JSON text.
 _JID = re.compile(rb'"jid"\s*:\s*"([A-Za-z0-9_.:-]{1,128})"')
 # Bytes searched at each end of a job: producers put the id before the arguments, or after them.
 _EDGE = 2048

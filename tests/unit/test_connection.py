@@ -168,7 +168,7 @@ def test_a_url_that_cannot_be_used(url: str) -> None:
         (
             redis.ResponseError("WRONGTYPE x"),
             StoreError,
-            "a key holds something else than it should: WRONGTYPE x",
+            "a key has the wrong type: WRONGTYPE x",
         ),
         (redis.ResponseError("Command # 2 (LPUSH q secret) of pipeline caused error: NO"), StoreError, "NO"),
         (StoreError("ours"), StoreError, "ours"),

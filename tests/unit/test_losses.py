@@ -162,8 +162,8 @@ def test_a_wait_status_in_words(status: int | None, fault: str, words: str) -> N
 def test_memory_is_named_only_where_the_system_may_have_been_short_of_it(
     status: int, fault: str, hint: bool
 ) -> None:
-    assert ("want of memory" in losses.describe(status, fault, lambda: True)) is hint
-    assert "want of memory" not in losses.describe(status, fault, lambda: False)
+    assert ("lack of memory" in losses.describe(status, fault, lambda: True)) is hint
+    assert "lack of memory" not in losses.describe(status, fault, lambda: False)
 
 
 def test_the_kernels_count_of_its_kills(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class _Collector:
         yield from self._queues()
         for name, holds in self._snapshot.ready.items():
             yield GaugeMetricFamily(f"pyworkers_ready_{name}", f"1 if this holds: {name}", value=holds)
-        text = "Memory of master, fork server and workers; what they share counts once"
+        text = "Memory of master, fork server and workers; shared pages count once"
         yield GaugeMetricFamily("pyworkers_resident_memory_bytes", text, value=self._snapshot.memory_bytes)
 
     def _jobs(self) -> Iterator[Any]:

@@ -85,7 +85,7 @@ def describe(status: int | None, fault: str = "", oom: Callable[[], bool] = lamb
     if fault and number == signal.SIGKILL:
         return fault
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    hint = ", perhaps for want of memory" if number == signal.SIGKILL and oom() else ""
+    hint = ", perhaps for lack of memory" if number == signal.SIGKILL and oom() else ""
     return f"was killed by {name}{hint}"
 
 

@@ -60,7 +60,7 @@ TABLE: dict[str, Rule] = dict(
         _row("DNS", Action.RECONNECT, _AWAY, "Redis cannot be reached, its name is not known"),
         _row("NOMASTER", Action.RECONNECT, _AWAY, "the sentinels name no primary"),
         _row("TLS", Action.STOP, _AWAY, "Redis cannot be reached by TLS"),
-        _row("PROTOCOL", Action.RECONNECT, _AWAY, "what answers does not speak Redis' protocol"),
+        _row("PROTOCOL", Action.RECONNECT, _AWAY, "the peer does not speak Redis' protocol"),
         _row("UNEXPECTED", Action.RECONNECT, _AWAY, "Redis sent an unexpected reply"),
         # Another server will accept the command, or this one soon
         _row("LOADING", Action.RECONNECT, _AWAY, "Redis is not ready"),
@@ -87,7 +87,7 @@ TABLE: dict[str, Rule] = dict(
         _row("NOSCRIPT", Action.RETRY, _HERE, "Redis has forgotten a script"),
         _row("UNREGISTERED", Action.PAUSE, _HERE, "this server has to register first"),
         _row("NOPERM", Action.STOP, _HERE, "Redis does not permit this user to do that (`pyworkers acl`)"),
-        _row("WRONGTYPE", Action.STOP, _HERE, "a key holds something else than it should"),
+        _row("WRONGTYPE", Action.STOP, _HERE, "a key has the wrong type"),
         _row("CROSSSLOT", Action.STOP, _HERE, "on a cluster the namespace needs a hash tag, as {app}:"),
         _row("UNKNOWN", Action.STOP, _HERE, "this server does not have that command"),
     )
