@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.support import whole_lines
+
 # What a server's environment says to the jobs: the file, the name of the server, and how many workers it has.
 LEDGER_VARIABLE, SERVER_VARIABLE = "FAULTS_LEDGER", "FAULTS_SERVER"
 CONCURRENCY_VARIABLE = "FAULTS_CONCURRENCY"
@@ -60,7 +62,7 @@ class Ledger:
         """All notes, or those with this word, of this job."""
         if not self.path.exists():
             return []
-        notes = [Note(*json.loads(line)) for line in self.path.read_text().splitlines()]
+        notes = [Note(*json.loads(line)) for line in whole_lines(self.path)]
         return [note for note in notes if word in (None, note.word) and jid in (None, note.jid)]
 
     def enqueued(self) -> set[str]:

@@ -21,7 +21,7 @@ from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.processes import children, process_alive
 from tests.helpers.replies import as_list, as_scores
-from tests.helpers.support import PATIENCE_S, ROOT, wait_for
+from tests.helpers.support import PATIENCE_S, ROOT, wait_for, whole_lines
 
 HEADER = """
 import json, os, signal, sys, time
@@ -174,7 +174,7 @@ class ServerProcess:
     def ledger(self) -> list[list[Any]]:
         """What jobs noted: the pid, then their words."""
         path = self.folder / "ledger"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in whole_lines(path)] if path.exists() else []
 
     def wait_for_notes(self, count: int, *words: Any, timeout: float = PATIENCE_S) -> list[list[Any]]:
         def noted() -> list[list[Any]]:

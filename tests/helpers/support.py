@@ -32,6 +32,11 @@ _PORTS = range(10_000, 32_768)
 T = TypeVar("T")
 
 
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file to which other processes append: a reader may see a part of the last one."""
+    return path.read_text().rpartition("\n")[0].splitlines()
+
+
 def wait_for(condition: Callable[[], T | None], timeout: float = PATIENCE_S, message: str = "") -> T:
     """The first true value of ``condition()``; fails with ``message`` after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
