@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
+from tests.helpers.support import PATIENCE_S
+
 
 async def run_in_loop(test: Callable[..., Awaitable[None]], arguments: Mapping[str, Any]) -> None:
     """Await ``test``, and fail if a task is left.
@@ -23,4 +25,8 @@ async def run_in_loop(test: Callable[..., Awaitable[None]], arguments: Mapping[s
         }
         await test(**values)
     left = asyncio.all_tasks() - {asyncio.current_task()}
+    # One that is cancelled already needs another round of the loop, or a few.
+    if cancelled := [task for task in left if task.cancelling()]:
+        await asyncio.wait(cancelled, timeout=PATIENCE_S)
+    left = {task for task in left if not task.done()}
     assert not left, f"tasks are left: {left}"

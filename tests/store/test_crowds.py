@@ -19,6 +19,7 @@ from pyworkers.client import AsyncClient, Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server.waiting import cancel
+from pyworkers.store.transport.blocking import AsyncWires
 from pyworkers.store.transport.connections import connect_async, translate
 from pyworkers.store.transport.turns import Turns
 from tests.helpers.proxy import Trap, proxied
@@ -140,6 +141,14 @@ async def test_who_opens_the_connection_may_be_cancelled(one_redis_url: str, nam
         calls[0].cancel()
         found = await outcomes(*calls)
     assert [isinstance(outcome, str) for outcome in found] == [False, True, True]
+
+
+async def test_close_waits_for_the_end_of_a_connection_that_is_being_opened(one_redis_url: str) -> None:
+    wires = AsyncWires(connect_async(RedisConfig(one_redis_url)))
+    opening = wires._open()
+    await asyncio.sleep(0)
+    await wires.aclose()
+    assert opening.cancelled()
 
 
 async def test_lost_connections_in_a_loop(one_redis_url: str, server: redis.Redis, namespace: str) -> None:

@@ -156,6 +156,7 @@ class AsyncWires:
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
+            await asyncio.wait([self._opening])
         while self._wires:
             self._wires.pop().close(ConnectionError("the client was closed"))
         await self._opener.aclose()
