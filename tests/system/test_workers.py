@@ -733,6 +733,8 @@ def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(serve: 
             assert sys.stdin.read() == ""
             for _ in range(300):
                 print("p" * 999)
+            # What is written below Python's buffer comes before what is still in it.
+            sys.stdout.flush()
             for fd in (0, 1, 2):
                 try:
                     os.write(fd, b"raw " * 100 + b"\\n")
