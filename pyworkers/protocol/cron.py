@@ -38,7 +38,7 @@ MISFIRES = ("skip", "once", "all")
 Origin = Literal["application", "configuration", "run time"]
 """Where an entry was declared: by a decorator, in the file, or while servers run."""
 ON_TIME_S = 5.0
-"""A slot that is no older than this is on time: it is fired under every policy, whatever the grace."""
+"""Seconds for which a slot counts as on time: every policy fires it, even with a shorter grace."""
 LONGEST_GRACE_S = 366 * 86_400
 MOST_MISSED = 1000
 """Slots that the policy ``all`` fires at once; older ones are dropped."""

@@ -155,7 +155,7 @@ class Keys:
 
     @property
     def cron_paused(self) -> str:
-        """SET of the names of paused cron entries, wherever they were declared."""
+        """SET of the names of paused cron entries: of applications, configurations, and run time."""
         return self._key("pyworkers:cron-paused")
 
     @property

@@ -88,7 +88,7 @@ class Report(NamedTuple):
     job_class: str = ""
     """The name of the handler that ran the job; empty if there is none. Never a name from a payload."""
     cancelled: str = ""
-    """The jid if a cancellation of the job was requested, whatever its outcome. Set by the master alone."""
+    """The jid of a job whose cancellation was requested, else empty. Only the master sets it."""
 
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""

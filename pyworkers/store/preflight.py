@@ -149,7 +149,7 @@ def judge_producers(
 
 
 def _place(redis: Mapping[str, str]) -> tuple[str, ...]:
-    """A value that is equal for two URLs of the same database, whatever their users and certificates."""
+    """Address, database and namespace: equal for two URLs that differ only in user or certificates."""
     url = socket_url(redis["url"])
     scheme, _, rest = url.partition("://")
     hosts, _, database = rest.rpartition("@")[2].partition("?")[0].partition("/")

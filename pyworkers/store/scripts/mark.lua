@@ -1,4 +1,4 @@
--- Add a note that a job must not run, wherever it is. Servers read the note within a second.
+-- Add a note that a job must not run. Servers read the note within a second.
 --
 -- KEYS 1 notes
 -- ARGV 1 jid  2 life of a note in s

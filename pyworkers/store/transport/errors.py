@@ -1,6 +1,6 @@
 """Errors: finds the code of each error of redis-py or of the system, and the next step for that code.
 
-Used wherever pyworkers connects to Redis. One table decides; no other code reads the text of an error. The
+Used by every process that connects to Redis. No code outside this file reads the text of an error. The
 codes are the first words of Redis' error replies (``createSharedObjects`` in its server.c), and a few of
 pyworkers' own for commands without a reply. redis-py removes the code from some replies, and the cause of a
 failed connect is only in its chain of exceptions; ``code_of`` finds both.
