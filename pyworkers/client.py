@@ -118,16 +118,7 @@ class _Base:
 class Client(_Base, Producer):
     """Enqueues jobs. Safe to share between threads, and to use on both sides of a fork."""
 
-    def __init__(
-        self,
-        url: str | RedisConfig | None = None,
-        *,
-        namespace: str | None = None,
-        middleware: Sequence[ClientMiddleware] = (),
-        owner: Worker | None = None,
-    ) -> None:
-        super().__init__(url, namespace=namespace, middleware=middleware, owner=owner)
-        self._open: Wires | None = None
+    _open: Wires | None = None
 
     def push(self, jobs: list[PushedJob]) -> None:
         """Send the jobs to Redis, or to the transport that intercepts them."""

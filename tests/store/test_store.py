@@ -23,7 +23,7 @@ from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
 from tests.helpers.replies import as_list, as_scores
-from tests.helpers.support import stretched
+from tests.helpers.support import async_wait_for, stretched
 
 NOW = 1_795_225_197.5
 
@@ -172,7 +172,7 @@ async def test_an_owner_whose_lists_were_recovered_takes_nothing(bench: Bench) -
     await bench.push("q", b"1", b"2", b"3")
     await store.renew(0.05, ["q"])
     await store.exchange("q", [], 2, NOW)
-    await asyncio.sleep(0.06)
+    await async_wait_for(peer.silent_owners, message="the lease has expired")
     assert await peer.recover("host:1:aaa", ["q"], 100) == 2
     with pytest.raises(LeaseLostError):
         await store.exchange("q", [], 1, NOW)
@@ -207,8 +207,8 @@ async def test_twenty_peers_recover_each_job_once_and_in_order(bench: Bench) -> 
     await bench.push("q", *jobs)
     await store.renew(0.02, ["q", "empty"])
     await store.exchange("q", [], 70, NOW)
-    await asyncio.sleep(0.03)
     peers = [bench.store(f"host:{number}:peer") for number in range(20)]
+    await async_wait_for(peers[0].silent_owners, message="the lease has expired")
     assert await peers[0].silent_owners() == {"host:1:aaa": ["q", "empty"]}
 
     async def sweep(peer: Owner) -> int:
