@@ -51,7 +51,7 @@ class Server(ServerProcess):
         self.start(ready=False, app=APP)
         self.wait_for_event("server.started", count + 1)
 
-    def vanish(self, timeout: float = 10) -> None:
+    def vanish(self, timeout: float = PATIENCE_S) -> None:
         """Wait until nothing is left of it."""
         tree = self.tree()
         assert self.process is not None

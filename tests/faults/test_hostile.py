@@ -98,7 +98,7 @@ def test_outcomes_that_fill_the_pipes_of_a_master_that_stands_still_are_settled_
         # Both fail, and write 5 MB each into a pipe that holds 64 KB.
         fleet.wait_for_notes(2, "raise")
         time.sleep(LEASE_S / 2)
-    fleet.wait_for_notes(4, "end", timeout=60)
+    fleet.wait_for_notes(4, "end")
     fleet.rest()
     assert server.events("worker.lost") == []
     fleet.stop()

@@ -27,7 +27,7 @@ def test_m1_with_the_default_lease_jobs_run_again_within_sixty_seconds(fleet: Fl
     killed = clock()
     os.kill(dying.pid, signal.SIGKILL)
     dying.vanish(timeout=stretched(2))
-    fleet.wait_for_notes(6, "start", timeout=60)
+    fleet.wait_for_notes(6, "start")
     assert max(note.time for note in fleet.ledger.notes("start")) - killed < 60
     fleet.go()
     fleet.rest()
@@ -90,10 +90,10 @@ def test_m2_killed_while_jobs_are_given_back_each_is_given_back_once(fleet: Flee
         victim.signal(signal.SIGTERM)
     else:
         os.kill(victim.pid, signal.SIGKILL)
-    victim.vanish(timeout=20)
+    victim.vanish()
     if place == "mid_recover":
         victim = fleet.server(failpoints="mid_recover=kill")
-        victim.vanish(timeout=20)
+        victim.vanish()
     assert victim.fired_at(place)
     fleet.go()
     fleet.server()
@@ -126,7 +126,7 @@ def test_m6_after_an_outage_of_all_servers_everything_is_recovered_and_no_job_bl
     )
     fleet.go()
     heir = fleet.server()
-    fleet.wait_for_notes(len(names) + len(jids), "end", timeout=60)
+    fleet.wait_for_notes(len(names) + len(jids), "end")
     fleet.rest()
     fleet.stop()
     assert sum(event["jobs"] for event in heir.events("process.recovered")) == len(names) + len(jids)
@@ -148,7 +148,7 @@ def test_m8_a_log_that_nobody_reads_delays_nothing(fleet: Fleet, kind: str) -> N
             # One in ten prints a little, which fits into the stream's buffer but no longer into the pipe.
             # To a terminal every line goes at once, and the job itself waits.
             fleet.enqueue("chat" if kind == "pipe" and number % 10 == 0 else "work")
-        fleet.wait_for_notes(300, "end", timeout=40)
+        fleet.wait_for_notes(300, "end")
         fleet.rest()
         # 300 jobs write two lines of 300 bytes each; there was room for little or nothing of it.
         assert full <= _unread(reading) < full + 300 * 300

@@ -28,9 +28,9 @@ def test_p3_fifty_megabytes_run_and_delay_nobody(fleet: Fleet) -> None:
     put(fleet, "large", args=[0.0, 1], padding="x" * 50_000_000)
     for number in range(20):
         put(fleet, f"small{number}")
-    fleet.wait_for_notes(20, "end", timeout=40)
+    fleet.wait_for_notes(20, "end")
     # It fails at first, so that its bytes come back and are written again.
-    fleet.wait_for_notes(1, "end", "large", timeout=60)
+    fleet.wait_for_notes(1, "end", "large")
     fleet.rest()
     assert server.events("redis.down") == []
     assert server.events("worker.lost") == []
@@ -50,8 +50,8 @@ def test_p3_beyond_the_limit_a_payload_goes_to_dead_as_it_is(fleet: Fleet) -> No
         )
         pipe.execute()
     put(fleet, "small")
-    fleet.wait_for_notes(1, "end", "small", timeout=60)
-    wait_for(lambda: fleet.redis.zcard(fleet.keys.dead), timeout=60, message="it is dead")
+    fleet.wait_for_notes(1, "end", "small")
+    wait_for(lambda: fleet.redis.zcard(fleet.keys.dead), message="it is dead")
     fleet.rest()
     [failed] = fleet.events("job.failed")
     assert failed["error_class"] == "BadMessageError"

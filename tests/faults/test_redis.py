@@ -93,13 +93,13 @@ def test_r3_the_reply_of_every_script_may_be_lost(fleet: Fleet, proxy: Proxy, ac
     server = fleet.server(url=proxy.url, config=FIRE, concurrency=2)
     for number in range(40):
         fleet.enqueue("work", 0.01, int(number % 10 == 0), delay=0.3 * (number % 3))
-    wait_for(lambda: all(trap.sprung for trap in traps.values()), 60, f"{traps}")
-    fleet.wait_for_notes(43, "end", timeout=60)
+    wait_for(lambda: all(trap.sprung for trap in traps.values()), message=f"{traps}")
+    fleet.wait_for_notes(43, "end")
     kept = fleet.enqueue("meet", "never")
     fleet.wait_for_notes(1, "start", kept)
     last = proxy.trap(Trap(script("give_back"), action=action))  # type: ignore[arg-type]
     server.signal(signal.SIGTERM)
-    assert server.wait(60) == 0
+    assert server.wait() == 0
     assert last.sprung == 1
     # What that server could not say any more, another one finds out.
     fleet.go("never")
@@ -120,7 +120,7 @@ def test_r3_a_server_cut_off_for_longer_than_its_lease_gives_up_its_jobs(fleet: 
         peer.wait_for_event("process.recovered", jobs=3)
         fleet.wait_for_notes(6, "start")
     assert "partition" in proxy.done
-    cut_off.wait_for_event("lease.lost", timeout=40)
+    cut_off.wait_for_event("lease.lost")
     fleet.go()
     fleet.rest()
     after = [fleet.enqueue() for _ in range(10)]
@@ -141,7 +141,7 @@ def test_r3_a_slow_and_cutting_network_loses_nothing(fleet: Fleet, proxy: Proxy)
             # Somewhere within a reply of the next job.
             proxy.reset_after = 100 + number
             wait_for(lambda: proxy.reset_after is None, message="a connection is cut")
-    fleet.wait_for_notes(total, "end", timeout=60)
+    fleet.wait_for_notes(total, "end")
     fleet.rest()
     assert proxy.done.count("reset_after") == cuts
     assert proxy.done.count("delay") > total
@@ -192,7 +192,7 @@ def test_r5_after_a_failover_the_new_primary_is_found(tmp_path: Path, one_binary
                 client.wait(1, 5000)
             primary.kill()
             fleet.go()
-            wait_for(lambda: sentinel.primary() == replica.port, 30, "a failover")
+            wait_for(lambda: sentinel.primary() == replica.port, message="a failover")
             wait_for(lambda: _is_primary(replica), message="the replica is the primary")
             began = clock()
             last = _enqueue_at_last(fleet)

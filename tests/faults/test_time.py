@@ -22,7 +22,7 @@ def test_t1_a_scheduler_killed_in_the_middle_of_its_move_has_moved_nothing_or_al
     dying.wait_for_failpoint("mid_promote")
     dying.vanish()
     fleet.server()
-    fleet.wait_for_notes(500, "end", timeout=60)
+    fleet.wait_for_notes(500, "end")
     fleet.rest()
     fleet.stop()
     runs = fleet.ledger.runs()

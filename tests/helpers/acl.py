@@ -11,7 +11,7 @@ import redis
 
 from pyworkers.store import acl
 from pyworkers.store.acl import Role
-from tests.helpers.support import wait_for
+from tests.helpers.support import PATIENCE_S, wait_for
 
 PASSWORD = "correct-horse"
 # redis-py tells its name and version, and the server asks for a setting; both do without an answer.
@@ -83,7 +83,7 @@ def watching(url: str, own: redis.Redis) -> Iterator[Watch]:
     started = threading.Event()
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(PATIENCE_S)
     try:
         yield watch
     finally:

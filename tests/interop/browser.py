@@ -99,14 +99,14 @@ class Browser:
     def refused(self, path: str, fields: dict[str, str]) -> int:
         """The status of a POST that must not succeed."""
         try:
-            with self._opener.open(urljoin(self.root, path), urlencode(fields).encode(), timeout=30):
+            with self._opener.open(urljoin(self.root, path), urlencode(fields).encode(), timeout=60):
                 return 200
         except urllib.error.HTTPError as error:
             return error.code
 
     def _open(self, request: urllib.request.Request) -> Page:
         try:
-            with self._opener.open(request, timeout=30) as answer:
+            with self._opener.open(request, timeout=60) as answer:
                 return Page(answer.geturl(), answer.read().decode())
         except urllib.error.HTTPError as error:
             path = urlsplit(request.full_url).path

@@ -115,7 +115,7 @@ def record_go(db: redis.Redis, url: str, folder: Path, name: str) -> None:
     # Nobody works on this queue: what its scheduler moved stays there.
     producer.call("EnqueueIn", "python", "Note", [1], **{"in": 0.5})
     with working([folder / name, "work", "go"], folder / f"{name}-worker", **go_environment(url, "1")):
-        wait_for(lambda: db.exists("queue:python"), 30, "moved")
+        wait_for(lambda: db.exists("queue:python"), message="moved")
     recording.take("EnqueueIn, moved to its queue by the library's scheduler", "queue:python")
     producer.close()
     recording.write()

@@ -59,9 +59,9 @@ class Bench(RedisBench):
         self.start(changes.run())
         return changes._store
 
-    async def told(self, key: str, expected: Any, timeout: float = 10) -> None:
+    async def told(self, key: str, expected: Any) -> None:
         told = self.part.told[key]
-        await async_wait_for(lambda: told and told[-1] == expected, timeout, f"{key}: {told}")
+        await async_wait_for(lambda: told and told[-1] == expected, message=f"{key}: {told}")
 
     async def change_all(self) -> None:
         keys = self.keys

@@ -22,7 +22,7 @@ from pyworkers.store.jobs import InProgress, Settlement
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
 from tests.helpers.bench import RedisBench, bench_fixture
-from tests.helpers.support import async_wait_for
+from tests.helpers.support import PATIENCE_S, async_wait_for
 
 IDENTITY = "host:1:aaa"
 
@@ -97,7 +97,7 @@ async def test_what_the_wait_cannot_deal_with_ends_the_fetcher(
 
     monkeypatch.setattr(bench.waiter, "wait", fail)
     with pytest.raises(RuntimeError, match="foreseen"):
-        await asyncio.wait_for(bench.fetcher.run(), 10)
+        await asyncio.wait_for(bench.fetcher.run(), PATIENCE_S)
 
 
 async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_the_last(

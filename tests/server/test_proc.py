@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers.server.proc import Memory, used_kb
-from tests.helpers.support import async_wait_for
+from tests.helpers.support import PATIENCE_S, async_wait_for
 
 SMAPS = "55d0-7fff ---p 00000000 00:00 0  [rollup]\nRss:   9000 kB\nPss:   1234 kB\nPss_Anon:  1000 kB\n"
 
@@ -29,7 +29,7 @@ class Processes:
         return self.now
 
     def measure(self, pid: int) -> int:
-        assert self.may_go_on.wait(30)
+        assert self.may_go_on.wait(PATIENCE_S)
         self.measured.append(pid)
         return self.kb[pid]
 

@@ -20,7 +20,7 @@ from pyworkers.store.sets import Promoted
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.replies import as_list
-from tests.helpers.support import async_wait_for, stretched
+from tests.helpers.support import PATIENCE_S, async_wait_for, stretched
 
 T = TypeVar("T")
 
@@ -67,7 +67,9 @@ class Bench(RedisBench):
             }
             await self.redis.zadd(getattr(self.keys, zset), jobs)
 
-    async def arrived(self, count: int, queue: str = "q", timeout: float = 20) -> list[dict[str, Any]]:
+    async def arrived(
+        self, count: int, queue: str = "q", timeout: float = PATIENCE_S
+    ) -> list[dict[str, Any]]:
         """So many jobs of a queue, in the order of their arrival."""
 
         async def all_there() -> bool:

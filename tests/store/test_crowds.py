@@ -58,7 +58,7 @@ def numbers(server: redis.Redis, namespace: str, queue: str = "q") -> Counter[in
 
 
 async def outcomes(*calls: Any) -> list[Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         return await asyncio.gather(*calls, return_exceptions=True)
 
 
@@ -275,7 +275,7 @@ def in_threads(count: int, work: Callable[[int], object]) -> list[Exception]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
     return errors
 
@@ -356,7 +356,7 @@ def test_a_forked_process_has_all_turns_again(
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             trap.release()
             for thread in threads:
-                thread.join(10)
+                thread.join(PATIENCE_S)
     assert status == 0
     assert numbers(server, namespace, "child") == Counter([0])
     assert numbers(server, namespace) == Counter(range(3))
@@ -402,7 +402,7 @@ def test_turns_go_to_who_came_first() -> None:
         wait_for(lambda number=number: len(held._waiting) == number + 1)  # type: ignore[misc]
     held.leave()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert order == list(range(20))
 
 

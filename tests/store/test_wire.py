@@ -426,7 +426,7 @@ def test_tls(one_redis_url: str, tmp_path: Path) -> None:
         before = client_id(wires)
         assert client_id(wires) == before
         killer.client_kill_filter(_id=str(before))
-        assert gone.wait(10)
+        assert gone.wait(PATIENCE_S)
         assert client_id(wires) != before
 
 

@@ -117,25 +117,25 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             serving(tmp_path, url, namespace, CODE, "--config", str(tmp_path / "workers.toml")) as server,
         ):
             server.redis = admin
-            wait_for(lambda: not admin.sismember(keys.processes, GHOST), 30, "the ghost is forgotten")
+            wait_for(lambda: not admin.sismember(keys.processes, GHOST), message="the ghost is forgotten")
             server.push("q", *(job_of(what) for what in ("kill", "retry", "snooze")))
             # Another master has the turn to move due jobs, until this one has seen it.
             turn = keys.turn(keys.retry)
             wait_for(lambda: admin.set(turn, "another", px=500) and "pttl" in watch.commands)
             for notes in (("kill", 0), ("retry", 1), ("later", 0), ("recovered", 0), ("go", 0), ("tick",)):
-                server.wait_for_notes(1, *notes, timeout=40)
+                server.wait_for_notes(1, *notes)
             server.wait_for_notes(2, "bulk")
             take_while_memory_is_full(admin, server)
             server.push("q", job_of("wait"))
             server.wait_for_notes(1, "wait")
             [identity] = [name.decode() for name in admin.hkeys(keys.owners)]
             admin.lpush(keys.inprogress("q", identity), job_of("stray"))
-            server.wait_for_notes(1, "stray", timeout=40)
+            server.wait_for_notes(1, "stray")
             server.push("q", job_of("wait").replace(b'"jid": "wait"', b'"jid": "long"'))
             admin.hset(keys.iteration("long"), "cancelled", 1)
-            server.wait_for_event("job.cancelled", timeout=40, jid="long")
-            wait_for(lambda: admin.exists(keys.stat("processed")), 20, "the counters are written")
-            wait_for(lambda: admin.keys(keys.executions("*")), 20, "the metrics are written")
+            server.wait_for_event("job.cancelled", jid="long")
+            wait_for(lambda: admin.exists(keys.stat("processed")), message="the counters are written")
+            wait_for(lambda: admin.keys(keys.executions("*")), message="the metrics are written")
             assert server.stop() == 0
         assert refused(admin) == []
         assert watch.commands - ALWAYS - set(commands(Role.WORKER)) == set()

@@ -372,7 +372,7 @@ def test_a_server_is_watched_paused_quieted_and_stopped(
     with serving(tmp_path, redis_url, namespace, APP) as server:
         server.push("q", {"class": "Wait", "args": [str(gate)], "jid": "first", "queue": "q"})
         server.wait_for_notes(1, "begin", "first")
-        [work] = wait_for(lambda: shown("workers"), timeout=30, message="the running job is listed")
+        [work] = wait_for(lambda: shown("workers"), message="the running job is listed")
         [process] = shown("processes")
         assert (work["jid"], work["identity"]) == ("first", process["identity"])
         assert (process["pid"], process["busy"], process["queues"]) == (server.pid, 1, ["q"])
@@ -388,9 +388,9 @@ def test_a_server_is_watched_paused_quieted_and_stopped(
         server.wait_for_notes(1, "end", "second")
 
         cli("quiet", process["identity"])
-        wait_for(lambda: shown("processes")[0]["quiet"], timeout=30, message="the server is quiet")
+        wait_for(lambda: shown("processes")[0]["quiet"], message="the server is quiet")
         assert shown("queues")[0]["served"] is False
         gate.unlink()
         cli("stop", "--all", "--yes")
-        assert server.wait(30) == 0
+        assert server.wait() == 0
     assert shown("processes") == shown("workers") == []

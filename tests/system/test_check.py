@@ -77,7 +77,7 @@ def test_a_fix_that_is_followed_literally_changes_this_server(tmp_path: Path, wa
         place = f"-p {urlsplit(tcp).port}" if way == "port" else f"-s '{tmp_path}/a folder/redis.sock'"
         assert len(fixes) == 2 and all(place in fix for fix in fixes), fixes
         for fix in fixes:
-            subprocess.run(fix, shell=True, check=True, timeout=10)
+            subprocess.run(fix, shell=True, check=True, timeout=60)
         assert own.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         assert own.config_get("appendonly") == {"appendonly": "yes"}
         assert check(tmp_path, "--url", url)[0] == 0

@@ -69,7 +69,7 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")
         assert before - 60 < int(fields["beat"]) < before + 60
         # A master, a fork server and five workers: what they share has 10 MB at least.
-        wait_for(lambda: int(fields_of(server)["rss"]) > 10 * 1024, 30)
+        wait_for(lambda: int(fields_of(server)["rss"]) > 10 * 1024)
         assert int(fields["rtt_us"]) > 0
         assert info["hostname"] == hostname and str(info["pid"]) == pid == str(server.pid)
         assert before - 60 < info["started_at"] < before
@@ -98,7 +98,7 @@ def test_memory_that_the_processes_share_counts_once(
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start")
         wait_for(lambda: fields_of(server).get("busy") == "1")
-        rss_kb = wait_for(lambda: (kb := int(fields_of(server)["rss"])) > 100_000_000 / 1024 and kb, 30)
+        rss_kb = wait_for(lambda: (kb := int(fields_of(server)["rss"])) > 100_000_000 / 1024 and kb)
         # The fork server and five workers have it, in the same pages.
         assert rss_kb < 300_000_000 / 1024  # counted in each, it would be 600
 
@@ -129,11 +129,11 @@ def test_sidekiqs_buttons_quiet_and_stop_the_server(tmp_path: Path, own_url: str
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start")
         sidekiq(own_url, "Sidekiq::ProcessSet.new.each(&:quiet!); 1")
-        server.wait_for_event("manager.state", queue="q", state="quiet", timeout=30)
+        server.wait_for_event("manager.state", queue="q", state="quiet")
         wait_for(lambda: fields_of(server)["quiet"] == "true")
         assert sidekiq(own_url, "Sidekiq::ProcessSet.new.map(&:stopping?)") == [True]
         sidekiq(own_url, "Sidekiq::ProcessSet.new.each(&:stop!); 1")
-        server.wait_for_event("server.stopping", timeout=30)
+        server.wait_for_event("server.stopping")
         (tmp_path / "finish").touch()
         assert server.wait() == 0
         assert sidekiq(own_url, "[Sidekiq::ProcessSet.new.size, Sidekiq::WorkSet.new.size]") == [0, 0]
@@ -148,8 +148,8 @@ def test_a_dump_can_be_asked_for_and_unknown_words_are_dropped(
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         identity = identity_of(server)
         server.redis.lpush(server.keys.signals(identity), "KILL", b"\xff", "TTIN")
-        server.wait_for_event("signal.unknown", signal="KILL", timeout=30)
-        server.wait_for_event("server.state", queue="q", timeout=30)
+        server.wait_for_event("signal.unknown", signal="KILL")
+        server.wait_for_event("server.state", queue="q")
         assert len(server.events("signal.unknown")) == 2
         assert server.process is not None and server.process.poll() is None
 
@@ -187,7 +187,7 @@ def test_a_killed_server_is_listed_no_more_once_a_peer_has_recovered_it(
         dying.redis.sadd(dying.keys.processes, *sidekiqs)
         dying.redis.set(dying.keys.process_cleanup, "1", ex=600)
         with serving(tmp_path / "peer", one_redis_url, namespace, CODE, **settings) as peer:
-            peer.wait_for_event("process.recovered", owner=identity, timeout=30)
+            peer.wait_for_event("process.recovered", owner=identity)
             listed = peer.redis.smembers(peer.keys.processes)
             assert identity.encode() not in listed and listed > sidekiqs
             for key in (peer.keys.work, peer.keys.workers, peer.keys.signals):
@@ -207,7 +207,7 @@ def test_a_heartbeat_that_fails_costs_no_job(tmp_path: Path, one_redis_url: str,
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start")
         server.redis.delete(server.keys.processes)
-        server.wait_for_event("redis.accepted", part="heartbeat", timeout=30)
+        server.wait_for_event("redis.accepted", part="heartbeat")
         assert fields_of(server)["busy"] == "0"
         assert server.events("redis.down") == []
 
@@ -218,7 +218,7 @@ def test_a_large_job_is_listed_without_its_arguments(
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         server.push("q", {"class": "Large", "args": ["x" * 20_000], "jid": "a"})
         server.push("q", {"class": "Huge", "args": ["x" * 5_000_000], "jid": "b"})
-        wait_for(lambda: fields_of(server).get("busy") == "2", 30)
+        wait_for(lambda: fields_of(server).get("busy") == "2")
         payloads = [json.loads(work["payload"]) for work in work_of(server)]
         shown = sorted((payload["class"], payload["jid"]) for payload in payloads)
         assert shown == [("Huge", "b"), ("Large", "a")]
@@ -239,13 +239,13 @@ def lose_lease(server: ServerProcess) -> tuple[str, str]:
         pipe.delete(server.keys.lease(identity))
         pipe.set(server.keys.tombstone(identity), 1, ex=60)
         pipe.execute()
-    server.wait_for_event("lease.lost", timeout=30)
+    server.wait_for_event("lease.lost")
 
     def renamed() -> bool:
         names = server.redis.smembers(server.keys.processes)
         return len(names) == 1 and names != {identity.encode()}
 
-    wait_for(renamed, 30, "the new name alone is listed")
+    wait_for(renamed, message="the new name alone is listed")
     return identity, identity_of(server)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import ROOT, free_port, running_server, wait_for
+from tests.helpers.support import PATIENCE_S, ROOT, free_port, running_server, wait_for
 
 if os.environ.get("CI", "").lower() not in ("true", "1"):
     for package in ("uvicorn", "starlette", "prometheus_client"):
@@ -45,7 +45,7 @@ class Site:
         self.bind = f"127.0.0.1:{free_port()}"
         self.environment = {"PYWORKERS_HTTP__BIND": self.bind}
 
-    def get(self, page: str, timeout: float = 20) -> tuple[int, str]:
+    def get(self, page: str, timeout: float = PATIENCE_S) -> tuple[int, str]:
         try:
             with urllib.request.urlopen(f"http://{self.bind}{page}", timeout=timeout) as reply:
                 return reply.status, reply.read().decode()
@@ -77,11 +77,11 @@ def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
         server.push("mail", {"class": "Nobody's name", "args": ["x"], "jid": "d", "retry": True})
         server.wait_for_notes(2, "start")
         server.redis.sadd(server.keys.paused, "q")
-        server.wait_for_event("manager.state", queue="q", state="paused", timeout=30)
+        server.wait_for_event("manager.state", queue="q", state="paused")
         server.push("q", {"class": "Any", "args": [], "jid": "e"})
-        wait_for(lambda: site.json("/stats")["failed"] == 2, 30)
-        wait_for(lambda: site.json("/stats")["processed"] == 3, 30)
-        stats = wait_for(lambda: (s := site.json("/stats"))["enqueued"]["q"] == "1" and s, 30)
+        wait_for(lambda: site.json("/stats")["failed"] == 2)
+        wait_for(lambda: site.json("/stats")["processed"] == 3)
+        stats = wait_for(lambda: (s := site.json("/stats"))["enqueued"]["q"] == "1" and s)
         (job,) = stats["jobs"].pop("q")
         assert job["message"] == {"class": "Any", "args": ["wait"], "jid": "a"}
         assert before <= job["started_at"] <= time.time()
@@ -129,15 +129,15 @@ def test_redis_goes_away_and_comes_back(tmp_path: Path, valkey_binary: str) -> N
         wait_for(lambda: site.number("pyworkers_ready_redis") == 0)
         with running_server(valkey_binary, tmp_path, port):
             server.wait_for_event("server.started")
-            wait_for(lambda: site.get("/readyz")[0] == 200, 30)
-        wait_for(lambda: site.json("/readyz")["redis"] is False, 30)
+            wait_for(lambda: site.get("/readyz")[0] == 200)
+        wait_for(lambda: site.json("/readyz")["redis"] is False)
         assert site.get("/livez") == (200, "ok\n")
     finally:
         server.kill()
 
 
 def thrown_out(client: socket.socket) -> None:
-    client.settimeout(60)
+    client.settimeout(PATIENCE_S)
     with contextlib.suppress(ConnectionResetError):
         while client.recv(65536):
             pass
@@ -155,7 +155,7 @@ def test_clients_that_hang_slow_nobody(tmp_path: Path, one_redis_url: str, names
         hanging = []
         try:
             for place in range(200):
-                hanging.append(socket.create_connection((host, int(port)), timeout=10))
+                hanging.append(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
                 hanging[-1].sendall(b"GET /stats HTTP/1.1\r\nHost: x\r\n" + b"\r\n" * (place % 2))
             server.push("q", {"class": "Any", "args": [], "jid": "b"})
             server.wait_for_notes(1, "start", "b")
@@ -163,7 +163,7 @@ def test_clients_that_hang_slow_nobody(tmp_path: Path, one_redis_url: str, names
             # Each of them is thrown out in the end, and then there is room again.
             for client in hanging:
                 thrown_out(client)
-            wait_for(lambda: len(list(descriptors.iterdir())) <= before + 20, 60)
+            wait_for(lambda: len(list(descriptors.iterdir())) <= before + 20)
             assert site.get("/livez") == (200, "ok\n")
         finally:
             for client in hanging:
@@ -184,7 +184,7 @@ def test_clients_that_wait_keep_no_other_out(
         before = len(list(descriptors.iterdir()))
         began = time.monotonic()
         for place in range(150):
-            client = waiting.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            client = waiting.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
             client.sendall(sent)
             if place % 10 == 0:
                 assert site.get("/livez", timeout=5) == (200, "ok\n")
@@ -227,7 +227,7 @@ def test_a_missing_extra_is_named(
         )
     try:
         if extra == "http":
-            assert process.wait(30) == 2
+            assert process.wait(PATIENCE_S) == 2
             assert f"pip install 'pyworkers-server[{extra}]'" in output.read_text()
         else:
             wait_for(

@@ -25,14 +25,14 @@ def test_a_job_neither_steers_the_terminal_nor_forges_or_floods_the_log(
     server.write_app(CODE)
     try:
         server.start(ready=False)
-        wait_for(lambda: "server.started" in server.log_text(), 30, "it runs")
+        wait_for(lambda: "server.started" in server.log_text(), message="it runs")
         server.push(
             "q",
             {"class": HOSTILE, "args": [], "jid": HOSTILE},
             {"class": "x" * 1_000_000, "args": [], "jid": "y" * 1_000_000},
             {"class": 7, "args": [], "jid": HOSTILE},
         )
-        wait_for(lambda: server.log_text().count("job.failed") == 3, 30, "the jobs have failed")
+        wait_for(lambda: server.log_text().count("job.failed") == 3, message="the jobs have failed")
         assert server.stop() == 0
         text = server.log_text()
     finally:

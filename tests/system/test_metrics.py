@@ -42,7 +42,7 @@ def test_jobs_are_counted_by_the_names_of_their_handlers(
         server.push("mail", {"class": "send_mail", "args": [0], "jid": "a"})
         server.push("mail", {"class": "send_mail", "args": [0.05], "jid": "b", "retry": False})
         server.push("mail", {"class": "Unknown", "args": [], "jid": "c", "retry": False})
-        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"24", 60)
+        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"24")
         assert server.stop() == 0
         for pattern in ("j|20*|*", "j|??????|*:??", "j|??????|*:?"):
             found = minutes(server, pattern)
@@ -76,8 +76,8 @@ def declare():
         server.push("mail", {"class": "late", "args": [], "jid": "a"})
         server.push("go", {"class": "Any", "args": [], "jid": "b"})
         server.wait_for_notes(1, "late")
-        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"2", 30)
-        wait_for(lambda: minutes(server, "j|20*|*") == {"handle|p": 1, "handle|ms": 0}, 30)
+        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"2")
+        wait_for(lambda: minutes(server, "j|20*|*") == {"handle|p": 1, "handle|ms": 0})
         assert server.events("worker.lost") == []
 
 
@@ -86,11 +86,11 @@ def test_metrics_that_are_refused_cost_neither_counters_nor_jobs(
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         server.push("mail", {"class": "send_mail", "args": [0], "jid": "a"})
-        wait_for(lambda: minutes(server, "j|20*|*")["send_mail|p"] == 1, 30)
+        wait_for(lambda: minutes(server, "j|20*|*")["send_mail|p"] == 1)
         for key in server.redis.scan_iter(f"{namespace}j|*"):
             server.redis.delete(key)
             server.redis.set(key, "no hash")
         server.push("mail", {"class": "send_mail", "args": [0], "jid": "b"})
-        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"2", 30)
+        wait_for(lambda: server.redis.get(server.keys.stat("processed")) == b"2")
         assert server.stop() == 0
         assert server.events("server.failed") == []

@@ -105,7 +105,7 @@ def test_killed_connections_heal_and_lose_no_outcome(tmp_path: Path, redis_url: 
             server.push("q", job(f"n-{number}", "Any", "n", number))
             wait_for(lambda: _kill_a_connection(server, number), message="a connection to kill")  # noqa: B023
         server.wait_for_notes(30, "end")
-        wait_for(lambda: not server.inprogress("q"), timeout=20, message="settled")
+        wait_for(lambda: not server.inprogress("q"), message="settled")
         assert server.stop() == 0
         assert sorted(note[3] for note in server.ledger() if note[1] == "end") == list(range(30))
 
@@ -183,7 +183,7 @@ def other(message):
         server.wait_for_notes(1, "other")
         server.redis.delete(server.keys.queue("q"))
         server.push("q", job("mended", "Any", "mended"))
-        server.wait_for_notes(1, "end", "mended", timeout=30)
+        server.wait_for_notes(1, "end", "mended")
         assert server.events("redis.down") == []
         assert server.stop() == 0
 
@@ -230,13 +230,13 @@ def test_a_login_that_is_refused_is_named_asked_for_rarely_and_taken_again(
         (tmp_path / "finish").touch()
         server.wait_for_notes(1, "end")
         server.push("q", job("n", "Any", "n"))
-        parts = wait_for(lambda: parts_down(server, refused, 6), timeout=20)
+        parts = wait_for(lambda: parts_down(server, refused, 6))
         # 50 ms doubled up to 5 s is at most a dozen attempts of each part in this time.
         attempts = server.redis.info("commandstats")["cmdstat_auth"]["calls"]
         assert attempts <= 12 * len(parts)
         assert len(server.events("redis.down", code="WRONGPASS")) == len(parts)
         server.redis.execute_command("ACL SETUSER", user, "on")
-        server.wait_for_notes(1, "end", "n", timeout=20)
+        server.wait_for_notes(1, "end", "n")
         wait_for(lambda: not server.inprogress("q"), message="settled")
         assert server.events("server.failed") == []
         assert server.stop() == 0

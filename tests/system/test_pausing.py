@@ -28,7 +28,7 @@ def test_a_paused_queue_takes_no_jobs_and_others_go_on(
         server.push("q", {"class": "A", "args": ["wait"], "jid": "long"})
         server.wait_for_notes(1, "start", "long")
         server.redis.sadd(server.keys.paused, "q", b"\xff")
-        server.wait_for_event("manager.state", queue="q", state="paused", timeout=30)
+        server.wait_for_event("manager.state", queue="q", state="paused")
         server.push("q", {"class": "A", "args": [], "jid": "a"}, {"class": "A", "args": [], "jid": "b"})
         server.push("other", {"class": "A", "args": [], "jid": "c"})
         server.wait_for_notes(1, "other", "c")
@@ -66,9 +66,9 @@ def test_a_server_starts_with_a_paused_queue_and_stops(
 def test_a_set_that_cannot_be_read_pauses_nothing(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         server.redis.sadd(server.keys.paused, "q")
-        server.wait_for_event("manager.state", queue="q", state="paused", timeout=30)
+        server.wait_for_event("manager.state", queue="q", state="paused")
         server.redis.set(server.keys.paused, "no set")
-        server.wait_for_event("redis.refused", part="remote", timeout=30)
+        server.wait_for_event("redis.refused", part="remote")
         # The last answer holds.
         server.push("q", {"class": "A", "args": [], "jid": "a"})
         server.redis.delete(server.keys.paused)

@@ -47,11 +47,11 @@ class Group:
         replica.start()
         with replica.client() as client:
             client.replicaof("127.0.0.1", primary.port)
-            wait_for(lambda: client.info("replication")["master_link_status"] == "up", 20, "replicating")
+            wait_for(lambda: client.info("replication")["master_link_status"] == "up", message="replicating")
         for sentinel in self.sentinels:
             sentinel.start()
         for sentinel in self.sentinels:
-            wait_for(lambda sentinel=sentinel: self._complete(sentinel), 20, "they know each other")  # type: ignore[misc]
+            wait_for(lambda sentinel=sentinel: self._complete(sentinel), message="they know each other")  # type: ignore[misc]
 
     def _complete(self, sentinel: Sentinel) -> bool:
         with sentinel.client() as client:
@@ -67,9 +67,9 @@ class Group:
     def promoted(self, former: OwnRedis, way: str) -> OwnRedis:
         """The new primary, once it takes writes, and the former one none: it is dead, or a replica."""
         successor = next(server for server in self.servers if server is not former)
-        wait_for(lambda: self.primary is successor and role(successor) == "master", 40, "promoted")
+        wait_for(lambda: self.primary is successor and role(successor) == "master", message="promoted")
         if way == "demotion":
-            wait_for(lambda: role(former) == "slave", 40, "demoted")
+            wait_for(lambda: role(former) == "slave", message="demoted")
         return successor
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ def test_a_failover_while_jobs_run(tmp_path: Path, group: Group, way: str) -> No
             push(successor, "after")
             server.wait_for_notes(1, "end", "after")
             assert time.monotonic() - promoted < stretched(SOON_S)
-            wait_for(lambda: settled(successor), 20, "all is settled")
+            wait_for(lambda: settled(successor), message="all is settled")
         server.wait_for_notes(2, "end", "wait")
         assert len([note for note in server.ledger() if note[1] == "start"]) == 3
         assert server.events("server.failed") == []

@@ -59,7 +59,7 @@ def fleet(
             server.write_app(app)
             servers.append(server.start(ready=False))
         for server in servers:
-            server.wait_for_event("server.started", timeout=60)
+            server.wait_for_event("server.started")
         yield servers
     finally:
         for server in servers:
@@ -85,23 +85,23 @@ def test_eight_servers_fire_each_slot_once_while_some_are_killed(
     failpoints = dict.fromkeys((0, 1, 2), "cron_after_slot=kill")
     lease = {"PYWORKERS_SERVER__LEASE": "3"}
     with fleet(tmp_path, one_redis_url, namespace, APP, 8, failpoints, **lease) as servers:
-        begin = max(slot for slot, _ in wait_for(lambda: notes(servers, "tick"), 30))
+        begin = max(slot for slot, _ in wait_for(lambda: notes(servers, "tick")))
 
         def ticked(count: int) -> bool:
             return len(jids_by_slot(servers, "tick")) > count
 
-        wait_for(lambda: ticked(3), 30)
+        wait_for(lambda: ticked(3))
         servers[7].signal(signal.SIGKILL)
         entries = CronSet(one_redis_url, namespace=namespace)
         assert [job.name for job in entries] == ["tick"]
         entries.add("new", "every 1s", "New", queue="added")
-        wait_for(lambda: len(jids_by_slot(servers, "added")) >= 4, 40, message="the new entry fires")
+        wait_for(lambda: len(jids_by_slot(servers, "added")) >= 4, message="the new entry fires")
         entries.remove("new")
-        wait_for(lambda: ticked(12), 60)
+        wait_for(lambda: ticked(12))
         # The jobs of those that were killed run, too.
         end = max(slot for slot, _ in notes(servers, "tick"))
         expected = set(range(int(begin), int(end)))
-        wait_for(lambda: expected <= jids_by_slot(servers, "tick").keys(), 40, message="no slot is left out")
+        wait_for(lambda: expected <= jids_by_slot(servers, "tick").keys(), message="no slot is left out")
         for word in ("tick", "added"):
             found = jids_by_slot(servers, word)
             assert {slot: jids for slot, jids in found.items() if len(jids) != 1} == {}
@@ -119,7 +119,7 @@ def test_eight_servers_start_a_job_at_its_time_whoever_is_gone_by_then(
     app = APP.replace('@worker.cron(every="1s")', "")
     with fleet(tmp_path, one_redis_url, namespace, app, 8, {}, **settings) as servers:
         for server in servers:
-            wait_for(lambda server=server: server.redis.hlen(server.keys.owners) == 8, 20)  # type: ignore[misc]
+            wait_for(lambda server=server: server.redis.hlen(server.keys.owners) == 8)  # type: ignore[misc]
         now = time.time()
         due = [now + 8 + number * 0.2 for number in range(20)]
         jobs = {
@@ -128,7 +128,7 @@ def test_eight_servers_start_a_job_at_its_time_whoever_is_gone_by_then(
         servers[0].redis.zadd(servers[0].keys.schedule, jobs)
         servers[0].signal(signal.SIGKILL)
         servers[1].signal(signal.SIGTERM)
-        wait_for(lambda: len(notes(servers, "late")) >= len(due), 60)
+        wait_for(lambda: len(notes(servers, "late")) >= len(due))
         started = sorted(notes(servers, "late"))
         assert [at for at, _ in started] == due
         lateness = sorted(start - at for at, start in started)
@@ -148,7 +148,7 @@ def test_a_scheduled_job_keeps_its_time_across_a_restart(
         server.start(ready=False)
         server.wait_for_event("server.started", 2)
         assert time.time() < at, "the machine is too slow for this test"
-        ((_, _, due, start),) = server.wait_for_notes(1, "late", timeout=30)
+        ((_, _, due, start),) = server.wait_for_notes(1, "late")
         assert due == at
         assert 0 <= start - at < stretched(1)
 

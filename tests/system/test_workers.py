@@ -575,7 +575,7 @@ def test_a_reload_under_load_loses_no_job_and_repeats_none(serve: Serve) -> None
         server.wait_for_notes(1, "ran", 2)
         server.push("new", job("n"))
         server.wait_for_notes(1, "other", "new", "n")
-        wait_for(lambda: len(_notes(server, "ran")) >= total, timeout=30, message="all ran")
+        wait_for(lambda: len(_notes(server, "ran")) >= total, message="all ran")
         wait_for(lambda: server.settled("q", "old", "new"), message="settled")
         ran = [note[3] for note in _notes(server, "ran")]
         assert sorted(ran, key=int) == [str(number) for number in range(total)]
