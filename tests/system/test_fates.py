@@ -173,10 +173,11 @@ def test_a_job_without_a_class_is_dead_at_once(server: ServerProcess, raw: bytes
 
 
 def test_a_process_handler_without_retry_keeps_its_failed_job_in_dead(server: ServerProcess) -> None:
+    before = time.time()
     server.push("go", job_of("Fail", 1))
     dead, score = one(server, "dead")
     assert (dead["error_class"], dead["error_message"], dead["queue"]) == ("ValueError", "go failed", "go")
-    assert abs(score - time.time()) < 20
+    assert before <= score <= time.time()
 
 
 def test_the_error_is_written_as_sidekiq_writes_it(server: ServerProcess) -> None:
@@ -188,7 +189,7 @@ def test_the_error_is_written_as_sidekiq_writes_it(server: ServerProcess) -> Non
         "ValueError",
         "fäiled?",
     )
-    assert before < first["failed_at"] < time.time()
+    assert before <= first["failed_at"] <= time.time()
     assert "retried_at" not in first
     assert 15 <= score - first["failed_at"] < 25
     lines = json.loads(zlib.decompress(base64.b64decode(first["error_backtrace"], validate=True)))
@@ -242,13 +243,15 @@ def test_bytes_that_are_no_job_go_to_dead_as_they_are(server: ServerProcess, raw
 def test_an_object_that_is_no_job_stands_in_dead_with_the_reason(
     server: ServerProcess, raw: bytes, reason: str
 ) -> None:
+    before = time.time()
     server.push("mail", raw)
     [(member, _)] = wait_for(lambda: server.zset("dead"), message="a dead job")
     fields = json.loads(member)
     assert member.startswith(raw[:-1] + b",")
     assert fields.keys() - json.loads(raw).keys() <= {"error_class", "error_message", "failed_at", "queue"}
     assert (fields["error_class"], fields["error_message"]) == ("BadMessageError", reason)
-    assert (fields["queue"], fields["failed_at"]) == ("mail", pytest.approx(time.time(), abs=60))
+    assert fields["queue"] == "mail"
+    assert before <= fields["failed_at"] <= time.time()
     assert [event["error"] for event in server.events("job.failed")] == [reason]
 
 
@@ -287,10 +290,11 @@ def test_a_failed_job_runs_again_at_its_time_until_it_succeeds(server: ServerPro
 
 
 def test_a_snoozed_job_is_scheduled_and_not_counted(server: ServerProcess) -> None:
+    before = time.time()
     server.push("mail", job_of("choose", "snoozed"))
     scheduled, score = one(server, "schedule")
     assert "retry_count" not in scheduled
-    assert score < time.time() + 1
+    assert before + 0.3 <= score <= time.time() + 0.3
     server.wait_for_notes(2, "choose", "snoozed")
     assert server.events("job.failed") == []
 

@@ -54,10 +54,11 @@ def work_of(server: ServerProcess) -> list[dict[str, Any]]:
 
 
 def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    begun = time.time()
     with serving(tmp_path, redis_url, namespace, CODE) as server:
         raw = b'{"class":"Any","args":["\xc3\xa9", 1.50],"jid":"a","unknown":1e3}'
+        started = time.time()
         server.push("q", raw)
-        before = time.time()
         server.wait_for_notes(1, "start")
         wait_for(lambda: fields_of(server).get("busy") == "1")
         fields = fields_of(server)
@@ -67,12 +68,12 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
             "info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "worker_heartbeats", "look",
         }  # fmt: skip
         assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")
-        assert before - 60 < int(fields["beat"]) < before + 60
+        assert info["started_at"] - 1 < int(fields["beat"]) <= time.time()
         # A master, a fork server and five workers: what they share has 10 MB at least.
         wait_for(lambda: int(fields_of(server)["rss"]) > 10 * 1024)
         assert int(fields["rtt_us"]) > 0
         assert info["hostname"] == hostname and str(info["pid"]) == pid == str(server.pid)
-        assert before - 60 < info["started_at"] < before
+        assert begun <= info["started_at"] <= started
         assert info["concurrency"] == 5 and info["queues"] == ["q", "mail"]
         assert info["weights"] == [{"q": 1, "mail": 1}]
         capsule = {"concurrency": 5, "mode": "random", "weights": {"q": 1, "mail": 1}}
@@ -81,7 +82,7 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         assert info["tag"] == tmp_path.name
         (work,) = work_of(server)
         assert work["queue"] == "q" and work["payload"].encode() == raw
-        assert int(before) <= work["run_at"] <= before + 30
+        assert int(started) <= work["run_at"] <= time.time()
         # Between go-workers2's 65 s and forever; the jobs as in Sidekiq.
         assert 70 < server.redis.ttl(server.keys.process(identity_of(server))) <= 90
         assert 0 < server.redis.ttl(server.keys.work(identity_of(server))) <= 60
