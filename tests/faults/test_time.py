@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.faults.fleet import LEASE_S, Fleet
+from tests.faults.fleet import Fleet
 from tests.faults.ledger import clock
 from tests.helpers.processes import anonymous_kb
-from tests.helpers.support import wait_for
+from tests.helpers.support import stretched, wait_for
 
 
 @pytest.mark.fault("T1")
@@ -75,13 +75,14 @@ def test_t2_a_hundred_thousand_due_jobs_move_once_and_starve_nobody(fleet: Fleet
     moved = fleet.redis.lrange(fleet.keys.queue("far"), 0, -1)
     assert len(moved) == total
     assert len({json.loads(raw)["jid"] for raw in moved}) == total
-    assert worst < 5
+    assert worst < stretched(5)
     assert max(anonymous_kb(server.pid) for server in servers) < 100_000
     fleet.redis.delete(fleet.keys.queue("far"))
     fleet.stop()
     fleet.check()
 
 
+JUMPED_LEASE_S = 4
 # Found by Python at the start of every process of the server: its clock is ahead by what a file says.
 LYING_CLOCK = """
 import time
@@ -98,22 +99,25 @@ def test_t3_a_clock_that_jumps_moves_no_lease_and_no_deadline(fleet: Fleet, jump
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(LYING_CLOCK)
     (folder / "offset").write_text("0")
-    server = fleet.server(PYTHONPATH=str(folder))
+    # A lease that outlasts a stall of the machine.
+    server = fleet.server(lease=JUMPED_LEASE_S, PYTHONPATH=str(folder))
     held = [fleet.enqueue("meet", "go") for _ in range(2)]
+    enqueued = clock()
     limited = fleet.enqueue("meet", "never", timeout=3)
     fleet.wait_for_notes(3, "start")
     began = clock()
     (folder / "offset").write_text(str(jump_s))
-    peer = fleet.server()
+    peer = fleet.server(lease=JUMPED_LEASE_S)
     # The time limit: three seconds, and two more until the worker would be killed.
     wait_for(lambda: fleet.events("job.timeout", jid=limited), message="the limit holds")
-    assert 2 < clock() - began < 10
-    time.sleep(1.5 * LEASE_S)
+    assert clock() - enqueued >= 3
+    assert clock() - began < stretched(5)
+    time.sleep(1.5 * JUMPED_LEASE_S)
     peer.stop()
     told = fleet.enqueue("tell_time")
     fleet.wait_for_notes(1, "end", told)
     [seen] = fleet.ledger.notes("end", told)
-    assert abs(seen.about[0] - time.time() - jump_s) < 60
+    assert abs(seen.about[0] - time.time() - jump_s) < 1000
     fleet.go()
     for jid in [*held, *(fleet.enqueue(delay=0.2 if jump_s > 0 else None) for _ in range(10))]:
         fleet.wait_for_notes(1, "end", jid)

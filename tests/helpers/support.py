@@ -25,6 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 PATIENCE_S = 60.0
 """For what takes a second on a quiet machine: on a busy one, only a hang takes so long."""
+STALL_S = 5.0
+"""Room in each limit for processes that are not scheduled for seconds, also at a low load: a virtual machine
+stands still, or the host runs another one.
+"""
 _INTERVAL_S = 0.01
 # Below the ports that systems give to whoever asks for any, outgoing connections among them.
 _PORTS = range(10_000, 32_768)
@@ -75,9 +79,19 @@ async def async_wait_for(
 
 
 def stretched(seconds: float) -> float:
-    """The limit for a promised time: on a machine with more to do than cores to do it, as many times longer.
+    """The limit for a promised time: ``by_load``, and ``STALL_S``.
 
-    For promises alone; what only waits has ``PATIENCE_S``.
+    For promises alone; what only waits has ``PATIENCE_S``. The promise must differ by more than ``STALL_S``
+    from what happens without it: 0.5 s instead of a poll each minute, not of one each two seconds.
+    """
+    return by_load(seconds) + STALL_S
+
+
+def by_load(seconds: float) -> float:
+    """The usual limit for a promised time: on a machine with more to do than cores to do it, as many times
+    longer.
+
+    For one of several tries that need not all succeed, because a stall delays those under way.
     """
     cores = os.cpu_count() or 1
     runnable = max(os.getloadavg()[0], _runnable()) / cores

@@ -30,7 +30,7 @@ from pyworkers.store.calls import Call, Work
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.replies import as_list
-from tests.helpers.support import async_wait_for, stretched
+from tests.helpers.support import async_wait_for, by_load, stretched
 
 NOON = 1_793_534_400
 NOTHING: Manifest = {"queues": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}
@@ -97,17 +97,20 @@ async def test_two_masters_fire_every_slot_once_and_on_time(bench: Bench) -> Non
     for _ in range(2):
         bench.running(entry("every 1s"))
 
-    async def some() -> bool:
-        return len(await bench.slots()) >= 3
+    async def lateness() -> list[float]:
+        raws = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+        jobs = [envelope.decode(raw) for raw in raws]
+        return [job["enqueued_at"] - job["cron"]["slot"] for job in jobs]
 
-    await async_wait_for(some, message="three slots were fired")
-    raws = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
-    jobs = [envelope.decode(raw) for raw in raws]
-    slots = [job["cron"]["slot"] for job in reversed(jobs)]
+    async def three_and_one_on_time() -> bool:
+        late = await lateness()
+        # The others, too, but a busy machine is no fault of ours.
+        return len(late) >= 3 and min(late) < by_load(0.1)
+
+    await async_wait_for(three_and_one_on_time)
+    assert min(await lateness()) >= 0
+    slots = await bench.slots()
     assert slots == list(range(slots[0], slots[0] + len(slots)))
-    lateness = [job["enqueued_at"] - job["cron"]["slot"] for job in jobs]
-    assert min(lateness) >= 0
-    assert min(lateness) < stretched(0.1)  # the others, too, but a busy machine is no fault of ours
 
 
 async def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(bench: Bench) -> None:
@@ -128,7 +131,7 @@ async def test_a_clock_that_was_set_is_noticed_within_seconds(
     await async_wait_for(bench.last_slots, message="the first look")
     tomorrow = (now() // 86_400 + 1) * 86_400
     shift = tomorrow + 100 - now()
-    await async_wait_for(bench.slots, timeout=cron_module._LOOK_S + 2)
+    await async_wait_for(bench.slots, timeout=stretched(cron_module._LOOK_S))
     assert await bench.slots() == [tomorrow]
 
 
@@ -347,7 +350,7 @@ async def test_an_entry_that_is_added_fires_within_seconds_and_a_removed_one_no_
     async def some() -> bool:
         return len(await bench.slots("new")) >= 2
 
-    await async_wait_for(some, timeout=cron_module._LOOK_S + 10)
+    await async_wait_for(some, timeout=stretched(cron_module._LOOK_S + 2))
     people.remove("new")
     slots = await bench.slots("new")
     assert slots == list(range(slots[0], slots[0] + len(slots)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +26,7 @@ from pyworkers.store.transport.connections import connect_async, translate
 from pyworkers.store.transport.turns import Turns
 from tests.helpers.proxy import Trap, proxied
 from tests.helpers.redises import OwnRedis
-from tests.helpers.support import PATIENCE_S, wait_for
+from tests.helpers.support import PATIENCE_S, async_wait_for, stretched, wait_for
 
 
 @pytest.fixture
@@ -202,7 +204,7 @@ async def test_what_was_not_sent_goes_over_the_next_connection(
             [wire] = next(iter(client._open.values())).wires._wires
             wire.pause_writing()
             calls = [asyncio.create_task(client.enqueue("q", "Add", [n])) for n in range(200)]
-            await asyncio.sleep(0.05)
+            await async_wait_for(calls[0].done)
             assert proxy.drop() == 1
             found = await outcomes(*calls)
     # The first was written at once, and answered.
@@ -227,8 +229,9 @@ async def test_many_calls_on_a_replica_open_one_more_connection(own: OwnRedis) -
 async def test_silence_fails_all_calls_in_time(one_redis_url: str, namespace: str) -> None:
     with proxied(one_redis_url) as proxy:
         trap = proxy.trap(Trap(b"LPUSH"))
-        async with AsyncClient(f"{proxy.url}?socket_timeout=0.3", namespace=namespace) as client:
-            async with asyncio.timeout(5):
+        # Longer than the machine stalls: the greeting has no more time.
+        async with AsyncClient(f"{proxy.url}?socket_timeout=2.5", namespace=namespace) as client:
+            async with asyncio.timeout(stretched(2 * 2.5)):
                 found = await outcomes(*(client.enqueue("q", "Add") for _ in range(50)))
         assert trap.sprung == 1
     # What had not been sent when the time was over has waited for as long.
@@ -309,7 +312,8 @@ def test_a_thread_waits_no_longer_than_a_reply_may_take(one_redis_url: str, name
     with proxied(one_redis_url) as proxy:
         # Whoever has the connection waits as long, also one that gets it late.
         trap = proxy.trap(Trap(b"LPUSH", action="hold", times=3))
-        url = f"{proxy.url}?max_connections=1&socket_timeout=2"
+        # Longer than the machine stalls: the three wait at the same time.
+        url = f"{proxy.url}?max_connections=1&socket_timeout=4"
         with Client(url, namespace=namespace) as client:
             found: list[PyworkersError | None] = []
 
@@ -331,7 +335,7 @@ def test_a_thread_waits_no_longer_than_a_reply_may_take(one_redis_url: str, name
             trap.release()
             assert [error and error.code for error in found] == ["TIMEOUT"] * 3
             # The time of the one that was sent is over at about the same moment.
-            assert any("none of the 1 connections became free within 2 s" in str(error) for error in found)
+            assert any("none of the 1 connections became free within 4 s" in str(error) for error in found)
             client.enqueue("q", "Add")
 
 
@@ -369,29 +373,35 @@ def test_a_wait_that_is_interrupted_costs_no_turn() -> None:
     def interrupt(number: int, frame: object) -> None:
         raise Interrupted
 
-    import signal
-
     turns = Turns(1)
-    before = signal.signal(signal.SIGALRM, interrupt)
+
+    def interrupt_the_wait() -> None:
+        wait_for(lambda: held._waiting)
+        # It is in the queue, and is about to wait.
+        time.sleep(0.05)
+        signal.pthread_kill(me, signal.SIGUSR1)
+
+    me = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         for _ in range(3):
-            held = turns.take(5)
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            held = turns.take(0)
+            threading.Thread(target=interrupt_the_wait).start()
             with pytest.raises(Interrupted):
-                turns.take(5)
+                turns.take(2 * PATIENCE_S)
             held.leave()
             turns.take(0).leave()
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_turns_go_to_who_came_first() -> None:
     turns = Turns(1)
-    held = turns.take(5)
+    held = turns.take(0)
     order: list[int] = []
 
     def work(number: int) -> None:
-        turn = turns.take(10)
+        turn = turns.take(PATIENCE_S)
         order.append(number)
         turn.leave()
 
@@ -414,7 +424,7 @@ def test_no_turn_is_lost_or_made_in_a_crowd() -> None:
     def work(number: int) -> None:
         for _ in range(200):
             try:
-                turn = turns.take(0.0005 if number % 2 else 30)
+                turn = turns.take(0.0005 if number % 2 else PATIENCE_S)
             except redis.TimeoutError:
                 continue
             inside.append(None)

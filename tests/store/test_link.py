@@ -176,9 +176,10 @@ async def test_a_reply_that_takes_longer_than_the_time_limit_while_it_is_coming_
                     continue
                 for byte in b"$5\r\nhello\r\n":
                     writer.write(bytes([byte]))
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(0.3)
 
-    async with a_server(slow) as address, linked(f"redis://{address}/0", timeout_s=0.5) as link:
+    # The limit is longer than a stall, and the reply takes longer than the limit.
+    async with a_server(slow) as address, linked(f"redis://{address}/0", timeout_s=2.5) as link:
         assert await link.execute_command("PING") == b"hello"
 
 

@@ -26,6 +26,9 @@ from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import connect, connect_async, translate
 from tests.helpers.support import PATIENCE_S, async_wait_for, free_port, running_server, wait_for
 
+SILENCE_S = 2.5
+"""A time-out that also counts for the greeting: it is longer than the machine stalls."""
+
 
 def opened(url: str, **options: Any) -> closing[Wires]:
     return closing(Wires(connect(RedisConfig(url=url, **options))))
@@ -168,7 +171,7 @@ def test_what_nobody_asked_for_ends_the_connection(text: bytes, code: str) -> No
 
 def test_silence_ends_the_connection() -> None:
     script = Script()
-    with a_server(script) as address, opened(f"redis://{address}/0?socket_timeout=0.2") as wires:
+    with a_server(script) as address, opened(f"redis://{address}/0?socket_timeout={SILENCE_S}") as wires:
         for connections in (1, 2):
             with pytest.raises((redis.RedisError, OSError)) as caught:
                 ask(wires, ("PING",))
@@ -522,7 +525,7 @@ async def test_exchanges_in_a_loop_by_tls(one_redis_url: str, tmp_path: Path) ->
 )
 async def test_what_ends_a_connection_in_a_loop(text: bytes, code: str) -> None:
     script = Script(text)
-    timeout = 10 if text else 0.2
+    timeout = PATIENCE_S if text else SILENCE_S
     with a_server(script) as address:
         async with asking(RedisConfig(url=f"redis://{address}/0?socket_timeout={timeout}")) as ask:
             for connections in (1, 2):

@@ -159,7 +159,8 @@ def test_clients_that_hang_slow_nobody(tmp_path: Path, one_redis_url: str, names
                 hanging[-1].sendall(b"GET /stats HTTP/1.1\r\nHost: x\r\n" + b"\r\n" * (place % 2))
             server.push("q", {"class": "Any", "args": [], "jid": "b"})
             server.wait_for_notes(1, "start", "b")
-            assert len(list(descriptors.iterdir())) <= before + 64 + 20
+            # Within one turn of its loop, it accepts several and closes as many.
+            wait_for(lambda: len(list(descriptors.iterdir())) <= before + 64 + 20, message="64 are kept")
             # Each of them is thrown out in the end, and then there is room again.
             for client in hanging:
                 thrown_out(client)
@@ -182,16 +183,25 @@ def test_clients_that_wait_keep_no_other_out(
     ):
         descriptors = Path(f"/proc/{server.pid}/fd")
         before = len(list(descriptors.iterdir()))
-        began = time.monotonic()
-        for place in range(150):
-            client = waiting.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
-            client.sendall(sent)
-            if place % 10 == 0:
-                assert site.get("/livez", timeout=5) == (200, "ok\n")
+
+        def crowded() -> bool:
+            """Whether so many wait that there is room for another one only if an older one is closed.
+
+            On a slow machine the first ones are closed for their age, before there are so many.
+            """
+            for place in range(150):
+                client = waiting.enter_context(
+                    socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+                )
+                client.sendall(sent)
+                if place % 10 == 0:
+                    assert site.get("/livez", timeout=5) == (200, "ok\n")
+            return len(list(descriptors.iterdir())) >= before + 60
+
+        wait_for(crowded)
+        # Sooner than the next of them would be closed for its age, which is 10 s.
         assert site.get("/livez", timeout=5) == (200, "ok\n")
-        # Sooner than the first of them would have been closed for its age.
-        assert time.monotonic() - began < 10
-        assert len(list(descriptors.iterdir())) <= before + 64 + 20
+        wait_for(lambda: len(list(descriptors.iterdir())) <= before + 64 + 20, message="64 are kept")
 
 
 def test_an_address_in_use_is_said_so(tmp_path: Path, one_redis_url: str, namespace: str) -> None:

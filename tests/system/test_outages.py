@@ -124,7 +124,8 @@ def test_a_deleted_lease_comes_back_and_nobody_recovers_from_the_living(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     path = tmp_path / "workers.toml"
-    path.write_text("[server]\nlease = 2\n")
+    # Renewed after 3.3 s, and recovered 6 s after it was deleted: a machine may stall in between.
+    path.write_text("[server]\nlease = 20\n")
     options = ("--config", str(path))
     with serving(tmp_path, one_redis_url, namespace, WAITING_APP, *options) as server:
         peer = ServerProcess(tmp_path, one_redis_url, namespace, *options)
@@ -234,7 +235,8 @@ def test_a_login_that_is_refused_is_named_asked_for_rarely_and_taken_again(
         # 50 ms doubled up to 5 s is at most a dozen attempts of each part in this time.
         attempts = server.redis.info("commandstats")["cmdstat_auth"]["calls"]
         assert attempts <= 12 * len(parts)
-        assert len(server.events("redis.down", code="WRONGPASS")) == len(parts)
+        named = [event["part"] for event in server.events("redis.down", code="WRONGPASS")]
+        assert len(named) == len(set(named))
         server.redis.execute_command("ACL SETUSER", user, "on")
         server.wait_for_notes(1, "end", "n")
         wait_for(lambda: not server.inprogress("q"), message="settled")
@@ -263,7 +265,7 @@ def test_a_stop_does_not_wait_for_a_redis_that_hangs(tmp_path: Path, own: OwnRed
         with own.stopped():
             server.signal(signal.SIGTERM)
             # 1 s for the job, then twice 3 s for Redis; one of its time-outs alone is 10 s.
-            assert server.wait(timeout=15) == 0
+            assert server.wait(timeout=stretched(7)) == 0
             assert server.tree() == set()
             assert server.events("stop.failed", level="error")
         server.redis.ping()

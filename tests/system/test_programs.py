@@ -14,7 +14,7 @@ from pyworkers import Client, programs
 from tests.helpers.processes import process_alive
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve, ServerProcess
-from tests.helpers.support import wait_for
+from tests.helpers.support import by_load, stretched, wait_for
 
 # A program notes its pid itself, so that a test knows that it has run.
 CODE = """
@@ -122,7 +122,8 @@ def test_programs_end_with_a_job_that_was_asked_to_end(server: ServerProcess, ho
     before = run(server, 1, "start", "older")
     older = started(server, "older")
     [startup] = started(server, "startup", 1)
-    limit = {"timeout": 6} if error == "JobTimeout" else {}
+    # Its programs start before it expires.
+    limit = {"timeout": stretched(1)} if error == "JobTimeout" else {}
     assert run(server, 2, "hang", "mine", how, **limit) == before
     mine = started(server, "mine")
     assert all_alive([startup, *older, *mine])
@@ -146,7 +147,7 @@ def test_programs_end_with_a_job_that_was_asked_to_end(server: ServerProcess, ho
 def test_a_job_without_programs_leaves_its_worker_and_older_programs_alone(server: ServerProcess) -> None:
     pid = run(server, 1, "start", "older")
     older = started(server, "older") + started(server, "startup", 1)
-    assert run(server, 2, "hang", timeout=0.3) == pid
+    assert run(server, 2, "hang", timeout=3) == pid
     server.wait_for_notes(1, "asked", "JobTimeout")
     assert run(server, 3, "hang") == pid
     assert all_alive(older)
@@ -157,7 +158,7 @@ def test_a_job_without_programs_leaves_its_worker_and_older_programs_alone(serve
 def test_programs_end_with_a_job_that_has_to_be_killed(server: ServerProcess) -> None:
     pid = run(server, 1, "start", "older")
     older = started(server, "older")
-    assert run(server, 2, "hang", "mine", "deaf", timeout=2) == pid
+    assert run(server, 2, "hang", "mine", "deaf", timeout=by_load(4)) == pid
     mine = started(server, "mine")
     server.wait_for_event("worker.lost", pid=pid)
     all_dead(mine)

@@ -20,8 +20,8 @@ from tests.helpers.redises import OwnRedis, Sentinel
 from tests.helpers.server_process import WAITING_APP, serving
 from tests.helpers.support import stretched, wait_for
 
-# From the promotion to the first job (contrib/docs/reliability.md, R5), and a second for a busy machine.
-SOON_S = 2 + 1
+# From the promotion to the first job (contrib/docs/reliability.md, R5).
+SOON_S = 2
 PERSISTENT = ("--appendonly", "yes", "--save", "", "--repl-diskless-sync-delay", "0")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
 import signal
@@ -18,7 +19,7 @@ import redis
 from pyworkers import Client
 from pyworkers.api import CronSet
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import free_port, running_server, stretched, wait_for
+from tests.helpers.support import by_load, free_port, running_server, stretched, wait_for
 
 APP = """
 @worker.cron(every="1s")
@@ -114,8 +115,8 @@ def test_eight_servers_fire_each_slot_once_while_some_are_killed(
 def test_eight_servers_start_a_job_at_its_time_whoever_is_gone_by_then(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
-    # A poll of somebody every two seconds: without looking ahead, jobs would be late by one on average.
-    settings = {"PYWORKERS_SERVER__LEASE": "3", "PYWORKERS_SCHEDULER__POLL_INTERVAL": "4"}
+    # Without looking ahead, jobs would wait for a poll.
+    settings = {"PYWORKERS_SERVER__LEASE": "3", "PYWORKERS_SCHEDULER__POLL_INTERVAL": "60"}
     app = APP.replace('@worker.cron(every="1s")', "")
     with fleet(tmp_path, one_redis_url, namespace, app, 8, {}, **settings) as servers:
         for server in servers:
@@ -140,17 +141,24 @@ def test_a_scheduled_job_keeps_its_time_across_a_restart(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, APP, PYWORKERS_SCHEDULER__POLL_INTERVAL="30") as server:
-        at = time.time() + 8
-        job = {"class": "Late", "queue": "late", "args": [at], "jid": "j"}
+        at = _due_after_a_restart(server)
+        ((*_, start),) = server.wait_for_notes(1, "late", at)
+        assert 0 <= start - at < stretched(1)
+
+
+def _due_after_a_restart(server: ServerProcess) -> float:
+    """When a job is due that was scheduled before a restart; it takes as long as the machine needs."""
+    for restart in itertools.count(1):
+        at = time.time() + 8 * restart
+        job = {"class": "Late", "queue": "late", "args": [at], "jid": f"j{restart}"}
         server.redis.zadd(server.keys.schedule, {json.dumps(job): at})
         server.signal(signal.SIGKILL)
         server.wait()
         server.start(ready=False)
-        server.wait_for_event("server.started", 2)
-        assert time.time() < at, "the machine is too slow for this test"
-        ((_, _, due, start),) = server.wait_for_notes(1, "late")
-        assert due == at
-        assert 0 <= start - at < stretched(1)
+        server.wait_for_event("server.started", restart + 1)
+        if time.time() < at:
+            return at
+    raise AssertionError
 
 
 READS = {"ZRANGE", "SMEMBERS", "ZCARD", "GET", "RPOP", "LLEN"}
@@ -193,7 +201,7 @@ def test_an_idle_server_sends_as_few_commands_as_the_docs_say(tmp_path: Path, qu
             nonlocal read, since
             if (now := calls(*READS)) != read:
                 read, since = now, time.monotonic()
-            return time.monotonic() - since > 3
+            return time.monotonic() - since > 5
 
         wait_for(at_rest, message="all was read")
         begin, seen = time.monotonic(), Counter[str]()
@@ -204,7 +212,7 @@ def test_an_idle_server_sends_as_few_commands_as_the_docs_say(tmp_path: Path, qu
         minutes = (time.monotonic() - begin) / 60
         # A command more than its rate, for each part that happens to begin and to end with one.
         assert sum(seen.values()) <= 120 * minutes + 8 + queues, seen
-        assert seen["BRPOPLPUSH"] <= queues * 2
+        assert seen["BRPOPLPUSH"] <= queues * (minutes * 60 // 20 + 1)
         assert not seen.keys() & READS, seen
         assert server.process is not None and server.process.poll() is None
 
@@ -230,7 +238,8 @@ def test_a_short_delay_is_kept_to_the_millisecond(tmp_path: Path, one_redis_url:
                 server.wait_for_notes(3 + 2 * number, "late")
         lateness = sorted(start - at for _, _, at, start in server.ledger()[1:])
         assert lateness[0] >= 0
-        assert lateness[len(lateness) // 2] < 0.05  # usually 5 ms; all of them, unless the machine is busy
+        # Usually 5 ms. They come two at a time, so that a stall delays a few.
+        assert lateness[len(lateness) // 2] < by_load(0.05)
 
 
 def test_where_redis_announces_nothing_servers_look_each_second(
@@ -250,7 +259,7 @@ def test_where_redis_announces_nothing_servers_look_each_second(
         url = parts._replace(netloc=f"{user}:pw@{parts.netloc}").geturl()
         with serving(tmp_path, url, namespace, app, direct_url=one_redis_url) as server:
             server.redis.zadd(server.keys.schedule, {'{"class":"A","args":[],"jid":"a","queue":"q"}': 1})
-            server.wait_for_notes(1, "done", "a", timeout=5)
+            server.wait_for_notes(1, "done", "a", timeout=stretched(2))
             server.redis.sadd(server.keys.paused, "q")
-            server.wait_for_event("manager.state", queue="q", state="paused", timeout=5)
+            server.wait_for_event("manager.state", queue="q", state="paused", timeout=stretched(2))
             assert server.events("redis.refused") == []

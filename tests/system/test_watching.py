@@ -15,7 +15,7 @@ from pyworkers.cli import main
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.server_process import serving
-from tests.helpers.support import wait_for
+from tests.helpers.support import PATIENCE_S, by_load, stretched, wait_for
 
 CODE = """
 @worker.process("q", concurrency=2)
@@ -33,6 +33,13 @@ def run(url: str, namespace: str, *words: str) -> str:
     return str(result.output)
 
 
+def refresh(url: str, namespace: str) -> None:
+    """Have all servers write their numbers, with more patience than the commands have."""
+    began = time.monotonic()
+    ProcessSet(url, namespace=namespace).refresh(timeout=2 * PATIENCE_S)
+    assert time.monotonic() - began < PATIENCE_S, "it has waited in vain"
+
+
 def test_the_first_job_is_counted_as_soon_as_somebody_asks(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
@@ -42,9 +49,11 @@ def test_the_first_job_is_counted_as_soon_as_somebody_asks(
             server.wait_for_notes(1, "end", str(number))
             # Its outcome is with the master within milliseconds.
             wait_for(lambda: server.inprogress("q") == [])
-            began = time.monotonic()
-            assert json.loads(run(redis_url, namespace, "stats", "--json"))["processed"] == number
-            assert time.monotonic() - began < 1.4, "it has waited in vain"
+            refresh(redis_url, namespace)
+            assert Stats.fetch(redis_url, namespace=namespace).processed == number
+        server.redis.delete(server.keys.watched)
+        assert json.loads(run(redis_url, namespace, "stats", "--json"))["processed"] == 3
+        assert server.redis.exists(server.keys.watched), "the command has asked, too"
 
 
 def test_a_running_job_is_shown_from_its_begin_to_its_end(
@@ -54,6 +63,7 @@ def test_a_running_job_is_shown_from_its_begin_to_its_end(
         for number in range(3):
             server.push("q", {"class": "A", "args": [f"go{number}"], "jid": str(number)})
             server.wait_for_notes(1, "start", str(number))
+            refresh(redis_url, namespace)
             (job,) = json.loads(run(redis_url, namespace, "workers", "--json"))
             assert job["jid"] == str(number)
             (process,) = json.loads(run(redis_url, namespace, "processes", "--json"))
@@ -61,25 +71,27 @@ def test_a_running_job_is_shown_from_its_begin_to_its_end(
             (tmp_path / f"go{number}").touch()
             server.wait_for_notes(1, "end", str(number))
             wait_for(lambda: server.inprogress("q") == [])
+            refresh(redis_url, namespace)
             assert json.loads(run(redis_url, namespace, "workers", "--json")) == []
 
 
 def test_servers_go_on_writing_while_somebody_looks(tmp_path: Path, redis_url: str, namespace: str) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
-        ProcessSet(redis_url, namespace=namespace).refresh()
+        refresh(redis_url, namespace)
+        assert 0 < server.redis.ttl(server.keys.watched) <= 10
+        took = []
         for number in range(1, 4):
             server.push("q", {"class": "A", "args": [], "jid": str(number)})
             began = time.monotonic()
-            # Nobody asks again: a beat, every 5 s, would be too late for the second.
             wait_for(lambda n=number: Stats.fetch(redis_url, namespace=namespace).processed == n)  # type: ignore[misc]
-            assert time.monotonic() - began < 2.5
-        assert 0 < server.redis.ttl(server.keys.watched) <= 10
+            took.append(time.monotonic() - began)
+        # Nobody asks again: a beat, every 5 s, would be too late for the second and the third. A stall delays
+        # one of the three.
+        assert sorted(took)[1] < by_load(2.5)
 
 
 def test_without_servers_nobody_waits(redis_url: str, namespace: str) -> None:
-    began = time.monotonic()
-    ProcessSet(redis_url, namespace=namespace).refresh(timeout=30)
-    assert time.monotonic() - began < 10
+    refresh(redis_url, namespace)
     assert list(WorkSet(redis_url, namespace=namespace)) == []
 
 
@@ -94,9 +106,7 @@ def describe(db: redis.Redis, namespace: str, identity: str, **fields: Encodable
 
 def test_servers_of_others_are_not_waited_for(redis_url: str, namespace: str, db: redis.Redis) -> None:
     describe(db, namespace, "ruby:1:abcdef")
-    began = time.monotonic()
-    ProcessSet(redis_url, namespace=namespace).refresh(timeout=30)
-    assert time.monotonic() - began < 10
+    refresh(redis_url, namespace)
 
 
 def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(
@@ -105,7 +115,7 @@ def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(
     describe(db, namespace, "gone:1:abcdef", look=0)
     began = time.monotonic()
     ProcessSet(redis_url, namespace=namespace).refresh(timeout=0.3)
-    assert 0.3 <= time.monotonic() - began < 5
+    assert 0.3 <= time.monotonic() - began < stretched(1)
 
 
 def test_who_may_not_write_sees_the_last_beat_and_no_error(
