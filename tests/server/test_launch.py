@@ -15,6 +15,7 @@ from pyworkers.ipc.control import Load, Loaded
 from pyworkers.server.generations.launch import ChildProcess, Executed, Launch, Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
+from tests.helpers.support import PATIENCE_S
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ async def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(
     launched = Launched(Load("tasks:worker", [str(tmp_path)]), os.environ)
     spawner = Spawner(launched, Reaper(), lambda _: None)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert isinstance(await spawner.loaded(), Loaded)
     finally:
         spawner.close()

@@ -28,6 +28,7 @@ from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
 from tests.helpers.rewriter import Rewriter, rewriting
+from tests.helpers.support import PATIENCE_S
 
 SHAPES = {
     "an integer": b":7\r\n",
@@ -160,7 +161,7 @@ async def test_a_reply_of_another_shape_is_an_outage(one_redis_url: str, namespa
             proxy.reused.clear()
             proxy.rewrite = _once(command, other)
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE_S):
                     await parts.calls[call]()
                 outage = False
             except RedisUnavailableError as error:

@@ -21,7 +21,7 @@ import structlog
 
 from pyworkers import logs
 from pyworkers.protocol.message import Message, set_current
-from tests.helpers.support import stretched, wait_for
+from tests.helpers.support import PATIENCE_S, stretched, wait_for
 
 
 class Broken:
@@ -563,7 +563,7 @@ def test_a_socket_that_is_full_blocks_nobody() -> None:
         for _ in range(5000):
             logs.get_logger().info("job.done", text="x" * 200)
         assert time.monotonic() - began < stretched(5)
-        theirs.settimeout(5)
+        theirs.settimeout(PATIENCE_S)
         assert json.loads(theirs.recv(1 << 20).partition(b"\n")[0])["event"] == "job.done"
 
 
