@@ -24,6 +24,7 @@ from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
+from pyworkers.server.plan import Group
 from pyworkers.server.pool.running import Payloads, Running
 from pyworkers.server.proc import Memory
 from pyworkers.store import heartbeat
@@ -45,14 +46,24 @@ log = logs.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that a heartbeat shows; ``queues`` holds the number of workers by queue."""
+    """The facts that a heartbeat shows."""
 
     identity: str
-    queues: Mapping[str, int]
+    groups: Mapping[str, Group]
     running: list[Running]
     quiet: bool
     pids: list[int]
     """All processes of the tree."""
+
+    @property
+    def concurrency(self) -> int:
+        """The number of jobs that run at once, in all groups together."""
+        return sum(group.concurrency for group in self.groups.values())
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """The weight of each queue in its group."""
+        return {queue: weight for group in self.groups.values() for queue, weight in group.queues.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +140,7 @@ class Heartbeat(Part):
         """The facts whose change causes a beat; without memory, which always changes."""
         facts = self._facts()
         jobs = [(job.queue, job.number) for job in facts.running]
-        return facts.identity, dict(facts.queues), jobs, facts.quiet
+        return facts.identity, dict(facts.groups), jobs, facts.quiet
 
     def follows(self, keys: Keys, identity: str) -> dict[str, Follow]:
         """The keys to read, each with the function that takes its reply."""
@@ -161,7 +172,7 @@ class Heartbeat(Part):
         jobs = {job.name: work(job, payload) for job, payload in self._payloads.of(facts.running)}
         fields: dict[str, str | int | bytes] = {
             "info": info(facts, self._started_at),
-            "concurrency": sum(facts.queues.values()),
+            "concurrency": facts.concurrency,
             "busy": len(facts.running),
             # go-workers2 reads it as an integer, and compares it with Redis' clock (its heartbeat.go).
             "beat": int(time.time() + self._clock_offset_s),
@@ -230,15 +241,14 @@ class Heartbeat(Part):
 
 def info(facts: Facts, started_at: float) -> str:
     """The JSON text about the process, with the keys of all Sidekiq versions (protocol.md, Servers)."""
-    weights = dict.fromkeys(facts.queues, 1)
-    concurrency = sum(facts.queues.values())
+    weights, concurrency = facts.weights, facts.concurrency
     about = {
         "hostname": socket.gethostname(),
         "started_at": started_at,
         "pid": os.getpid(),
         "tag": _tag(),
         "concurrency": concurrency,
-        "queues": list(facts.queues),
+        "queues": list(weights),
         "weights": [weights],
         "capsules": {"default": {"concurrency": concurrency, "mode": "random", "weights": weights}},
         "labels": [],

@@ -98,7 +98,7 @@ class Master:
             if loaded is None:
                 return
             work = plan(loaded.manifest, self._config, self._only)
-            self._services.serve(list(work.queues))
+            self._services.serve(work.queues)
             if not await self._services.register(self._stop, self._fail_fast):
                 return
             self._apply(self._generations.current, loaded, work)
@@ -174,8 +174,8 @@ class Master:
         self._services.cron.use(work.cron)
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
-        self._services.serve(list(work.queues))
-        self._queues.apply(work.queues, spawner, self._losses, self._services.remote.paused)
+        self._services.serve(work.queues)
+        self._queues.apply(work.groups, spawner, self._losses, self._services.remote.paused)
 
     def _losses(self, queue: str) -> Losses:
         return Losses(queue, self._plan.manifest, self._config.retry.max, time.time, self._rng)
@@ -199,7 +199,7 @@ class Master:
         """The facts about this server that Sidekiq's Web UI shows."""
         return Facts(
             self._incarnations.identity(),
-            self._plan.queues,
+            self._plan.groups,
             self._queues.running(),
             self._quiet or self._stop.is_set(),
             [os.getpid(), self._generations.current.process.pid, *self._queues.pids()],
@@ -228,7 +228,7 @@ class Master:
         self._apply(spawner, loaded, work)
         if self._quiet:
             await self._quiet_all()
-        log.info("reload.done", queues=dict(work.queues))
+        log.info("reload.done", queues={name: group.concurrency for name, group in work.groups.items()})
 
     # Signals
 

@@ -1,4 +1,4 @@
-"""Plan: the queues that this server serves, the number of workers of each, and the cron entries.
+"""Plan: the groups of queues that this server serves, and the cron entries.
 
 Pure: computed from the manifest of the application and from the configuration. Used by the master.
 """
@@ -20,13 +20,33 @@ DEFAULT_CONCURRENCY = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """The queues that one manager serves with one pool; a queue is in one group at most."""
+
+    name: str
+    queues: Mapping[str, int]
+    """The weight of each queue, in the order of the declaration."""
+    strict: bool
+    """True if jobs are fetched from the queues in their order; False if by weight."""
+    concurrency: int
+    """The number of jobs that run at once."""
+    processes: int
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The work of a server, by the code that was loaded last."""
 
     manifest: Manifest
-    queues: Mapping[str, int]
-    """Number of workers by queue."""
+    groups: Mapping[str, Group]
+    """By name. A queue that stands in no declared group is a group of its own, named like it."""
     cron: list[CronEntry]
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues of all groups."""
+        return [queue for group in self.groups.values() for queue in group.queues]
 
 
 NOTHING = Plan({"queues": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}, {}, [])
@@ -38,19 +58,28 @@ def plan(manifest: Manifest, config: Config, only: Mapping[str, int | None]) -> 
 
     Raises ConfigError for a queue without a handler, and for an invalid cron entry.
     """
-    return Plan(manifest, _queues(manifest["queues"], config, only), entries_of(manifest, config))
+    return Plan(manifest, _groups(manifest["queues"], config, only), entries_of(manifest, config))
 
 
-def _queues(
+def _groups(
     declared: Mapping[str, QueueFacts], config: Config, only: Mapping[str, int | None]
-) -> dict[str, int]:
+) -> dict[str, Group]:
     if not declared:
         raise ConfigError(
             "the application declares no handler", hint="use @worker.job() or @worker.process()"
         )
     _check_known(config.queues, declared, "[queues.{}]")
     _check_known(only, declared, "--queue {}")
-    return {name: _concurrency(name, declared[name], config, only) for name in only or declared}
+    return {
+        name: _own_group(name, _concurrency(name, declared[name], config, only)) for name in only or declared
+    }
+
+
+def _own_group(queue: str, concurrency: int) -> Group:
+    """The group of a queue that stands in no declared group."""
+    return Group(
+        queue, {queue: 1}, strict=True, concurrency=concurrency, processes=concurrency, mode="process"
+    )
 
 
 def _concurrency(name: str, declared: QueueFacts, config: Config, only: Mapping[str, int | None]) -> int:

@@ -17,6 +17,7 @@ from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
+from pyworkers.server.plan import Group
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.running import Running
 from pyworkers.server.waiting import ended, now
@@ -51,21 +52,21 @@ class Queues:
 
     def apply(
         self,
-        wanted: Mapping[str, int],
+        wanted: Mapping[str, Group],
         spawner: Spawner,
         losses: Callable[[str], Losses],
         paused: Container[str],
     ) -> None:
-        """Have managers for exactly these queues, with so many workers each, all of this generation."""
+        """Have managers for exactly these groups, all of this generation."""
         for name in self.serving.keys() - wanted.keys():
             self.parting[name] = self.serving.pop(name)
             self._partings[name] = self._tasks.start(self._part_with(name), f"stop {name}")
-        for name, concurrency in wanted.items():
+        for name, group in wanted.items():
             if name in self.serving:
-                self.serving[name].use(spawner, losses(name), concurrency)
+                self.serving[name].use(spawner, losses(name), group.concurrency)
             else:
                 manager = self.serving[name] = self._make(name, spawner)
-                self._tasks.watch(manager.start(concurrency, name in paused))
+                self._tasks.watch(manager.start(group.concurrency, name in paused))
 
     async def _part_with(self, queue: str) -> None:
         try:
