@@ -199,7 +199,7 @@ class Fetcher:
         self._outbox.taken(batch)
         self._account(batch, found)
         for raw in found.jobs:
-            self._deliveries.deliver(raw)
+            self._deliveries.deliver(self._queue, raw)
         if found.error is not None:
             await self._wait_out(found.error)
             return
@@ -213,12 +213,12 @@ class Fetcher:
 
     def _account(self, batch: Batch, found: Exchange) -> None:
         for place in found.stale:
-            log.warning("job.not_ours", queue=self._queue, fate=batch[place][1].outcome.fate.name.lower())
+            log.warning("job.not_ours", queue=self._queue, fate=batch[place][2].outcome.fate.name.lower())
         for effect, reason in found.failed:
             about = {"queue": self._queue, "effect": name_of(effect), "key": effect.key}
             log.error("effect.failed", **about, error=reason)
         late = set(found.stale)
-        for place, (_, report) in enumerate(batch):
+        for place, (_, _, report) in enumerate(batch):
             if place not in late:
                 self._listeners.settled(report)
 
@@ -232,7 +232,7 @@ class Fetcher:
             hit("after_fetch")
             # A job for an earlier incarnation stays in its list, which ``clear_out`` gives back.
             if self._inprogress is mine:
-                self._deliveries.deliver(raw)
+                self._deliveries.deliver(self._queue, raw)
 
         try:
             while not got and self._may_wait(mine):
@@ -289,11 +289,11 @@ class Fetcher:
         jobs = await arun_one(self._link, self._inprogress.jobs())
         if not self._fetching or await self._in_doubt():
             return
-        known = self._deliveries.known() + self._outbox.known()
+        known = self._deliveries.known(self._queue) + self._outbox.known(self._queue)
         unclaimed = Counter(jobs) - known
         for raw in (unclaimed & self._unclaimed).elements():
             log.warning("job.adopted", queue=self._queue)
-            self._deliveries.deliver(raw)
+            self._deliveries.deliver(self._queue, raw)
             unclaimed[raw] -= 1
         self._unclaimed = +unclaimed
         if self._unclaimed and self._doubtful is None and (move := self._waiter.under_way):
@@ -322,4 +322,4 @@ class Fetcher:
 
 
 def _settlements(batch: Batch) -> list[Settlement]:
-    return [(raw, report.outcome) for raw, report in batch]
+    return [(raw, report.outcome) for _, raw, report in batch]

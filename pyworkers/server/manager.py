@@ -65,9 +65,9 @@ class Manager:
         queue = self.queue = inprogress.queue
         self.state = ManagerState.STARTING
         self._outbox = Outbox()
-        self._endings = Endings(queue, self._outbox.settle, losses)
+        self._endings = Endings(self._outbox.settle, losses)
         hand_out = HandOut(self._outbox.changed.set)
-        self.deliveries = Deliveries(queue, hand_out, self._endings, cancellations)
+        self.deliveries = Deliveries(hand_out, self._endings, cancellations)
         self.pool = Pool(queue, spawner, hand_out, self.deliveries, self._failing)
         link, waiter = Link(config.redis), Waiter(config.redis, config.server.lease)
         self._fetcher = Fetcher(inprogress, link, waiter, health, self._outbox, self.deliveries, listeners)

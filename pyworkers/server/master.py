@@ -175,10 +175,10 @@ class Master:
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
         self._services.serve(work.queues)
-        self._queues.apply(work.groups, spawner, self._losses, self._services.remote.paused)
+        self._queues.apply(work.groups, spawner, self._losses(), self._services.remote.paused)
 
-    def _losses(self, queue: str) -> Losses:
-        return Losses(queue, self._plan.manifest, self._config.retry.max, time.time, self._rng)
+    def _losses(self) -> Losses:
+        return Losses(self._plan.manifest, self._config.retry.max, time.time, self._rng)
 
     def _make_manager(self, queue: str, spawner: Spawner) -> Manager:
         return Manager(
@@ -186,7 +186,7 @@ class Master:
             self._config,
             self._health.of_queue(queue),
             spawner,
-            self._losses(queue),
+            self._losses(),
             self._queues.cancellations,
             Listeners(self._services.settled, self._incarnations.lost),
         )

@@ -1,4 +1,4 @@
-"""Outbox: the outcomes of one queue that are not yet in Redis.
+"""Outbox: the outcomes of one group that are not yet in Redis.
 
 Runs in the master's event loop. It sends nothing itself; the fetcher does.
 """
@@ -13,8 +13,8 @@ from pyworkers.protocol.outcome import DONE, Report
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
 MAX_BYTES = 64 * 1024 * 1024
 
-Batch = list[tuple[bytes, Report]]
-"""Reports, each with the raw bytes of its job."""
+Batch = list[tuple[str, bytes, Report]]
+"""Reports, each with the queue and the raw bytes of its job."""
 
 
 class Outbox:
@@ -27,15 +27,15 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._reports)
 
-    def settle(self, raw: bytes, report: Report) -> None:
+    def settle(self, queue: str, raw: bytes, report: Report) -> None:
         """Add an outcome, for the next exchange to settle."""
-        self._reports.append((raw, report))
+        self._reports.append((queue, raw, report))
         self.changed.set()
 
     def portion(self) -> Batch:
         """The oldest outcomes that fit into one call: at least one, because the size of a job is limited."""
         size = 0
-        for count, (raw, report) in enumerate(self._reports):
+        for count, (_, raw, report) in enumerate(self._reports):
             size += len(raw)
             if report.outcome is not DONE:
                 size += report.outcome.size
@@ -51,6 +51,6 @@ class Outbox:
         """Drop all: a peer has the jobs."""
         self._reports.clear()
 
-    def known(self) -> Counter[bytes]:
-        """The bytes of every job with an outcome here, with their counts."""
-        return Counter(raw for raw, _ in self._reports)
+    def known(self, queue: str) -> Counter[bytes]:
+        """The bytes of every job of a queue with an outcome here, with their counts."""
+        return Counter(raw for name, raw, _ in self._reports if name == queue)

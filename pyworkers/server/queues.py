@@ -54,7 +54,7 @@ class Queues:
         self,
         wanted: Mapping[str, Group],
         spawner: Spawner,
-        losses: Callable[[str], Losses],
+        losses: Losses,
         paused: Container[str],
     ) -> None:
         """Have managers for exactly these groups, all of this generation."""
@@ -63,7 +63,7 @@ class Queues:
             self._partings[name] = self._tasks.start(self._part_with(name), f"stop {name}")
         for name, group in wanted.items():
             if name in self.serving:
-                self.serving[name].use(spawner, losses(name), group.concurrency)
+                self.serving[name].use(spawner, losses, group.concurrency)
             else:
                 manager = self.serving[name] = self._make(name, spawner)
                 self._tasks.watch(manager.start(group.concurrency, name in paused))

@@ -35,11 +35,11 @@ class FakeDeliveries:
         self.busy = 0
         self.jobs: list[bytes] = []
 
-    def deliver(self, raw: bytes) -> None:
+    def deliver(self, _queue: str, raw: bytes) -> None:
         self.jobs.append(raw)
         self.free -= 1
 
-    def known(self) -> Counter[bytes]:
+    def known(self, _queue: str) -> Counter[bytes]:
         return Counter(self.jobs)
 
 
@@ -119,9 +119,9 @@ async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_bef
     for number in range(5):
         raw = b"%d" % number
         await bench.redis.lpush(held, raw)
-        bench.outbox.settle(raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
+        bench.outbox.settle("q", raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
     await bench.redis.lpush(held, b"small")
-    bench.outbox.settle(b"small", Report(DONE))
+    bench.outbox.settle("q", b"small", Report(DONE))
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: not bench.outbox)
     await async_wait_for(lambda: bench.waiter.blocked)
@@ -136,7 +136,7 @@ async def test_a_flush_settles_all_portions(bench: Bench, monkeypatch: pytest.Mo
     held = bench.keys.inprogress("q", IDENTITY)
     for raw in (b"1", b"2", b"3"):
         await bench.redis.lpush(held, raw)
-        bench.outbox.settle(raw, Report(DONE))
+        bench.outbox.settle("q", raw, Report(DONE))
     await bench.fetcher.flush()
     assert not bench.outbox
     assert await bench.redis.llen(held) == 0

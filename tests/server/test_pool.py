@@ -88,7 +88,7 @@ class Crew:
         self.spawners: list[HeldBack] = []
         self.reaper = Reaper()
 
-    def _settle(self, raw: bytes, report: Report) -> None:
+    def _settle(self, _queue: str, raw: bytes, report: Report) -> None:
         self.settled.append((raw, report))
 
     async def use(self, *codes: str, concurrency: int = 1, **settings: Any) -> Spawner:
@@ -101,7 +101,7 @@ class Crew:
         self.spawners.append(spawner)
         loaded = await spawner.loaded()
         assert isinstance(loaded, Loaded), loaded
-        losses = Losses("q", loaded.manifest, 25, time.time, random.Random())
+        losses = Losses(loaded.manifest, 25, time.time, random.Random())
         if len(self.spawners) == 1:
             self._build(spawner, losses)
         else:
@@ -110,14 +110,14 @@ class Crew:
         return spawner
 
     def _build(self, spawner: Spawner, losses: Losses) -> None:
-        self.endings = Endings("q", self._settle, losses)
+        self.endings = Endings(self._settle, losses)
         hand_out = HandOut(lambda: None)
-        self.deliveries = Deliveries("q", hand_out, self.endings, Cancellations())
+        self.deliveries = Deliveries(hand_out, self.endings, Cancellations())
         self.pool = Pool("q", spawner, hand_out, self.deliveries, self.failing.append, self.limits)
 
     def deliver(self, jid: str, **fields: Any) -> bytes:
         raw = json.dumps({"class": "Any", "args": [], "jid": jid, "queue": "q", **fields}).encode()
-        self.deliveries.deliver(raw)
+        self.deliveries.deliver("q", raw)
         return raw
 
     async def free(self, count: int) -> None:
@@ -183,7 +183,7 @@ async def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_pat
         await crew.free(2)
         good, bad = crew.deliver("good"), crew.deliver("bad")
         assert (crew.deliveries.free, crew.deliveries.busy) == (0, 2)
-        assert crew.deliveries.known() == {good: 1, bad: 1}
+        assert crew.deliveries.known("q") == {good: 1, bad: 1}
         [first], [second] = await crew.met("good"), await crew.met("bad")
         assert first != second
         assert sorted(crew.pool.pids().items()) == sorted({first: "busy", second: "busy"}.items())
@@ -195,7 +195,7 @@ async def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_pat
         raw, report = (await crew.outcomes(2))[1]
         assert (raw, report.outcome.fate, report.outcome.crashed) == (bad, Fate.RETRY, False)
         assert json.loads(report.outcome.payload)["error_message"] == "no"
-        assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known()) == (2, 0, {})
+        assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known("q")) == (2, 0, {})
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["dead", "dies before it reads"])
@@ -254,10 +254,10 @@ async def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(tmp_path
         await crew.met("job")
         [worker] = crew.pool._workers
         with pytest.raises(RuntimeError, match="BUSY cannot become BUSY"):
-            worker.hand(Delivery(9, b"{}"))
+            worker.hand(Delivery(9, "q", b"{}"))
         crew.pool.close()
         with pytest.raises(RuntimeError, match="LEAVING cannot become BUSY"):
-            worker.hand(Delivery(9, b"{}"))
+            worker.hand(Delivery(9, "q", b"{}"))
         crew.let_go("job")
         assert (await crew.outcomes(1))[0][1].outcome == DONE
         await async_wait_for(lambda: crew.pool.empty, message="it left")
@@ -272,7 +272,7 @@ async def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(tmp_pa
         os.kill(pid, signal.SIGKILL)
         await async_wait_for(lambda: pid not in crew.pool.pids(), message="its end is known")
         raw = crew.deliver("j")
-        assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known()) == (-1, 1, {raw: 1})
+        assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known("q")) == (-1, 1, {raw: 1})
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome) == (raw, DONE)
 
@@ -794,7 +794,7 @@ async def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported
         wait_for(lambda: _unread(crew.pool, reporter) > 0, message="its outcome is in the pipe")
         crew.pool.abandon()
         assert [(raw, report.outcome) for raw, report in crew.settled] == [(done, DONE)]
-        assert crew.deliveries.known() == {}
+        assert crew.deliveries.known("q") == {}
         await async_wait_for(lambda: crew.pool.abandoned == 0, message="its process is gone")
         assert not process_alive(runner)
         await crew.free(2)

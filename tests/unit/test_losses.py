@@ -39,7 +39,7 @@ OVERRUN = losses.timed_out(30)
 
 def decide(queue: str, envelope: object, failure: Failure) -> tuple[Any, dict[str, object]]:
     raw = envelope if isinstance(envelope, bytes) else json.dumps(envelope).encode()
-    return Losses(queue, MANIFEST, 25, lambda: NOW, random.Random(1)).outcome(raw, failure)
+    return Losses(MANIFEST, 25, lambda: NOW, random.Random(1)).outcome(queue, raw, failure)
 
 
 def job(name: str, **fields: object) -> dict[str, object]:
@@ -84,7 +84,7 @@ def test_the_fate_of_a_job_that_ended_with_its_worker(
     [("go", "Any", "go"), ("go", "send", "go"), ("mail", "send", "send"), ("mail", "Unknown", "")],
 )
 def test_the_handler_of_a_lost_job(queue: str, job_class: str, name: str) -> None:
-    found = Losses(queue, MANIFEST, 25, lambda: NOW, random.Random(1)).handler_name(job_class)
+    found = Losses(MANIFEST, 25, lambda: NOW, random.Random(1)).handler_name(queue, job_class)
     assert found == name
 
 

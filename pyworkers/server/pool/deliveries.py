@@ -1,4 +1,4 @@
-"""Deliveries: the jobs of one queue that run or wait for a worker, by number.
+"""Deliveries: the jobs of one group that run or wait for a worker, by number.
 
 Runs in the master's event loop. This is the only table of their raw bytes. It holds a job until the job has
 ended, is cancelled, or is lost with its worker. It never decodes a job that ended normally.
@@ -28,8 +28,7 @@ _MAX_TRIES = 3
 class Deliveries:
     """The table from number to delivery, for every job and errand without an outcome."""
 
-    def __init__(self, queue: str, hand_out: HandOut, endings: Endings, cancellations: Cancellations) -> None:
-        self._queue = queue
+    def __init__(self, hand_out: HandOut, endings: Endings, cancellations: Cancellations) -> None:
         self._hand_out = hand_out
         self._endings = endings
         self._cancellations = cancellations
@@ -48,13 +47,13 @@ class Deliveries:
         """The number of jobs and errands that run or wait for a worker."""
         return len(self._open)
 
-    def known(self) -> Counter[bytes]:
-        """The raw bytes of every job in the table, with their counts."""
-        return Counter(job.raw for job in self._jobs())
+    def known(self, queue: str) -> Counter[bytes]:
+        """The raw bytes of every job of a queue in the table, with their counts."""
+        return Counter(job.raw for job in self._jobs() if job.queue == queue)
 
-    def deliver(self, raw: bytes) -> None:
+    def deliver(self, queue: str, raw: bytes) -> None:
         """Start a job, unless it is cancelled."""
-        delivery = Delivery(next(self._numbers), raw)
+        delivery = Delivery(next(self._numbers), queue, raw)
         if self._cancellations.noted and (jid := self._cancellations.jid_of(raw)):
             delivery.cancel(jid)
             self._endings.cancelled(delivery)
@@ -68,7 +67,7 @@ class Deliveries:
         """The jobs that workers have."""
         for job in self._jobs():
             if (worker := job.worker) is not None:
-                yield Running(self._queue, worker.pid, job.number, job.raw, job.started_at)
+                yield Running(job.queue, worker.pid, job.number, job.raw, job.started_at)
 
     def cancel_noted(self) -> None:
         """End the jobs that are cancelled. A running one gets a request, and is killed a little later."""
@@ -124,7 +123,7 @@ class Deliveries:
         loss = None if delivery.errand else self._endings.lost(delivery, failure)
         if loss is not None:
             # The exhaustion hooks run in a worker, because the master has no user code.
-            errand = Delivery(next(self._numbers), loss.pack(), errand=True)
+            errand = Delivery(next(self._numbers), delivery.queue, loss.pack(), errand=True)
             self._open[errand.number] = errand
             self._hand_out.offer(errand)
 

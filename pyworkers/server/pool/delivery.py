@@ -27,6 +27,7 @@ class Delivery:
     """A job that runs or waits for a worker. ``raw`` are the bytes that LREM removes."""
 
     number: int
+    queue: str
     raw: bytes
     errand: bool = False
     """True if it is not a job, but the exhaustion hooks of a job that is already settled."""

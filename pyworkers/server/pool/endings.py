@@ -1,4 +1,4 @@
-"""Endings: settles each job of a queue, whether it ended, was cancelled, or was lost with its worker.
+"""Endings: settles each job of a group, whether it ended, was cancelled, or was lost with its worker.
 
 Runs in the master's event loop. It acts: it passes the outcome on, and logs the jobs that their worker could
 not log. The decision on a lost job is in ``losses``, which is pure and has a table of tests.
@@ -22,10 +22,9 @@ log = logs.get_logger()
 
 
 class Endings:
-    """Settles the jobs of one queue: calls ``settle`` with the raw bytes of a job and its report."""
+    """Settles the jobs of one group: calls ``settle`` with a job's queue, its raw bytes and its report."""
 
-    def __init__(self, queue: str, settle: Callable[[bytes, Report], None], losses: Losses) -> None:
-        self._queue = queue
+    def __init__(self, settle: Callable[[str, bytes, Report], None], losses: Losses) -> None:
         self._settle = settle
         self._losses = losses
 
@@ -40,15 +39,15 @@ class Endings:
         """
         settle = self._settle
 
-        def leave(raw: bytes, report: Report) -> None:
+        def leave(queue: str, raw: bytes, report: Report) -> None:
             if report.outcome.fate is not Fate.REQUEUE or report.outcome.effects:
-                settle(raw, report)
+                settle(queue, raw, report)
 
         self._settle = leave
 
     def interrupted(self, job: Delivery, **about: object) -> None:
         """Log a job that is given back; its worker does not log it."""
-        log.warning("job.interrupted", queue=self._queue, **running.names(job.raw, self._queue), **about)
+        log.warning("job.interrupted", queue=job.queue, **running.names(job.raw, job.queue), **about)
 
     def abandoned(self, job: Delivery) -> None:
         """Log a job whose worker was killed because the server stops, or has lost its lease.
@@ -64,8 +63,8 @@ class Endings:
 
     def cancelled(self, job: Delivery, **about: object) -> None:
         """Settle a cancelled job that its worker does not report."""
-        log.info("job.cancelled", queue=self._queue, jid=job.cancelled, **about)
-        self._settle(job.raw, Report(CANCELLED, cancelled=job.cancelled))
+        log.info("job.cancelled", queue=job.queue, jid=job.cancelled, **about)
+        self._settle(job.queue, job.raw, Report(CANCELLED, cancelled=job.cancelled))
 
     def ended(self, job: Delivery, report: Report) -> None:
         """Settle a job that ran to its end.
@@ -76,10 +75,10 @@ class Endings:
             outcome = report.outcome
             if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
                 fate = outcome.fate.name.lower()
-                log.info("job.cancelled", queue=self._queue, jid=job.cancelled, instead_of=fate)
+                log.info("job.cancelled", queue=job.queue, jid=job.cancelled, instead_of=fate)
                 outcome = CANCELLED
             report = report._replace(outcome=outcome, cancelled=job.cancelled)
-        self._settle(job.raw, report)
+        self._settle(job.queue, job.raw, report)
 
     def lost(self, job: Delivery, failure: Failure) -> Loss | None:
         """Settle a job that was lost with its worker. Returns its loss if its exhaustion hooks must run."""
@@ -88,11 +87,11 @@ class Endings:
             return None
         if job.timed_out_s:
             failure = losses.timed_out(job.timed_out_s)
-        outcome, about = self._losses.outcome(job.raw, failure)
+        outcome, about = self._losses.outcome(job.queue, job.raw, failure)
         event = "job.timeout" if job.timed_out_s else "job.failed"
-        log.error(event, queue=self._queue, outcome=outcome.fate.name.lower(), **about)
-        name = self._losses.handler_name(str(about.get("job_class", "")))
-        self._settle(job.raw, Report(outcome, job_class=name))
+        log.error(event, queue=job.queue, outcome=outcome.fate.name.lower(), **about)
+        name = self._losses.handler_name(job.queue, str(about.get("job_class", "")))
+        self._settle(job.queue, job.raw, Report(outcome, job_class=name))
         # An invalid job goes to ``dead``, but it did not fail, and it has no hooks.
         if not outcome.final:
             return None

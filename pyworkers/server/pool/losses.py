@@ -22,41 +22,42 @@ from pyworkers.protocol.retry import Failure, Policy
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Decides on the jobs of one queue by the application's manifest."""
+    """Decides on jobs by the application's manifest."""
 
-    queue: str
     manifest: Manifest
     max_retries: int
     clock: Callable[[], float]
     rng: Rng
 
-    def outcome(self, raw: bytes, failure: Failure) -> tuple[Outcome, dict[str, object]]:
+    def outcome(self, queue: str, raw: bytes, failure: Failure) -> tuple[Outcome, dict[str, object]]:
         """The outcome, and the fields of its log event."""
         try:
-            message = Message.parse(raw, self.queue, lambda: new_jid(self.rng))
+            message = Message.parse(raw, queue, lambda: new_jid(self.rng))
         except BadMessageError as error:
-            payload = retry.refused(raw, error.message, self.queue, self.clock())
+            payload = retry.refused(raw, error.message, queue, self.clock())
             outcome = Outcome(Fate.DEAD, payload=payload)
             return outcome, {"error_class": "BadMessageError", "error": error.message}
-        outcome = retry.decide(message, failure, self._policy(message.job_class), self.clock(), self.rng)
+        outcome = retry.decide(
+            message, failure, self._policy(queue, message.job_class), self.clock(), self.rng
+        )
         about = {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
         if failure.crashed:
             about["crash_count"] = retry.crash_number(message)
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
 
-    def handler_name(self, job_class: str) -> str:
-        """The name of the handler for jobs of this class; empty if there is none."""
-        declared = self._declared(job_class)
+    def handler_name(self, queue: str, job_class: str) -> str:
+        """The name of the handler for jobs of this class in this queue; empty if there is none."""
+        declared = self._declared(queue, job_class)
         return declared["name"] if declared else ""
 
-    def _declared(self, job_class: str) -> HandlerFacts | None:
-        queue = self.manifest["queues"].get(self.queue)
-        if queue is not None and queue["kind"] == "process":
-            return queue
+    def _declared(self, queue: str, job_class: str) -> HandlerFacts | None:
+        owned = self.manifest["queues"].get(queue)
+        if owned is not None and owned["kind"] == "process":
+            return owned
         return self.manifest["jobs"].get(job_class)
 
-    def _policy(self, job_class: str) -> Policy:
-        declared = self._declared(job_class)
+    def _policy(self, queue: str, job_class: str) -> Policy:
+        declared = self._declared(queue, job_class)
         if declared is None:
             return Policy(max_retries=self.max_retries)
         return Policy(declared["retry"], declared["dead"], max_retries=self.max_retries)
