@@ -25,6 +25,7 @@ from typing import Literal, get_args
 Place = Literal[
     "after_fetch",
     "before_dispatch",
+    "before_claim",
     "mid_frame",
     "job_start",
     "job_end",
@@ -80,14 +81,6 @@ class Failpoints:
         if self._is_due(place):
             self._points[place].act()
 
-    def hit_amid(self, place: Place, fd: int, data: bytes) -> bytes:
-        """Fire after half of the data is written to ``fd``; returns the data that is left to write."""
-        if not self._is_due(place):
-            return data
-        data = data[os.write(fd, data[: len(data) // 2]) :]
-        self._points[place].act()
-        return data
-
     def _is_due(self, place: str) -> bool:
         point = self._points.get(place)
         if point is None:
@@ -128,12 +121,7 @@ def _never(place: Place) -> None:
     pass
 
 
-def _never_amid(place: Place, fd: int, data: bytes) -> bytes:
-    return data
-
-
 hit: Callable[[Place], None] = _never
-hit_amid: Callable[[Place, int, bytes], bytes] = _never_amid
 if text := os.environ.get(VARIABLE):
     _armed = Failpoints(parse(text), os.environ.get(LOG_VARIABLE))
-    hit, hit_amid = _armed.hit, _armed.hit_amid
+    hit = _armed.hit

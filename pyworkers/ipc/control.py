@@ -6,20 +6,14 @@ sent with its line (SCM_RIGHTS), in the same order.
 
 from __future__ import annotations
 
-import signal
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
 import simplejson
 
-# The default action for both signals is to ignore them: they do no harm to a process without a handler.
-CANCEL_REQUEST = signal.SIGURG
-"""The signal by which the master asks a worker to end the job that it runs, because it is cancelled."""
-# SIGWINCH is otherwise sent by a terminal, and a worker has no controlling terminal.
-INTERRUPT_REQUEST = signal.SIGWINCH
-"""The signal by which the master asks a worker to end the job that it runs, because the server stops."""
-FDS_PER_SPAWN = 3
-"""Read end of the job pipe, write end of the outcome pipe, read end of the lifeline."""
+FDS_PER_SPAWN = 5
+"""Workers' end of the job socket, write end of the outcome pipe, read end of the lifeline, write end of the
+presence pipe, page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +124,14 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Fork a worker for a queue; ``worker`` is the master's number for it."""
+    """Fork a worker for a group of queues; ``worker`` is the number for it in these messages."""
 
     worker: int
-    queue: str
+    group: str
+    member: int
+    """Its number in the group, by which its frames name it."""
+    slots: int = 1
+    """The number of jobs that it runs at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,114 +1,132 @@
-"""Frames: the units of the byte streams in the pipes between master and worker.
+"""Frames: what the workers of a group say, in the pipe that they share.
 
-Pure; used by both sides. A frame is a header and a payload. The header holds the payload's length, the kind,
-and the number of the delivery, which tells several jobs of one worker apart. Nothing here decodes a job.
+Pure; used by both sides. A frame is a header and a payload. Each is one write of at most PIPE_BUF bytes,
+which the kernel never mixes with others (pipe(7)); a longer payload is divided among several. The header
+names the worker and the delivery. Nothing here decodes a job.
 """
 
 from __future__ import annotations
 
+import select
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 
-_HEADER = struct.Struct("!IBQ")
+# No text contains these bytes: 0xFF and 0xFE are never part of UTF-8.
+_MAGIC = b"\xffpw\xfe"
+_HEADER = struct.Struct("!4sBxHIQ")
 HEADER_SIZE = _HEADER.size
 SECONDS = struct.Struct("!d")
 """The payload of a LIMIT frame."""
+MAX_FRAME = select.PIPE_BUF
+_MAX_PART = MAX_FRAME - HEADER_SIZE
 # Redis holds 512 MiB in a value, and a report adds a few bytes. It adds no effects: a job above 128 MiB is
-# refused without a run (envelope.MAX_BYTES). Text that a job writes into its worker's pipe is refused:
-# four printable characters, read as a length, are at least 0x2020_2020.
+# refused without a run (envelope.MAX_BYTES).
 MAX_PAYLOAD = 0x2000_0000 + 4096
 
 
 class Kind(IntEnum):
-    """The kind of a frame. The first group goes to a worker, the second comes from it."""
-
-    JOB = 1
-    """Run this job; the payload is its bytes."""
-    EXHAUSTED = 2
-    """Run the exhaustion hooks for a job that was lost with its worker."""
+    """The kind of a frame."""
 
     READY = 16
-    """The worker has started; the delivery id is its pid."""
+    """The worker has started; the number is its pid."""
     LIMIT = 17
     """The job has a time limit, which starts now."""
     OUTCOME = 18
     """The job has ended; the payload is a Report."""
+    PART = 19
+    """The next bytes of a payload, whose last ones are in another frame of the same worker and number."""
 
 
-Frame = tuple[Kind, int, bytes]
-# os.read allocates an object of the size asked for, and then a smaller one. Objects of up to 512 bytes, 33 of
-# them overhead, come from Python's own allocator, which is many times faster.
-_SMALL_READ = 479
-# The capacity of a pipe.
-_LARGE_READ = 65_536
+Frame = tuple[Kind, int, int, bytes]
+"""One message: kind, worker, number, payload."""
 # For look-ups, because Kind(number) takes twenty times as long.
 _KINDS = {kind.value: kind for kind in Kind}
 
 
-def header(kind: Kind, delivery: int, payload: bytes) -> bytes:
-    """The header of a payload. Raises ValueError for a payload over ``MAX_PAYLOAD``."""
+def pack(kind: Kind, worker: int, number: int, payload: bytes = b"") -> Iterator[bytes]:
+    """The writes for one message. Raises ValueError for a payload over ``MAX_PAYLOAD``."""
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"a frame holds at most {MAX_PAYLOAD} bytes, not {len(payload)}")
-    return _HEADER.pack(len(payload), kind, delivery)
+    last = max(0, len(payload) - 1) // _MAX_PART * _MAX_PART
+    for start in range(0, last, _MAX_PART):
+        part = payload[start : start + _MAX_PART]
+        yield _HEADER.pack(_MAGIC, Kind.PART, len(part), worker, number) + part
+    yield pack_short(kind, worker, number, payload[last:])
 
 
-def pack(kind: Kind, delivery: int, payload: bytes = b"") -> bytes:
-    """One frame as bytes. Raises ValueError for a payload over ``MAX_PAYLOAD``."""
-    return header(kind, delivery, payload) + payload
+def pack_short(kind: int, worker: int, number: int, payload: bytes) -> bytes:
+    """One write for a message whose payload is short enough, as nearly all are: see ``fits``."""
+    return _HEADER.pack(_MAGIC, kind, len(payload), worker, number) + payload
+
+
+def fits(payload: bytes) -> bool:
+    """True if a payload needs one frame."""
+    return len(payload) <= _MAX_PART
 
 
 class Reader:
-    """Cuts a byte stream into frames; keeps an incomplete frame until the rest arrives."""
+    """Cuts the bytes of the pipe into frames and puts divided payloads together.
+
+    Other bytes are skipped, because a job may have written into the pipe; ``skipped`` counts them.
+    """
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._rest = b""
+        self._parts: dict[tuple[int, int], bytearray] = {}
+        self.skipped = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with ``data``.
-
-        Raises ValueError for malformed input; the reader is then unusable.
-        """
-        if not self._buffer:
-            # Nearly always, the data is whole frames, and nothing is left to keep.
-            try:
-                frames, end = _cut(data)
-            except ValueError:
-                self._buffer += data
-                raise
-            if end < len(data):
-                self._buffer += memoryview(data)[end:]
-        else:
-            self._buffer += data
-            frames, end = _cut(self._buffer)
-            del self._buffer[:end]
+        """The frames that are complete with ``data``."""
+        if self._rest:
+            data = self._rest + data
+        frames: list[Frame] = []
+        start, size = 0, len(data)
+        while size - start >= HEADER_SIZE:
+            magic, number, length, worker, delivery = _HEADER.unpack_from(data, start)
+            kind = _KINDS.get(number)
+            if magic != _MAGIC or kind is None or length > _MAX_PART:
+                start = self._skip(data, start)
+                continue
+            end = start + HEADER_SIZE + length
+            if end > size:
+                break
+            frame = (kind, worker, delivery, data[start + HEADER_SIZE : end])
+            start = end
+            if kind is not Kind.PART and not self._parts:
+                frames.append(frame)
+            elif whole := self._join(frame):
+                frames.append(whole)
+        self._rest = data[start:]
         return frames
 
-    @property
-    def wanted(self) -> int:
-        """How many bytes to read next: few, unless the rest of a frame is outstanding."""
-        if len(self._buffer) < HEADER_SIZE:
-            return _SMALL_READ
-        length: int = _HEADER.unpack_from(self._buffer)[0]
-        return min(max(_SMALL_READ, HEADER_SIZE + length - len(self._buffer)), _LARGE_READ)
+    def forget(self, worker: int) -> None:
+        """Drop the parts of a worker that has ended."""
+        for key in [key for key in self._parts if key[0] == worker]:
+            del self._parts[key]
 
     @property
     def incomplete(self) -> bool:
-        """True if the stream has stopped inside a frame."""
-        return bool(self._buffer)
+        """True if the bytes end inside a frame or a divided payload."""
+        return bool(self._rest or self._parts)
 
+    def _join(self, frame: Frame) -> Frame | None:
+        """The frame with the parts before it; None if more are to come."""
+        kind, worker, number, payload = frame
+        if kind is Kind.PART:
+            parts = self._parts.setdefault((worker, number), bytearray())
+            if len(parts) <= MAX_PAYLOAD:
+                parts += payload
+            return None
+        if kind is not Kind.OUTCOME:
+            return frame
+        before = self._parts.pop((worker, number), b"")
+        return kind, worker, number, bytes(before) + payload
 
-def _cut(data: bytes | bytearray) -> tuple[list[Frame], int]:
-    """The complete frames at the beginning, and where they end."""
-    frames: list[Frame] = []
-    start, size = 0, len(data)
-    while size - start >= HEADER_SIZE:
-        length, number, delivery = _HEADER.unpack_from(data, start)
-        kind = _KINDS.get(number)
-        if kind is None or length > MAX_PAYLOAD:
-            raise ValueError(f"not a frame: kind {number}, {length} bytes (at most {MAX_PAYLOAD})")
-        end = start + HEADER_SIZE + length
-        if end > size:
-            break
-        frames.append((kind, delivery, bytes(data[start + HEADER_SIZE : end])))
-        start = end
-    return frames, start
+    def _skip(self, data: bytes, start: int) -> int:
+        """The place of the next bytes that may begin a frame."""
+        found = data.find(_MAGIC, start + 1)
+        # The last bytes may be the beginning of one.
+        end = max(start + 1, len(data) - len(_MAGIC) + 1) if found < 0 else found
+        self.skipped += end - start
+        return end

@@ -18,11 +18,12 @@ from pyworkers.server.fetcher import Fetcher, Listeners
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.outbox import Outbox
+from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
-from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
+from pyworkers.server.pool.requests import Requests
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.transport.link import Link
@@ -66,9 +67,10 @@ class Manager:
         self.state = ManagerState.STARTING
         self._outbox = Outbox()
         self._endings = Endings(self._outbox.settle, losses)
-        hand_out = HandOut(self._outbox.changed.set)
-        self.deliveries = Deliveries(hand_out, self._endings, cancellations)
-        self.pool = Pool(queue, spawner, hand_out, self.deliveries, self._failing)
+        crew = Crew()
+        self.deliveries = Deliveries(crew, self._endings, cancellations, self._outbox.changed.set)
+        self.pool = Pool(queue, spawner, crew, self.deliveries, self._failing)
+        self.requests = Requests(crew, self.deliveries, cancellations)
         link, waiter = Link(config.redis), Waiter(config.redis, config.server.lease)
         self._fetcher = Fetcher(inprogress, link, waiter, health, self._outbox, self.deliveries, listeners)
         # If the timeout is short, jobs get a third of it before the request to end.
@@ -79,7 +81,7 @@ class Manager:
 
     def start(self, concurrency: int, paused: bool = False) -> asyncio.Task[None]:
         """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
-        self.pool.resize(concurrency)
+        self.pool.resize([1] * concurrency)
         if not paused:
             self._fetcher.fetch()
         self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.queue}")
@@ -89,7 +91,7 @@ class Manager:
     def use(self, spawner: Spawner, losses: Losses, concurrency: int) -> None:
         """Move to another generation, worker by worker."""
         self._endings.decide_by(losses)
-        self.pool.use(spawner, concurrency)
+        self.pool.use(spawner, [1] * concurrency)
 
     async def set_paused(self, paused: bool) -> None:
         """Pause the queue: fetch nothing; or resume it. Running jobs continue."""
@@ -160,7 +162,7 @@ class Manager:
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())
         await until(lambda: self.idle, deadline - self._interrupt_s)
-        self.deliveries.interrupt()
+        self.requests.interrupt()
         await until(lambda: self.idle, deadline)
         await self._cancel_fetcher()
         try:
@@ -197,6 +199,7 @@ class Manager:
         if not await until(lambda: self.pool.empty, now() + _GOODBYE_S):
             self.pool.kill()
             await until(lambda: self.pool.empty, now() + _KILLED_S)
+        self.pool.end()
 
     def describe(self) -> dict[str, object]:
         """The state, as SIGTTIN logs it."""

@@ -91,14 +91,14 @@ class Queues:
 
     def running(self) -> list[Running]:
         """All jobs that workers run."""
-        return [job for manager in self.everyone() for job in manager.deliveries.running()]
+        return [job for manager in self.everyone() for job in manager.pool.running()]
 
     # Requests of operators
 
     def cancel_noted(self) -> None:
         """End the jobs that are cancelled."""
         for manager in self.everyone():
-            manager.deliveries.cancel_noted()
+            manager.requests.cancel_noted()
 
     async def set_paused(self, queues: frozenset[str]) -> None:
         """Fetch from all queues but these."""
@@ -184,7 +184,6 @@ class Strays(Part):
         """The managers whose in-progress lists must be read."""
         idle, to_check = {}, []
         for name, manager in self._queues.serving.items():
-            manager.pool.replace_stalled()
             if manager.knows_jobs:
                 to_check.append(manager)
             else:

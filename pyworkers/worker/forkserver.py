@@ -160,26 +160,28 @@ class ForkServer:
         self._send(loaded)
 
     def _spawn(self, spawn: Spawn) -> None:
-        jobs, outcomes, lifeline = (self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN))
+        fds = [self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN)]
+        jobs, outcomes, lifeline, presence, page = fds
+        ends = process.Ends(jobs, outcomes, lifeline, presence, page, spawn.member, spawn.slots)
         try:
             pid = os.fork()
         except OSError as error:
             self._send(SpawnFailed(spawn.worker, str(error)))
         else:
             if pid == 0:
-                self._be_worker(spawn.queue, process.Pipes(jobs, outcomes, lifeline))
+                self._be_worker(spawn.group, ends)
             self._workers[pid] = spawn.worker
             self._send(Spawned(spawn.worker, pid))
-        for fd in (jobs, outcomes, lifeline):
+        for fd in fds:
             os.close(fd)
 
-    def _be_worker(self, queue: str, pipes: process.Pipes) -> NoReturn:
+    def _be_worker(self, group: str, ends: process.Ends) -> NoReturn:
         # This must not return: the child would continue as a second fork server.
         try:
             self._become_child()
-            process.main(self._app, queue, pipes, self._settings)
+            process.main(self._app, group, ends, self._settings)
         except BaseException:
-            log.exception("worker.boot_failed", queue=queue)
+            log.exception("worker.boot_failed", queue=group)
         finally:
             process.exit_now(process.BOOT_FAILED)
 
@@ -257,8 +259,8 @@ def chains_of(app: Worker, settings: Settings) -> list[HandlerChain]:
     """The chain of every handler, built as a worker process builds it."""
     chains: list[HandlerChain] = []
     for handler in app.handlers():
-        runner = SerialRunner(app, handler.queue, settings, random.Random(), lambda *_: None, lambda _: None)
-        links = list(runner.build(handler).links)
+        runner = SerialRunner(app, settings, random.Random(), lambda *_: None, lambda _: None)
+        links = list(runner.build(handler.queue, handler).links)
         chains.append({"handler": handler.name, "queue": handler.queue, "links": links})
     return chains
 

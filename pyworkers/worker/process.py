@@ -1,4 +1,4 @@
-"""The worker process: start-up, signals and pipes; a runner runs the jobs that arrive.
+"""The worker process: start-up, signals, job socket and page; a runner runs the jobs that arrive.
 
 Forked by the fork server, in a session of its own. It has no Redis connection of the server and never
 acknowledges a job: it reports the outcome in a frame, and the master settles it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ from typing import NoReturn
 
 from pyworkers import logs, programs
 from pyworkers.app import Worker
-from pyworkers.failpoints import hit, hit_amid
+from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.frames import SECONDS, Kind, Reader, pack
+from pyworkers.ipc.frames import SECONDS, Kind
+from pyworkers.ipc.jobsocket import JobSocket
+from pyworkers.ipc.page import Page
 from pyworkers.worker.execution import Execution
+from pyworkers.worker.framewriter import FrameWriter
 from pyworkers.worker.hygiene import Snapshot, flush_output, show_stacks
-from pyworkers.worker.interrupts import listen
+from pyworkers.worker.interrupts import cancelled, interrupted, listen
 from pyworkers.worker.leftovers import end_programs
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.recycle import Recycler
@@ -35,19 +39,24 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pipes:
-    """The descriptors of one worker."""
+class Ends:
+    """The descriptors of one worker, and its number in its group."""
 
     jobs: int
     outcomes: int
     lifeline: int
+    presence: int
+    """The write end of a pipe that is only held open: its end shows that this process has ended."""
+    page: int
+    member: int
+    slots: int
 
 
-def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
-    """Run the jobs of a queue until the job pipe is closed, then exit."""
+def main(app: Worker, group: str, ends: Ends, settings: Settings) -> NoReturn:
+    """Run the jobs of a group until the master asks this process to leave, then exit."""
     os.setsid()
-    die_with(pipes.lifeline)
-    set_title(f"worker {queue}")
+    die_with(ends.lifeline)
+    set_title(f"worker {group}")
     _set_signals()
     programs.mark()
     random.seed()
@@ -56,13 +65,13 @@ def main(app: Worker, queue: str, pipes: Pipes, settings: Settings) -> NoReturn:
         for hook in app.hooks("on_startup"):
             hook()
     except BaseException:
-        log.exception("worker.boot_failed", queue=queue)
+        log.exception("worker.boot_failed", queue=group)
         exit_now(BOOT_FAILED)
     try:
-        WorkerProcess(app, queue, pipes, settings).serve()
+        WorkerProcess(app, ends, settings).serve()
         status = run_hooks(app.hooks("on_shutdown"), "on_shutdown")
     except BaseException:
-        log.exception("worker.failed", queue=queue)
+        log.exception("worker.failed", queue=group)
         status = 1
     exit_now(status)
 
@@ -88,36 +97,47 @@ def exit_now(status: int) -> NoReturn:
 
 
 class WorkerProcess:
-    """One worker of one queue."""
+    """One worker of one group, which runs one job at a time."""
 
-    def __init__(self, app: Worker, queue: str, pipes: Pipes, settings: Settings) -> None:
-        self._pipes = pipes
+    def __init__(self, app: Worker, ends: Ends, settings: Settings) -> None:
+        self._jobs = JobSocket(socket.socket(fileno=ends.jobs))
+        self._page = Page(ends.page, ends.slots)
+        os.close(ends.page)
+        self._frames = FrameWriter(ends.outcomes, ends.member)
         rng = random.Random()
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
         self._numbers = app.handler_numbers()
-        self._runner = SerialRunner(app, queue, settings, rng, self._announce_limit, self._end_programs)
-        listen(self._runner.ask_to_end)
+        self._runner = SerialRunner(app, settings, rng, self._announce_limit, self._end_programs)
+        listen(self._look_at_page)
         self._state = Snapshot()
 
     def serve(self) -> None:
-        """Run jobs until the master closes the pipe, or until this process must be replaced."""
-        self._write(pack(Kind.READY, os.getpid()))
-        reader, runner, run = Reader(), self._runner, self._runner.run
-        while data := os.read(self._pipes.jobs, reader.wanted):
-            for kind, delivery, payload in reader.feed(data):
-                hit("job_start")
-                report = run(delivery, payload) if kind is Kind.JOB else runner.run_exhausted_hooks(payload)
-                hit("job_end")
-                if self._state.is_copy:
-                    # A job has forked, and both processes returned from it: only the original is the worker.
-                    exit_now(0)
-                retiring = self._recycler.due() or not self._restored()
-                if retiring:
-                    report = report._replace(retiring=True)
-                handler = self._numbers.get(report.job_class, 0)
-                self._write(pack(Kind.OUTCOME, delivery, report.pack(handler)))
-                if retiring:
-                    return
+        """Run jobs until the master asks this process to leave, or until it must be replaced."""
+        self._frames.write(Kind.READY, os.getpid())
+        page, receive, run = self._page, self._jobs.receive, self._runner.run
+        while not page.leaving and (packet := receive()) is not None:
+            hit("before_claim")
+            page.claim(0, packet.number)
+            hit("job_start")
+            report = run(packet)
+            hit("job_end")
+            if self._state.is_copy:
+                # A job has forked, and both processes returned from it: only the original is the worker.
+                exit_now(0)
+            retiring = self._recycler.due() or not self._restored()
+            if retiring:
+                report = report._replace(retiring=True)
+            handler = self._numbers.get(report.job_class, 0)
+            self._frames.write(Kind.OUTCOME, packet.number, report.pack(handler))
+            if retiring:
+                return
+
+    def _look_at_page(self) -> None:
+        """Do what the master has written into the page: leave, or end a job."""
+        if self._page.leaving:
+            self._jobs.detach()
+        for number, interrupt in self._page.requests():
+            self._runner.ask_to_end(number, interrupted() if interrupt else cancelled())
 
     def _restored(self) -> bool:
         restored = self._state.restore()
@@ -127,7 +147,7 @@ class WorkerProcess:
 
     def _announce_limit(self, delivery: int, seconds: float) -> None:
         """Send the limit to the master, which enforces it, before the job can hang."""
-        self._write(pack(Kind.LIMIT, delivery, SECONDS.pack(seconds)))
+        self._frames.write(Kind.LIMIT, delivery, SECONDS.pack(seconds))
 
     def _end_programs(self, execution: Execution) -> None:
         """Kill the programs of a job that was asked to end; if there were any, have this worker replaced.
@@ -140,14 +160,6 @@ class WorkerProcess:
         if killed := end_programs(time.monotonic() - execution.started_s):
             log.warning("programs.killed", pids=killed, hint="their job was asked to end")
             self._recycler.retire()
-
-    def _write(self, data: bytes) -> None:
-        data = hit_amid("mid_frame", self._pipes.outcomes, data)
-        sent = os.write(self._pipes.outcomes, data)
-        if sent < len(data):
-            rest = memoryview(data)[sent:]
-            while rest:
-                rest = rest[os.write(self._pipes.outcomes, rest) :]
 
 
 def _set_signals() -> None:

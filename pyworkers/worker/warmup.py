@@ -12,8 +12,9 @@ from pathlib import Path
 
 from pyworkers import logs
 from pyworkers.app import Worker
+from pyworkers.ipc import frames
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.frames import Kind, Reader, pack
+from pyworkers.ipc.jobsocket import Kind, Packet, pair
 from pyworkers.protocol import envelope
 from pyworkers.worker.runner import SerialRunner
 
@@ -30,10 +31,14 @@ def warm_up(log_level: str) -> None:
 
 
 def _run_jobs() -> None:
-    app, rng, reader = Worker(), random.Random(), Reader()
+    app, rng = Worker(), random.Random()
     app.process(_QUEUE)(lambda message: None)
-    runner = SerialRunner(app, _QUEUE, Settings(), rng, lambda *_: None, lambda _: None)
+    runner = SerialRunner(app, Settings(), rng, lambda *_: None, lambda _: None)
     job = envelope.encode({"jid": envelope.new_jid(rng), "class": "", "args": []}).encode()
-    for _ in range(_TIMES):
-        for _, delivery, payload in reader.feed(pack(Kind.JOB, 0, job)):
-            runner.run(delivery, payload).pack(0)
+    masters, workers = pair()
+    for number in range(_TIMES):
+        masters.send(Packet(number, Kind.JOB, _QUEUE.encode(), job))
+        if packet := workers.receive():
+            frames.pack_short(frames.Kind.OUTCOME, 0, number, runner.run(packet).pack(0))
+    masters.close()
+    workers.close()

@@ -64,7 +64,7 @@ def hang(name="", how="raise"):
     note("worker")
     if how == "deaf":
         # First of all: on a slow machine the limit expires while programs start.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGWINCH])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGURG])
     try:
         if name:
             start_all(name)

@@ -106,7 +106,7 @@ def second_thoughts(message, call_next):
 def handle(message):
     how = message.jid
     if how == "deaf":
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGURG])
     note("start", how, message.attempt)
     try:
         while not Path(__file__).with_name("finish").exists():

@@ -36,7 +36,7 @@ MESSAGES: list[ControlMessage] = [
     Load("tasks"),
     Loaded(MANIFEST, ["Thread-1"], 12),
     LoadFailed("import", "SyntaxError: bad\nline", 'Traceback\n  "quoted"\n'),
-    Spawn(1, "a queue"),
+    Spawn(1, "a queue", 3, 50),
     Spawned(1, 4_194_304),
     SpawnFailed(2, "[Errno 11] Resource temporarily unavailable"),
     Exited(1, 7, 35_584, 123_456),

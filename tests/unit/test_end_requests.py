@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kill, Retry, Snooze
-from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.interrupts import listen
+from pyworkers.worker.interrupts import cancelled, interrupted
 from pyworkers.worker.links.limits import limited
 from pyworkers.worker.links.running import running
 
+# Two signals for the two requests, because a worker has a page for them, and a test has none.
+CANCEL_REQUEST, INTERRUPT_REQUEST = signal.SIGUSR1, signal.SIGUSR2
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
 TRIED = Outcome(Fate.RETRY, 5.0, failed=True)
 
@@ -28,6 +29,11 @@ def _handlers() -> Iterator[None]:
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
+
+
+def listen(ask: Callable[[BaseException], None]) -> None:
+    signal.signal(CANCEL_REQUEST, lambda *_: ask(cancelled()))
+    signal.signal(INTERRUPT_REQUEST, lambda *_: ask(interrupted()))
 
 
 class Job:

@@ -14,7 +14,6 @@ from pyworkers.failpoints import FailpointError, Failpoints, Point, parse
 
 def test_nothing_is_armed_by_default() -> None:
     assert failpoints.hit is failpoints._never
-    assert failpoints.hit_amid is failpoints._never_amid
 
 
 def test_the_environment_says_where_what_when_and_how_often() -> None:
@@ -56,15 +55,3 @@ def test_the_file_counts_for_all_processes(tmp_path: Path) -> None:
         first.hit("job_end")
     second.hit("job_end")
     first.hit("job_end")
-
-
-def test_amid_a_frame_half_of_it_is_written_first() -> None:
-    reading, writing = os.pipe()
-    try:
-        armed = Failpoints({"mid_frame": Point("mid_frame", "sleep", nth=2)}, None)
-        assert armed.hit_amid("mid_frame", writing, b"12345678") == b"12345678"
-        assert armed.hit_amid("mid_frame", writing, b"12345678") == b"5678"
-        assert os.read(reading, 100) == b"1234"
-    finally:
-        os.close(reading)
-        os.close(writing)

@@ -7,16 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyworkers.ipc import frames
-from pyworkers.ipc.frames import HEADER_SIZE, Frame, Kind, Reader
+from pyworkers.ipc.frames import HEADER_SIZE, MAX_FRAME, Frame, Kind, Reader, fits, pack, pack_short
 
+KINDS = [kind for kind in Kind if kind is not Kind.PART]
+LONGEST = MAX_FRAME - HEADER_SIZE
 frame_lists = st.lists(
-    st.tuples(st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.binary(max_size=40)), max_size=6
+    st.tuples(
+        st.sampled_from(KINDS), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=40)
+    ),
+    max_size=6,
 )
 
 
 @given(frame_lists, st.lists(st.integers(1, 30)))
 def test_any_chunking_gives_the_same_frames(written: list[Frame], sizes: list[int]) -> None:
-    stream = b"".join(frames.pack(*frame) for frame in written)
+    stream = b"".join(data for frame in written for data in pack(*frame))
     reader, read = Reader(), []
     for size in [*sizes, len(stream)]:
         chunk, stream = stream[:size], stream[size:]
@@ -24,42 +29,75 @@ def test_any_chunking_gives_the_same_frames(written: list[Frame], sizes: list[in
     read += reader.feed(stream)
     assert read == written
     assert not reader.incomplete
+    assert reader.skipped == 0
 
 
 def test_a_frame_that_stops_in_the_middle_is_kept() -> None:
     reader = Reader()
-    whole = frames.pack(Kind.JOB, 7, b"abc")
+    whole = pack_short(Kind.OUTCOME, 3, 7, b"abc")
     assert reader.feed(whole[:-1]) == []
     assert reader.incomplete
-    assert reader.feed(whole[-1:]) == [(Kind.JOB, 7, b"abc")]
+    assert reader.feed(whole[-1:]) == [(Kind.OUTCOME, 3, 7, b"abc")]
 
 
-def test_the_header_is_13_bytes_and_big_endian() -> None:
-    assert HEADER_SIZE == 13
-    assert frames.pack(Kind.READY, 258, b"x") == b"\0\0\0\1\x10\0\0\0\0\0\0\1\2x"
+def test_the_header_is_20_bytes_and_big_endian() -> None:
+    assert HEADER_SIZE == 20
+    head = b"\xffpw\xfe\x10\0\0\1\0\0\0\2\0\0\0\0\0\0\1\2"
+    assert pack_short(Kind.READY, 2, 258, b"x") == head + b"x"
 
 
 def test_a_payload_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_PAYLOAD", 3)
-    assert frames.pack(Kind.JOB, 0, b"abc").endswith(b"abc")
+    assert b"".join(pack(Kind.OUTCOME, 0, 0, b"abc")).endswith(b"abc")
     with pytest.raises(ValueError, match="at most 3 bytes, not 4"):
-        frames.pack(Kind.JOB, 0, b"abcd")
+        list(pack(Kind.OUTCOME, 0, 0, b"abcd"))
 
 
-def test_a_stream_that_went_wrong_stays_wrong() -> None:
+@pytest.mark.parametrize("size", [0, 1, LONGEST, LONGEST + 1, 3 * MAX_FRAME, 100_000])
+def test_a_long_payload_is_divided_into_atomic_writes(size: int) -> None:
+    payload = bytes(range(256)) * (size // 256) + b"y" * (size % 256)
+    writes = list(pack(Kind.OUTCOME, 5, 9, payload))
+    assert max(map(len, writes)) <= MAX_FRAME
+    assert fits(payload) == (len(writes) == 1)
     reader = Reader()
-    for data in (b"text that is no frame", frames.pack(Kind.OUTCOME, 1, b"payload")):
-        with pytest.raises(ValueError, match="not a frame"):
-            reader.feed(data)
+    assert [frame for data in writes for frame in reader.feed(data)] == [(Kind.OUTCOME, 5, 9, payload)]
+    assert not reader.incomplete
 
 
-def test_a_reader_asks_for_little_until_it_knows_what_is_to_come() -> None:
-    reader, read, asked = Reader(), list[Frame](), list[int]()
-    stream = frames.pack(Kind.JOB, 7, b"x" * 200_000)
-    while stream:
-        asked.append(reader.wanted)
-        read += reader.feed(stream[: asked[-1]])
-        stream = stream[asked[-1] :]
-    assert read == [(Kind.JOB, 7, b"x" * 200_000)]
-    assert asked == [479, 65_536, 65_536, 65_536, 2_926]
-    assert reader.wanted == 479
+def test_divided_payloads_of_several_workers_do_not_mix() -> None:
+    first, second = (list(pack(Kind.OUTCOME, worker, 1, bytes([worker]) * 10_000)) for worker in (1, 2))
+    reader = Reader()
+    limit = pack_short(Kind.LIMIT, 1, 1, b"12345678")
+    stream = [*(data for both in zip(first, second, strict=True) for data in both), limit]
+    frames_read = [frame for data in stream for frame in reader.feed(data)]
+    assert frames_read == [
+        (Kind.OUTCOME, 1, 1, b"\1" * 10_000),
+        (Kind.OUTCOME, 2, 1, b"\2" * 10_000),
+        (Kind.LIMIT, 1, 1, b"12345678"),
+    ]
+
+
+def test_the_parts_of_a_dead_worker_are_forgotten() -> None:
+    reader = Reader()
+    for worker in (1, 2):
+        for data in list(pack(Kind.OUTCOME, worker, 4, b"x" * 10_000))[:-1]:
+            assert reader.feed(data) == []
+    reader.forget(1)
+    assert reader.incomplete
+    reader.forget(2)
+    assert not reader.incomplete
+
+
+GOOD = pack_short(Kind.OUTCOME, 1, 1, b"payload")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"text that is no frame", b"\n", b"\0" * 100, b"\xff\xff\xff", b"\xffpw\xfe" + b"\xee" * 20, GOOD[:3]],
+)
+def test_garbage_is_skipped_wherever_the_stream_is_cut(garbage: bytes) -> None:
+    stream = GOOD + garbage + GOOD + GOOD
+    for cut in range(len(stream)):
+        reader = Reader()
+        assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == [(Kind.OUTCOME, 1, 1, b"payload")] * 3
+        assert reader.skipped == len(garbage)

@@ -13,6 +13,7 @@ import pytest
 from pyworkers.app import Worker
 from pyworkers.errors import JobCancelled
 from pyworkers.ipc.control import Settings
+from pyworkers.ipc.jobsocket import Kind, Packet
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
 from pyworkers.worker.execution import Execution
@@ -36,7 +37,11 @@ class Calls:
 def runner(app: Worker, calls: Calls | None = None, **settings: Any) -> SerialRunner:
     calls = calls or Calls()
     rng = random.Random(1)
-    return SerialRunner(app, "q", Settings(**settings), rng, calls.announce, calls.after_request)
+    return SerialRunner(app, Settings(**settings), rng, calls.announce, calls.after_request)
+
+
+def packet(number: int, payload: bytes) -> Packet:
+    return Packet(number, Kind.JOB, b"q", payload)
 
 
 def raw(job_class: str = "job", **fields: Any) -> bytes:
@@ -46,12 +51,12 @@ def raw(job_class: str = "job", **fields: Any) -> bytes:
 def test_a_report_names_the_handler_and_the_time() -> None:
     app = Worker()
     app.job(name="job", queue="q")(lambda: None)
-    report = runner(app).run(1, raw())
+    report = runner(app).run(packet(1, raw()))
     assert (report.outcome, report.job_class, report.retiring) == (DONE, "job", False)
 
 
 def test_bytes_that_are_no_job_are_dead() -> None:
-    assert runner(Worker()).run(1, b"nonsense").outcome.fate is Fate.DEAD
+    assert runner(Worker()).run(packet(1, b"nonsense")).outcome.fate is Fate.DEAD
 
 
 def test_a_limit_is_announced_with_the_number_of_its_delivery() -> None:
@@ -60,25 +65,25 @@ def test_a_limit_is_announced_with_the_number_of_its_delivery() -> None:
     app.job(name="free", queue="q")(lambda: None)
     serial = runner(app, calls)
     for delivery, payload in enumerate([raw(), raw("free"), raw("free", timeout=7)], 1):
-        assert serial.run(delivery, payload).outcome is DONE
+        assert serial.run(packet(delivery, payload)).outcome is DONE
     assert calls.limits == [(1, 5), (3, 7.0)]
 
 
 def test_the_configured_limit_of_a_queue_wins() -> None:
     app, calls = Worker(), Calls()
     app.job(name="job", queue="q", timeout=5)(lambda: None)
-    runner(app, calls, timeouts={"q": 9.0}).run(1, raw())
-    runner(app, calls, timeouts={"q": 0.0}).run(2, raw())
+    runner(app, calls, timeouts={"q": 9.0}).run(packet(1, raw()))
+    runner(app, calls, timeouts={"q": 0.0}).run(packet(2, raw()))
     assert calls.limits == [(1, 9.0)]
 
 
 def test_a_request_ends_the_job_that_runs() -> None:
     app, calls = Worker(), Calls()
     serial = runner(app, calls)
-    app.job(name="job", queue="q")(lambda: serial.ask_to_end(JobCancelled()))
+    app.job(name="job", queue="q")(lambda: serial.ask_to_end(7, JobCancelled()))
     app.job(name="next", queue="q")(lambda: None)
-    assert serial.run(7, raw()).outcome is CANCELLED
-    assert serial.run(8, raw("next")).outcome is DONE
+    assert serial.run(packet(7, raw())).outcome is CANCELLED
+    assert serial.run(packet(8, raw("next"))).outcome is DONE
     assert calls.ended == [7]
 
 
@@ -86,9 +91,9 @@ def test_a_request_between_two_jobs_was_meant_for_the_first() -> None:
     app = Worker()
     app.job(name="job", queue="q")(lambda: None)
     serial = runner(app)
-    serial.run(1, raw())
-    serial.ask_to_end(JobCancelled())
-    assert serial.run(2, raw()).outcome is DONE
+    serial.run(packet(1, raw()))
+    serial.ask_to_end(1, JobCancelled())
+    assert serial.run(packet(2, raw())).outcome is DONE
 
 
 def test_a_request_while_the_job_is_read_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,11 +102,11 @@ def test_a_request_while_the_job_is_read_ends_it(monkeypatch: pytest.MonkeyPatch
     serial, parse = runner(app), Message.parse
 
     def parse_slowly(*args: Any) -> Message:
-        serial.ask_to_end(JobCancelled())
+        serial.ask_to_end(1, JobCancelled())
         return parse(*args)
 
     monkeypatch.setattr(Message, "parse", parse_slowly)
-    assert serial.run(1, raw()).outcome is CANCELLED
+    assert serial.run(packet(1, raw())).outcome is CANCELLED
     assert ran == []
 
 
@@ -120,7 +125,7 @@ def test_nothing_of_a_failed_job_is_kept() -> None:
     serial = runner(app)
     gc.disable()
     try:
-        assert serial.run(1, raw()).outcome.fate is Fate.RETRY
+        assert serial.run(packet(1, raw())).outcome.fate is Fate.RETRY
         assert things[0]() is None
     finally:
         gc.enable()
@@ -130,9 +135,9 @@ def test_a_handler_has_one_chain_and_a_queue_with_one_handler_too(monkeypatch: p
     built: list[str] = []
     build = SerialRunner.build
 
-    def counting(self: SerialRunner, handler: Any) -> Any:
+    def counting(self: SerialRunner, queue: str, handler: Any) -> Any:
         built.append(handler.name if handler else "")
-        return build(self, handler)
+        return build(self, queue, handler)
 
     monkeypatch.setattr(SerialRunner, "build", counting)
     jobs, whole = Worker(), Worker()
@@ -142,5 +147,5 @@ def test_a_handler_has_one_chain_and_a_queue_with_one_handler_too(monkeypatch: p
     for app in (jobs, whole):
         serial = runner(app)
         for name in "abab":
-            serial.run(1, raw(name))
+            serial.run(packet(1, raw(name)))
     assert built == ["a", "b", "<lambda>"]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 COUNT_SPECIALIZED = """
 import dis
-from pyworkers.ipc.frames import Reader
+from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.protocol.message import Message
 from pyworkers.worker.runner import SerialRunner
 from pyworkers.worker.warmup import warm_up
@@ -23,7 +23,7 @@ from pyworkers.worker.warmup import warm_up
 def specialized(function):
     return sum(op.opname not in dis.opmap for op in dis.get_instructions(function, adaptive=True))
 
-way = (Reader.feed, Message.parse, SerialRunner.run)
+way = (JobSocket.receive, Message.parse, SerialRunner.run)
 # Not none before: the compiler of Python 3.12 joins some instructions.
 before = list(map(specialized, way))
 warm_up("info")

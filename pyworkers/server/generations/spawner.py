@@ -31,7 +31,7 @@ from pyworkers.ipc.control import (
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Handle, Reaper
 
-Fds = tuple[int, int, int]
+Fds = tuple[int, ...]
 # The kernel limits the descriptors in flight (ETOOMANYREFS); the fork server receives some in this time.
 _CROWDED_S = 0.05
 
@@ -64,14 +64,14 @@ class Spawner:
         """Wait for the result of the import."""
         return await asyncio.shield(self._answer)
 
-    def spawn(self, worker: Handle, queue: str, descriptors: Fds) -> int:
+    def spawn(self, worker: Handle, group: str, member: int, slots: int, descriptors: Fds) -> int:
         """Request a worker; returns its number, which is unique in this fork server.
 
         The descriptors are closed here once they are sent.
         """
         number = next(self._numbers)
         self._workers[number] = worker
-        self._post(Spawn(number, queue), descriptors)
+        self._post(Spawn(number, group, member, slots), descriptors)
         return number
 
     def expect(self, pid: int, worker: Handle) -> None:

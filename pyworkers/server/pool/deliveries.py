@@ -1,55 +1,62 @@
-"""Deliveries: the jobs of one group that run or wait for a worker, by number.
+"""Deliveries: the jobs of one group between their fetch and their outcome.
 
-Runs in the master's event loop. This is the only table of their raw bytes. It holds a job until the job has
-ended, is cancelled, or is lost with its worker. It never decodes a job that ended normally.
+Runs in the master's event loop. It hands jobs out, and decides what becomes of one that has ended, is
+cancelled, or is lost with its worker. It never decodes a job that ended normally.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection
 
-from pyworkers.ipc.control import CANCEL_REQUEST, INTERRUPT_REQUEST
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.pool import losses
+from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
+from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.handout import HandOut
-from pyworkers.server.pool.running import Running
+from pyworkers.server.pool.limits import DEFAULTS, Limits
 
-# A job whose worker died before the job began is handed out again. The tries are limited, because the job
+# A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
 _MAX_TRIES = 3
 
 
 class Deliveries:
-    """The table from number to delivery, for every job and errand without an outcome."""
+    """Every job and errand of a group that has no outcome."""
 
-    def __init__(self, hand_out: HandOut, endings: Endings, cancellations: Cancellations) -> None:
-        self._hand_out = hand_out
+    def __init__(
+        self,
+        crew: Crew,
+        endings: Endings,
+        cancellations: Cancellations,
+        freed: Callable[[], None],
+        limits: Limits = DEFAULTS,
+    ) -> None:
+        """``freed`` is called when there is room for another job. Raises OSError."""
         self._endings = endings
         self._cancellations = cancellations
-        self._open: dict[int, Delivery] = {}
         self._numbers = itertools.count(1)
+        self.hand_out = HandOut(crew, limits, freed, self._untaken, self._vanished)
 
     # For the fetcher
 
     @property
     def free(self) -> int:
-        """The number of jobs that can start at once; negative if jobs wait for a worker."""
-        return self._hand_out.free
+        """The number of jobs to fetch; negative if jobs wait for a worker."""
+        return self.hand_out.free
 
     @property
     def busy(self) -> int:
         """The number of jobs and errands that run or wait for a worker."""
-        return len(self._open)
+        return len(self.hand_out.open)
 
     def known(self, queue: str) -> Counter[bytes]:
-        """The raw bytes of every job of a queue in the table, with their counts."""
-        return Counter(job.raw for job in self._jobs() if job.queue == queue)
+        """The raw bytes of every job of a queue, with their counts."""
+        return Counter(job.raw for job in self.jobs() if job.queue == queue)
 
     def deliver(self, queue: str, raw: bytes) -> None:
         """Start a job, unless it is cancelled."""
@@ -58,80 +65,67 @@ class Deliveries:
             delivery.cancel(jid)
             self._endings.cancelled(delivery)
         else:
-            self._open[delivery.number] = delivery
-            self._hand_out.offer(delivery)
-
-    # For the API and the Web UI
-
-    def running(self) -> Iterator[Running]:
-        """The jobs that workers have."""
-        for job in self._jobs():
-            if (worker := job.worker) is not None:
-                yield Running(job.queue, worker.pid, job.number, job.raw, job.started_at)
-
-    def cancel_noted(self) -> None:
-        """End the jobs that are cancelled. A running one gets a request, and is killed a little later."""
-        loop = asyncio.get_running_loop()
-        for job in self._jobs():
-            if job.cancelled or not (jid := self._cancellations.jid_of(job.raw)):
-                continue
-            job.cancel(jid)
-            if self._take_back(job):
-                self._endings.cancelled(job)
-            elif (worker := job.worker) is not None:
-                worker.signal(CANCEL_REQUEST)
-                fault = "was killed: its job was cancelled"
-                loop.call_later(KILL_GRACE_S, worker.end_job, job, fault)
-
-    # For a stop
-
-    def interrupt(self) -> None:
-        """Request all jobs to end, because they are given back soon; waiting jobs do not begin."""
-        self._endings.give_back()
-        for job in self._jobs():
-            if self._take_back(job):
-                self._endings.interrupted(job)
-            elif not job.cancelled and (worker := job.worker) is not None:
-                worker.signal(INTERRUPT_REQUEST)
-
-    def forget_waiting(self) -> None:
-        """Drop every job and errand that no worker has."""
-        for delivery in list(self._open.values()):
-            self._take_back(delivery)
-
-    def abandoned(self, delivery: Delivery) -> None:
-        """Drop a job whose worker was killed because the server stops, or has lost its lease."""
-        del self._open[delivery.number]
-        self._endings.abandoned(delivery)
+            self.hand_out.offer(delivery)
 
     # For the pool
 
-    def ended(self, delivery: Delivery, report: Report) -> None:
+    def jobs(self) -> list[Delivery]:
+        """The jobs, without the errands, oldest first."""
+        return [delivery for delivery in self.hand_out.open.values() if not delivery.errand]
+
+    def unfinished(self, numbers: Collection[int]) -> list[Delivery]:
+        """Those with these numbers that have no outcome."""
+        return [self.hand_out.open[number] for number in numbers if number in self.hand_out.open]
+
+    def ended(self, number: int, report: Report) -> None:
         """Settle a job that ran to its end."""
-        del self._open[delivery.number]
-        if not delivery.errand:
+        delivery = self.hand_out.ended(number, report.elapsed_ms)
+        if delivery is not None and not delivery.errand:
             self._endings.ended(delivery, report)
 
-    def lost(self, delivery: Delivery, failure: Failure, untouched: bool) -> None:
-        """Settle a job whose worker died; hand it out again if it is ``untouched``: it did not begin."""
-        blameless = untouched and not delivery.timed_out_s and not delivery.cancelled
-        if blameless and delivery.tries < _MAX_TRIES:
-            delivery.wait_again()
-            self._hand_out.offer(delivery)
-            return
-        del self._open[delivery.number]
+    def lost(self, jobs: list[Delivery], failure: Failure) -> None:
+        """Settle the jobs of a dead process. If it was killed because of one, the others are given back."""
+        at_fault = [job for job in jobs if job.at_fault] or jobs
+        for job in jobs:
+            self.hand_out.drop(job)
+            if job in at_fault:
+                self._lost(job, failure)
+            else:
+                self._endings.bystander(job)
+
+    def cancelled(self, job: Delivery) -> None:
+        """Settle a cancelled job that no worker has taken."""
+        self._endings.cancelled(job)
+
+    def give_back(self) -> None:
+        """From now on, leave what is given back to the end of the stop; jobs that wait do not begin."""
+        self._endings.give_back()
+        for job in self.hand_out.take_back(lambda delivery: not delivery.errand):
+            self._endings.interrupted(job)
+
+    def abandoned(self, job: Delivery) -> None:
+        """Drop a job whose worker was killed because the server stops, or has lost its lease."""
+        self.hand_out.drop(job)
+        self._endings.abandoned(job)
+
+    # For the hand-out
+
+    def _untaken(self, jobs: list[Delivery]) -> None:
+        """Give jobs back to the heads of their queues."""
+        # The newest first, so that the oldest is popped first.
+        for job in reversed(jobs):
+            self._endings.untaken(job)
+
+    def _vanished(self, delivery: Delivery, reason: str) -> None:
+        """Hand out again a delivery that its worker did not begin; ``reason`` is that of the worker's end."""
+        if not delivery.at_fault and delivery.tries < _MAX_TRIES:
+            self.hand_out.offer(delivery)
+        else:
+            self._lost(delivery, losses.died(reason or "did not begin the job", 0))
+
+    def _lost(self, delivery: Delivery, failure: Failure) -> None:
         loss = None if delivery.errand else self._endings.lost(delivery, failure)
         if loss is not None:
             # The exhaustion hooks run in a worker, because the master has no user code.
-            errand = Delivery(next(self._numbers), delivery.queue, loss.pack(), errand=True)
-            self._open[errand.number] = errand
-            self._hand_out.offer(errand)
-
-    def _jobs(self) -> list[Delivery]:
-        return [delivery for delivery in self._open.values() if not delivery.errand]
-
-    def _take_back(self, delivery: Delivery) -> bool:
-        """Drop a delivery that no worker has; False if a worker has it."""
-        if taken := self._hand_out.take_back(delivery):
-            del self._open[delivery.number]
-        return taken
+            number = next(self._numbers)
+            self.hand_out.offer(Delivery(number, delivery.queue, loss.pack(), errand=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyworkers import logs
-from pyworkers.protocol.outcome import CANCELLED, Fate, Loss, Report
+from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Loss, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool import losses, running
 from pyworkers.server.pool.delivery import Delivery
@@ -22,7 +22,7 @@ log = logs.get_logger()
 
 
 class Endings:
-    """Settles the jobs of one group: calls ``settle`` with a job's queue, its raw bytes and its report."""
+    """Settles the jobs of one group: calls ``settle`` with queue, raw bytes and report of a job."""
 
     def __init__(self, settle: Callable[[str, bytes, Report], None], losses: Losses) -> None:
         self._settle = settle
@@ -48,6 +48,16 @@ class Endings:
     def interrupted(self, job: Delivery, **about: object) -> None:
         """Log a job that is given back; its worker does not log it."""
         log.warning("job.interrupted", queue=job.queue, **running.names(job.raw, job.queue), **about)
+
+    def untaken(self, job: Delivery) -> None:
+        """Give back a job that no worker has begun, without a line in the log: it is not affected by that."""
+        self._settle(job.queue, job.raw, Report(REQUEUE))
+
+    def bystander(self, job: Delivery) -> None:
+        """Give back a job whose process ended because of another job. It does not count as an attempt."""
+        if not job.errand:
+            self.interrupted(job, killed=True)
+            self._settle(job.queue, job.raw, Report(REQUEUE))
 
     def abandoned(self, job: Delivery) -> None:
         """Log a job whose worker was killed because the server stops, or has lost its lease.

@@ -1,55 +1,288 @@
-"""HandOut: the idle workers of one queue, and the jobs that wait for one.
+"""HandOut: hands the jobs of one group to whichever worker is free first.
 
-Runs in the master's event loop. Each worker has a job pipe of its own.
+Runs in the master's event loop. All jobs go into one socket, from which every worker takes when it has room;
+the kernel wakes one that waits. The master learns which worker has a job only when it looks into the pages.
+
+    offer ──► job socket ──► a worker takes it and claims it in its page ──► outcome
+                  │ not taken after 50 ms, and all workers are busy
+                  ▼
+              back to the head of the queue
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from pyworkers.failpoints import hit
+from pyworkers.ipc import jobsocket
+from pyworkers.ipc.jobsocket import DONT_WAIT, Kind, Packet
+from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.limits import Limits
+from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.worker import Worker
+
+# Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
+_AHEAD_S, _IDLE_S = 0.05, 1.0
+# For how long a job is neither in the socket nor claimed until it is lost, if a worker has died.
+_MISSING_S = 0.04
+# Until another attempt to send after the system refused a descriptor.
+_REFUSED_S = 0.05
 
 
 class HandOut:
-    """Pairs jobs with idle workers; calls ``freed`` when a worker stays idle."""
+    """The jobs without an outcome, in ``open``, and the socket from which the ``crew`` takes them.
 
-    def __init__(self, freed: Callable[[], None]) -> None:
+    ``freed`` is called when there is room for another job; ``untaken`` with jobs that are to be given back;
+    ``lost`` with a job that a worker took before it ended, and the reason of that end.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        limits: Limits,
+        freed: Callable[[], None],
+        untaken: Callable[[list[Delivery]], None],
+        lost: Callable[[Delivery, str], None],
+    ) -> None:
+        """Raises OSError."""
+        self._crew = crew
+        self._limits = limits
         self._freed = freed
-        self._idle: list[Worker] = []
-        self._backlog: deque[Delivery] = deque()
+        self._untaken = untaken
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._ours, self._theirs = jobsocket.pair()
+        self._open: dict[int, Delivery] = {}
+        self._unsent: deque[Delivery] = deque()
+        self._names: dict[str, bytes] = {}
+        self._serving: set[Worker] = set()
+        self._leaving: set[int] = set()
+        """The jobs of workers that take no others: they use none of the room."""
+        self._room = 0
+        self._ahead = LookAhead()
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon = False
+        self._missing: dict[int, float] = {}
+        self._idle: dict[Worker, tuple[int, float]] = {}
+        self._died_at, self._reason = 0.0, ""
+
+    @property
+    def open(self) -> Mapping[int, Delivery]:
+        """All jobs and errands without an outcome, by number."""
+        return self._open
 
     @property
     def free(self) -> int:
-        """The number of jobs that can start at once; negative if jobs wait for a worker."""
-        return len(self._idle) - len(self._backlog)
+        """The number of jobs to fetch; negative if jobs wait for a worker."""
+        return self._ahead.jobs(self._room) - self._surplus
+
+    @property
+    def _surplus(self) -> int:
+        """How many more jobs there are than workers can run at once; negative if some are idle."""
+        return len(self._open) - len(self._leaving) - self._room
+
+    @property
+    def workers_end(self) -> int:
+        """The descriptor that workers inherit."""
+        return self._theirs.fileno()
 
     def offer(self, delivery: Delivery) -> None:
-        """Hand a job to an idle worker, or keep it until one is idle."""
-        if not self._idle:
-            self._backlog.append(delivery)
-            return
-        # The worker that was busy last: its memory is in the CPU caches, and rarely used workers stay small.
-        self._idle.pop().hand(delivery)
+        """Hand out a job."""
+        self._open[delivery.number] = delivery
+        if self._unsent or not self._send(delivery):
+            self._unsent.append(delivery)
+        self._look_later()
 
-    def take_back(self, delivery: Delivery) -> bool:
-        """Drop a job that no worker has; False if a worker has it."""
-        try:
-            self._backlog.remove(delivery)
-        except ValueError:
-            return False
-        return True
+    def ended(self, number: int, elapsed_ms: int) -> Delivery | None:
+        """Remove a delivery that has an outcome; None if it is not known any more."""
+        delivery = self._open.pop(number, None)
+        if delivery is not None:
+            self._ahead.ended(elapsed_ms)
+            if self._leaving:
+                self._leaving.discard(number)
+        return delivery
+
+    def drop(self, delivery: Delivery) -> None:
+        """Remove a delivery whose end is decided here."""
+        self._open.pop(delivery.number, None)
+        self._leaving.discard(delivery.number)
+
+    def take_back(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+        """Remove the wanted ones of those that no worker has taken, oldest first."""
+        untaken = self._drain()
+        found = [delivery for delivery in untaken if wanted(delivery)]
+        for delivery in found:
+            del self._open[delivery.number]
+        self._send_again([delivery for delivery in untaken if not wanted(delivery)])
+        return found
+
+    # The workers
 
     def admit(self, worker: Worker) -> None:
-        """Hand a waiting job to a worker that has become idle, or report that it is free."""
-        self._idle.append(worker)
-        if self._backlog:
-            self.offer(self._backlog.popleft())
-        if self._idle:
-            self._freed()
+        """Count the room of a worker that takes jobs from now on."""
+        self._serving.add(worker)
+        self._room += worker.slots
+        self._freed()
 
     def withdraw(self, worker: Worker) -> None:
-        """Hand no more jobs to this worker."""
-        if worker in self._idle:
-            self._idle.remove(worker)
+        """Count on this worker no more."""
+        if worker in self._serving:
+            self._serving.remove(worker)
+            self._room -= worker.slots
+            # It may take one more job before it knows: then the look notes it.
+            self._note_leaving(self._crew.claims())
+            self._look_later(soon=True)
+
+    def _note_leaving(self, claims: Mapping[int, Worker]) -> None:
+        self._leaving = {n for n in self._open if n in claims and claims[n] not in self._serving}
+
+    def died(self, reason: str) -> None:
+        """Note that a worker has ended: it may have taken a job without a claim."""
+        self._died_at, self._reason = time.time(), reason
+        if self._open:
+            self._look_later(soon=True)
+
+    def close(self) -> None:
+        """Close the socket; a second call does nothing."""
+        self._cancel_timer()
+        if self._ours.fileno() >= 0:
+            self._loop.remove_writer(self._ours)
+        self._ours.close()
+        self._theirs.close()
+
+    # The socket
+
+    def _send(self, delivery: Delivery) -> bool:
+        """Send a job; False if the socket has no room now."""
+        hit("before_dispatch")
+        queue = self._names.get(delivery.queue) or self._name(delivery.queue)
+        kind = Kind.EXHAUSTED if delivery.errand else Kind.JOB
+        try:
+            self._ours.send(Packet(delivery.number, kind, queue, delivery.raw))
+        except BlockingIOError:
+            self._loop.add_writer(self._ours, self._send_rest)
+            return False
+        except OSError:
+            # No descriptor, or too many of them in sockets (ETOOMANYREFS).
+            self._loop.call_later(_REFUSED_S, self._send_rest)
+            return False
+        delivery.hand_out(time.time())
+        return True
+
+    def _name(self, queue: str) -> bytes:
+        name = self._names[queue] = queue.encode()
+        return name
+
+    def _send_rest(self) -> None:
+        if self._ours.fileno() < 0:
+            return
+        self._loop.remove_writer(self._ours)
+        while self._unsent and self._send(self._unsent[0]):
+            self._unsent.popleft()
+
+    def _send_again(self, deliveries: list[Delivery]) -> None:
+        self._unsent.extendleft(reversed(deliveries))
+        self._send_rest()
+        if deliveries:
+            self._look_later()
+
+    def _drain(self) -> list[Delivery]:
+        """Take every job that no worker has taken out of the socket, oldest first."""
+        numbers = []
+        while True:
+            try:
+                packet = self._theirs.receive(DONT_WAIT)
+            except BlockingIOError:
+                break
+            if packet is None:
+                break
+            numbers.append(packet.number)
+        found = [self._open[number] for number in numbers if number in self._open]
+        found += self._unsent
+        self._unsent.clear()
+        return found
+
+    # Jobs that are not taken
+
+    def _look_later(self, soon: bool = False) -> None:
+        """Look in a moment for jobs that no worker takes."""
+        soon = soon or self._surplus > 0
+        if self._timer is not None:
+            if self._soon or not soon:
+                return
+            self._timer.cancel()
+        self._soon = soon
+        self._timer = self._loop.call_later(_AHEAD_S if soon else _IDLE_S, self._look)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        claims = self._crew.claims()
+        self._note_leaving(claims)
+        waiting = [delivery for delivery in self._open.values() if delivery.number not in claims]
+        if not waiting:
+            self._missing.clear()
+            self._idle.clear()
+            return
+        surplus = self._surplus > 0
+        limit = time.time() - (_AHEAD_S if surplus else _IDLE_S)
+        oldest = min(delivery.handed_at for delivery in waiting)
+        if oldest <= max(limit, self._died_at):
+            self._find(surplus, limit)
+        if self._open:
+            self._look_later(soon=bool(self._missing))
+
+    def _find(self, surplus: bool, limit: float) -> None:
+        """Give back what is in the socket if all workers are busy, and find out what is not."""
+        untaken = self._drain()
+        # Only now, because workers may have taken some meanwhile.
+        known = {delivery.number for delivery in untaken} | self._crew.claims().keys()
+        self._find_missing([d for d in self._open.values() if d.number not in known])
+        late = [d for d in untaken if d.handed_at <= limit and not d.errand] if surplus else []
+        for delivery in late:
+            del self._open[delivery.number]
+        self._send_again([d for d in untaken if d.number in self._open])
+        if late:
+            self._ahead.reset()
+            self._untaken(late)
+        elif untaken and not surplus:
+            self._end_stalled()
+
+    def _find_missing(self, missing: list[Delivery]) -> None:
+        """Deal with jobs that a worker has taken without a claim, if they remain so.
+
+        A worker claims a job within microseconds. If one has died since, it took the job with it; else a
+        worker may be suspended between the two steps, and is killed for that: see ``_end_stalled``.
+        """
+        now = time.time()
+        since = {d.number: self._missing.get(d.number, now) for d in missing}
+        self._missing = since
+        for delivery in missing:
+            died = self._died_at >= delivery.handed_at
+            if now - since[delivery.number] >= (_MISSING_S if died else 2 * self._limits.stalled_s):
+                del self._missing[delivery.number]
+                del self._open[delivery.number]
+                self._lost(delivery, self._reason)
+        if missing:
+            self._end_stalled()
+
+    def _end_stalled(self) -> None:
+        """Kill the idle workers that have not taken a job for long while there was one."""
+        now = self._loop.time()
+        idle = {worker for worker in self._serving if len(worker.unfinished()) < worker.slots}
+        before, self._idle = self._idle, {}
+        for worker in idle:
+            done, since = before.get(worker, (worker.jobs_done, now))
+            if done != worker.jobs_done:
+                done, since = worker.jobs_done, now
+            self._idle[worker] = done, since
+            if now - since > self._limits.stalled_s:
+                worker.end_stalled()

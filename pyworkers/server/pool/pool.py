@@ -1,64 +1,74 @@
-"""Pool: keeps the wanted number of workers of one queue, all of the current generation (*reconcile*).
+"""Pool: keeps the wanted workers of one group, all of the current generation (*reconcile*).
 
-Runs in the master's event loop. It passes the reports of its workers to the hand-out and to the deliveries.
+Runs in the master's event loop. It reads what its workers say, and passes it on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
+import struct
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from pyworkers import logs
+from pyworkers.ipc.frames import SECONDS, Frame, Kind
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
+from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.limits import DEFAULTS, Limits
+from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.respawn import Respawn
+from pyworkers.server.pool.running import Running
 from pyworkers.server.pool.state import State
-from pyworkers.server.pool.worker import End, Worker
+from pyworkers.server.pool.worker import End, Seat, Worker
 
 log = logs.get_logger()
 
 
 class Pool:
-    """Workers of one queue; ``resize`` and ``use`` set their number and generation.
+    """Workers of one group, in ``crew``; ``resize`` and ``use`` set their sizes and generation.
 
-    ``failing`` is called when starts begin to fail, and when they succeed again.
+    A size is the number of jobs that one worker runs at once. ``failing`` is called when starts begin to
+    fail, and when they succeed again.
     """
 
     def __init__(
         self,
-        queue: str,
+        group: str,
         spawner: Spawner,
-        hand_out: HandOut,
+        crew: Crew,
         deliveries: Deliveries,
         failing: Callable[[bool], None],
         limits: Limits = DEFAULTS,
     ) -> None:
-        self._queue = queue
+        """Raises OSError."""
+        self._group = group
         self._limits = limits
         self._spawner = spawner
-        self._hand_out = hand_out
+        self._crew = crew
         self._deliveries = deliveries
+        self._hand_out = deliveries.hand_out
+        self._outcomes = OutcomePipe(group, self._receive)
         self._respawn = Respawn(self._reconcile, failing)
-        self._workers: list[Worker] = []
-        self._concurrency = 0
+        self._numbers = itertools.count(1)
+        self._sizes: Sequence[int] = ()
 
     # For the manager
 
-    def resize(self, concurrency: int) -> None:
-        """Set the number of workers."""
-        self._concurrency = concurrency
+    def resize(self, sizes: Sequence[int]) -> None:
+        """Set the sizes of the workers."""
+        self._sizes = sizes
         self._reconcile()
 
-    def use(self, spawner: Spawner, concurrency: int) -> None:
-        """Replace all workers by this number of a generation, one by one, as the new ones become ready."""
-        self._spawner, self._concurrency = spawner, concurrency
+    def use(self, spawner: Spawner, sizes: Sequence[int]) -> None:
+        """Replace all workers by these of a generation, one by one, as the new ones become ready."""
+        self._spawner, self._sizes = spawner, sizes
         self._respawn.cancel()
-        for worker in self._workers:
+        for worker in self._crew:
             if worker.state is State.BOOTING and worker.spawner is not spawner:
                 self._dismiss(worker)
         self._reconcile()
@@ -66,16 +76,24 @@ class Pool:
     def signal(self, number: int, apart_s: float) -> None:
         """Send a signal to every worker, one after the other, so that their output does not mix."""
         loop = asyncio.get_running_loop()
-        for place, worker in enumerate(self._workers):
+        for place, worker in enumerate(self._crew):
             loop.call_later(place * apart_s, worker.signal, number)
 
     def abandon(self) -> None:
-        """Kill every busy worker and forget its job, unless its outcome is in the pipe already."""
-        # Waiting jobs first: a worker whose outcome is read below becomes idle, and would start one of them.
-        self._deliveries.forget_waiting()
-        for worker in list(self._workers):
-            if (delivery := worker.abandon()) is not None:
+        """Kill every busy worker and forget its jobs, but those whose outcome is in the pipe already."""
+        self._outcomes.drain()
+        self._hand_out.take_back(lambda _: True)
+        for worker in self._crew:
+            for delivery in worker.abandon():
                 self._deliveries.abandoned(delivery)
+        if not self._hand_out.open:
+            return
+        # A worker has taken the rest and not said so yet; nothing shows which.
+        for worker in self._crew:
+            if worker.state is State.SERVING:
+                worker.abandon_idle()
+        for delivery in list(self._hand_out.open.values()):
+            self._deliveries.abandoned(delivery)
 
     def replace_idle(self) -> None:
         """Replace the workers that run no job, because they log the identity with which they were forked.
@@ -84,43 +102,81 @@ class Pool:
         """
         if not self._spawner.alive:
             return
-        for worker in self._workers:
-            if worker.state in (State.BOOTING, State.IDLE):
+        for worker in self._crew:
+            if worker.state in (State.BOOTING, State.SERVING) and not worker.unfinished():
                 self._dismiss(worker)
         self._reconcile()
 
     @property
     def abandoned(self) -> int:
         """The number of processes killed by ``abandon`` that may still run."""
-        return sum(worker.abandoned for worker in self._workers)
+        return sum(worker.abandoned for worker in self._crew)
 
     def close(self) -> None:
-        """Have every worker leave after its job."""
-        self._concurrency = 0
+        """Have every worker leave after its jobs."""
+        self._sizes = ()
         self._respawn.cancel()
-        for worker in self._workers:
+        for worker in self._crew:
             self._dismiss(worker)
 
     def kill(self) -> None:
         """Kill every process."""
-        for worker in self._workers:
+        for worker in self._crew:
             worker.kill()
 
-    def replace_stalled(self) -> None:
-        """Kill workers that do not read their job; another one gets it. To be called every few seconds."""
-        for worker in self._workers:
-            worker.end_if_stalled()
+    def end(self) -> None:
+        """Close the descriptors, once no worker is left."""
+        self._hand_out.close()
+        self._outcomes.close()
 
     @property
     def empty(self) -> bool:
         """True when no process is left."""
-        return not self._workers
+        return not len(self._crew)
 
     def pids(self) -> dict[int, str]:
         """The state of each process, by pid, for the log."""
-        return {w.pid: w.state.name.lower() for w in self._workers if w.pid}
+        return {worker.pid: _state(worker) for worker in self._crew if worker.pid}
+
+    def running(self) -> Iterator[Running]:
+        """The jobs that workers have taken."""
+        for worker in self._crew:
+            for slot, number in enumerate(worker.claims(), 1):
+                for job in self.unfinished([number]):
+                    if not job.errand:
+                        yield Running(job.queue, worker.pid, number, job.raw, job.handed_at, slot)
 
     # Reports of its workers
+
+    def _receive(self, frame: Frame) -> None:
+        kind, member, number, payload = frame
+        worker = self._crew.get(member)
+        if worker is None:
+            return
+        if kind is Kind.OUTCOME:
+            try:
+                report = Report.unpack(payload, worker.spawner.handlers)
+            except (ValueError, struct.error):
+                worker.fail("wrote an invalid outcome")
+                return
+            self._deliveries.ended(number, report)
+            worker.finished(number)
+            if report.retiring:
+                self._dismiss(worker)
+                self._reconcile()
+        elif kind is Kind.READY:
+            worker.ready(number)
+        else:
+            for delivery in self.unfinished([number]):
+                worker.limited(delivery, *SECONDS.unpack(payload))
+
+    def unfinished(self, claims: Collection[int]) -> list[Delivery]:
+        """The deliveries of these numbers that have no outcome."""
+        return self._deliveries.unfinished(claims)
+
+    def drain(self) -> None:
+        """Read the reports that are in the outcome pipe."""
+        self._outcomes.drain()
 
     def ready(self, worker: Worker, booted: bool) -> None:
         """Note a successful start; a worker that has booted takes jobs."""
@@ -129,27 +185,20 @@ class Pool:
             self._hand_out.admit(worker)
         self._reconcile()
 
-    def finished(self, worker: Worker, delivery: Delivery, report: Report) -> None:
-        """Settle a job; its worker takes the next one, or leaves."""
-        self._deliveries.ended(delivery, report)
-        if report.retiring or worker.state is State.LEAVING:
-            self._dismiss(worker)
-            self._reconcile()
-        elif not worker.ended:
-            self._hand_out.admit(worker)
-
     def ended(self, worker: Worker) -> None:
-        """Hand no more jobs to a worker whose outcome pipe has ended."""
+        """Count no more on a worker that has ended."""
         self._hand_out.withdraw(worker)
 
     def gone(self, worker: Worker, end: End) -> None:
-        """Replace a worker that has ended, and settle its job or hand it out again."""
-        self._workers.remove(worker)
+        """Replace a worker that has ended, and settle its jobs."""
+        self._crew.remove(worker)
         self._hand_out.withdraw(worker)
+        self._outcomes.forget(worker.member)
         if end.failed_start:
             self._respawn.failed()
-        if end.delivery is not None:
-            self._deliveries.lost(end.delivery, losses.died(end.reason, end.rss_kb), end.untouched)
+        if end.unfinished:
+            self._deliveries.lost(end.unfinished, losses.died(end.reason, end.rss_kb))
+        self._hand_out.died(end.reason)
         self._reconcile()
 
     # The number of workers
@@ -158,25 +207,38 @@ class Pool:
         """Start missing workers and dismiss surplus workers, first the ones with old code."""
         if self._respawn.pending:
             return
-        staying = [w for w in self._workers if w.state is not State.LEAVING]
-        current = [w for w in staying if w.spawner is self._spawner]
+        staying = [worker for worker in self._crew if worker.state is not State.LEAVING]
+        current = Counter(worker.slots for worker in staying if worker.spawner is self._spawner)
         if self._spawner.alive:
-            for _ in range(self._concurrency - len(current)):
-                self._spawn()
-        serving = [w for w in staying if w.state is not State.BOOTING]
+            for slots in (Counter(self._sizes) - current).elements():
+                self._spawn(slots)
+        serving = [worker for worker in staying if worker.state is State.SERVING]
         # Workers with old code first; with the same code, idle workers first.
-        serving.sort(key=lambda w: (w.spawner is self._spawner, w.state is State.BUSY))
-        for worker in serving[: max(0, len(serving) - self._concurrency)]:
+        serving.sort(key=lambda worker: (worker.spawner is self._spawner, bool(worker.unfinished())))
+        for worker in serving[: max(0, len(serving) - len(self._sizes))]:
             self._dismiss(worker)
 
-    def _spawn(self) -> None:
+    def _spawn(self, slots: int) -> None:
+        seat = Seat(
+            self._group,
+            next(self._numbers),
+            slots,
+            self._hand_out.workers_end,
+            self._outcomes.write_end,
+        )
         try:
-            self._workers.append(Worker(self._queue, self._spawner, self, self._limits))
+            self._crew.add(Worker(seat, self._spawner, self, self._limits))
         except OSError as error:
-            log.error("worker.lost", queue=self._queue, reason=f"no pipe for it: {error}")
+            log.error("worker.lost", queue=self._group, reason=f"no descriptor for it: {error}")
             self._respawn.failed()
 
     def _dismiss(self, worker: Worker) -> None:
-        """Have a worker leave: at once if it is idle, else after its job."""
+        """Have a worker leave: at once if it is idle, else after its jobs."""
         self._hand_out.withdraw(worker)
         worker.leave()
+
+
+def _state(worker: Worker) -> str:
+    if worker.state is State.SERVING:
+        return "busy" if worker.unfinished() else "idle"
+    return worker.state.name.lower()

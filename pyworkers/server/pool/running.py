@@ -24,18 +24,21 @@ _EDGE = 2048
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A job that a worker runs. ``number`` is unique in its queue; ``started_at`` is in epoch seconds."""
+    """A job that a worker runs, in one of its slots. ``started_at`` is in epoch seconds."""
 
     queue: str
     pid: int
     number: int
+    """Unique in the group of its queue."""
     raw: bytes
     started_at: float
+    slot: int = 1
+    """Counted from 1."""
 
     @property
     def name(self) -> str:
         """Sidekiq's ``tid``, by which it distinguishes running jobs: process and thread."""
-        return f"{self.pid}.1"
+        return f"{self.pid}.{self.slot}"
 
 
 class Payloads:

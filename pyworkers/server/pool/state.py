@@ -12,28 +12,23 @@ class State(Enum):
     """The state of a worker; ``_NEXT`` has the transitions."""
 
     BOOTING = auto()
-    IDLE = auto()
-    BUSY = auto()
+    SERVING = auto()
+    """Takes jobs from the job socket."""
     LEAVING = auto()
-    """Takes no more jobs; its job pipe is closed as soon as it is idle."""
+    """Takes no more jobs; it exits when its jobs have ended."""
     GONE = auto()
     """Its process has ended; every descriptor is closed."""
 
     def to(self, state: State) -> State:
         """The next state. Raises RuntimeError if the table does not have this transition."""
         if state not in _NEXT[self]:
-            raise self.forbidden(state)
+            raise RuntimeError(f"a worker that is {self.name} cannot become {state.name}")
         return state
-
-    def forbidden(self, state: State) -> RuntimeError:
-        """The error for a transition that the table does not have."""
-        return RuntimeError(f"a worker that is {self.name} cannot become {state.name}")
 
 
 _NEXT = {
-    State.BOOTING: {State.IDLE, State.LEAVING, State.GONE},
-    State.IDLE: {State.BUSY, State.LEAVING, State.GONE},
-    State.BUSY: {State.IDLE, State.LEAVING, State.GONE},
+    State.BOOTING: {State.SERVING, State.LEAVING, State.GONE},
+    State.SERVING: {State.LEAVING, State.GONE},
     State.LEAVING: {State.LEAVING, State.GONE},
     State.GONE: set(),
 }

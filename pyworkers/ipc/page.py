@@ -1,0 +1,85 @@
+"""Page: the memory that the master and one worker process share.
+
+Used by both sides. The worker writes into it which deliveries it has taken; the master writes into it which
+of them are to end, and whether the worker is to leave. Reading and writing a word is one machine instruction,
+so neither side waits for the other, and a job costs no system call for it.
+
+    word 0          1 if the worker is to leave
+    words 1, 2      slot 0: the delivery that was taken last, and the delivery that is to end
+    words 3, 4      slot 1: the same …
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+from collections.abc import Iterator
+
+from pyworkers.ipc.jobsocket import memory_file
+
+ATTENTION = signal.SIGURG
+"""The signal by which the master asks a worker to look at its page. The default action is to ignore it."""
+_WORD = 8
+_INTERRUPT = 1
+
+
+class Page:
+    """The page of a worker with a number of ``slots``: the jobs that it runs at once."""
+
+    def __init__(self, fd: int, slots: int) -> None:
+        """Map the file ``fd``, which may be closed afterwards. Raises OSError."""
+        self._memory = mmap.mmap(fd, _size(slots))
+        self._words = memoryview(self._memory).cast("Q")
+
+    # For the worker
+
+    def claim(self, slot: int, number: int) -> None:
+        """Note that this delivery was taken; it counts as running until the master has its outcome."""
+        self._words[2 * slot + 1] = number
+
+    @property
+    def leaving(self) -> bool:
+        """True if the worker is to take no more jobs."""
+        return self._words[0] != 0
+
+    def requests(self) -> Iterator[tuple[int, bool]]:
+        """The deliveries that are to end; True for those that are given back, False for cancelled ones."""
+        for word in self._words[2::2].tolist():
+            if word:
+                yield word >> 1, bool(word & _INTERRUPT)
+
+    # For the master
+
+    def claims(self) -> list[int]:
+        """The delivery that each slot took last; 0 if none."""
+        return self._words[1::2].tolist()
+
+    def request(self, number: int, interrupt: bool) -> None:
+        """Note that a delivery is to end, if the worker has it."""
+        claims = self.claims()
+        if number in claims:
+            self._words[2 * claims.index(number) + 2] = number << 1 | interrupt
+
+    def leave(self) -> None:
+        """Note that the worker is to take no more jobs."""
+        self._words[0] = 1
+
+    def close(self) -> None:
+        """Unmap the memory."""
+        self._words.release()
+        self._memory.close()
+
+
+def open_page(slots: int) -> tuple[Page, int]:
+    """A new page, and a descriptor of it for the worker. Raises OSError."""
+    fd = memory_file(_size(slots))
+    try:
+        return Page(fd, slots), fd
+    except OSError:
+        os.close(fd)
+        raise
+
+
+def _size(slots: int) -> int:
+    return (1 + 2 * slots) * _WORD

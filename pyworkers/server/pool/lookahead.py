@@ -1,0 +1,39 @@
+"""LookAhead: how many jobs to fetch beyond those that idle workers can start.
+
+Pure; used in the master's event loop. While jobs are very short, a worker would wait for the next exchange
+with Redis for longer than its job took. For jobs of any other length it is zero.
+"""
+
+from __future__ import annotations
+
+# The weight of the newest job in the mean.
+_WEIGHT = 1 / 16
+# The mean at first: high, so that a good number of short jobs must have ended before any is fetched ahead.
+_UNKNOWN_MS = 100.0
+# Reports give whole milliseconds; 0 is anything below a half.
+_SHORTEST_MS = 0.2
+# Jobs that the workers end in a millisecond, which is about an exchange with Redis: below this number they
+# need nothing ahead.
+_FEW = 3.0
+
+
+class LookAhead:
+    """The mean length of the jobs, and what follows from it."""
+
+    def __init__(self) -> None:
+        self._mean_ms = _UNKNOWN_MS
+
+    def ended(self, elapsed_ms: int) -> None:
+        """Note the length of a job."""
+        self._mean_ms += (elapsed_ms - self._mean_ms) * _WEIGHT
+
+    def reset(self) -> None:
+        """Fetch nothing ahead until jobs have proved to be short again."""
+        self._mean_ms = _UNKNOWN_MS
+
+    def jobs(self, room: int) -> int:
+        """The number of jobs to fetch ahead for so many that run at once; at most twice as many."""
+        if self._mean_ms > 1.0:
+            return 0
+        per_ms = room / max(self._mean_ms, _SHORTEST_MS)
+        return 0 if per_ms < _FEW else min(2 * room, int(per_ms))

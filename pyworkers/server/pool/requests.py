@@ -1,0 +1,67 @@
+"""Requests: asks jobs of one group to end, because they are cancelled or because the server stops.
+
+Runs in the master's event loop. A job that no worker has taken ends at once; a running one gets a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.pool.crew import Crew
+from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.endings import KILL_GRACE_S
+
+# A worker has taken the job, and says so within microseconds.
+_CLAIMED_S = 0.01
+
+
+class Requests:
+    """Ends jobs in the socket, and asks those that workers have taken."""
+
+    def __init__(self, crew: Crew, deliveries: Deliveries, cancellations: Cancellations) -> None:
+        self._crew = crew
+        self._deliveries = deliveries
+        self._cancellations = cancellations
+
+    def cancel_noted(self) -> None:
+        """End the jobs that are cancelled. A running one gets a request, and is killed a little later."""
+        jobs = []
+        for job in self._deliveries.jobs():
+            if not job.cancelled and (jid := self._cancellations.jid_of(job.raw)):
+                job.cancel(jid)
+                jobs.append(job)
+        if jobs:
+            self._cancel(jobs)
+
+    def interrupt(self) -> None:
+        """Ask all jobs to end, because they are given back soon; those that wait do not begin."""
+        self._deliveries.give_back()
+        self._interrupt([job for job in self._deliveries.jobs() if not job.cancelled])
+
+    def _cancel(self, jobs: list[Delivery]) -> None:
+        for job in self._deliveries.hand_out.take_back(jobs.__contains__):
+            self._deliveries.cancelled(job)
+        loop = asyncio.get_running_loop()
+        if unclaimed := self._request(jobs, interrupt=False):
+            loop.call_later(_CLAIMED_S, self._cancel, unclaimed)
+
+    def _interrupt(self, jobs: list[Delivery]) -> None:
+        if unclaimed := self._request(jobs, interrupt=True):
+            asyncio.get_running_loop().call_later(_CLAIMED_S, self._interrupt, unclaimed)
+
+    def _request(self, jobs: list[Delivery], interrupt: bool) -> list[Delivery]:
+        """Ask the workers of these jobs; returns the jobs that none has claimed yet."""
+        loop, claims = asyncio.get_running_loop(), self._crew.claims()
+        unclaimed = []
+        for job in self._deliveries.unfinished([job.number for job in jobs]):
+            worker = claims.get(job.number)
+            if worker is None:
+                unclaimed.append(job)
+                continue
+            worker.request(job.number, interrupt)
+            if not interrupt:
+                fault = "was killed: its job was cancelled"
+                loop.call_later(KILL_GRACE_S, worker.end_job, job, fault)
+        return unclaimed

@@ -1,0 +1,29 @@
+"""FrameWriter: the messages of a worker to the master, in the outcome pipe of its group.
+
+Runs in the worker process. It never mixes with the frames of other workers: each write is atomic.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pyworkers.failpoints import hit
+from pyworkers.ipc.frames import Kind, fits, pack, pack_short
+
+
+class FrameWriter:
+    """Writes into ``fd`` for the worker with this number in its group."""
+
+    def __init__(self, fd: int, member: int) -> None:
+        self._fd = fd
+        self._member = member
+
+    def write(self, kind: Kind, number: int, payload: bytes = b"") -> None:
+        """Send a message; waits while the pipe is full. Raises OSError, and ValueError for too much."""
+        if fits(payload):
+            hit("mid_frame")
+            os.write(self._fd, pack_short(kind, self._member, number, payload))
+            return
+        for data in pack(kind, self._member, number, payload):
+            os.write(self._fd, data)
+            hit("mid_frame")

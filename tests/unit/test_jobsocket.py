@@ -1,0 +1,113 @@
+"""The job socket: whole packets, each to one reader, whatever their size; and how a reader leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers.ipc.jobsocket import DONT_WAIT, LARGE, JobSocket, Kind, Packet, pair
+from tests.helpers.processes import descriptors
+
+Pair = tuple[JobSocket, JobSocket]
+
+
+@pytest.fixture
+def ends() -> Iterator[Pair]:
+    both = pair()
+    yield both
+    for end in both:
+        end.close()
+
+
+def packet(number: int, payload: bytes = b"{}") -> Packet:
+    return Packet(number, Kind.JOB, b"q", payload)
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE, LARGE + 1, 5_000_000])
+def test_a_packet_arrives_whole_and_leaves_no_descriptor(ends: Pair, size: int) -> None:
+    masters, workers = ends
+    before = descriptors(os.getpid())
+    sent = Packet(2**63, Kind.EXHAUSTED, "Wörter".encode(), os.urandom(size))
+    masters.send(sent)
+    assert workers.receive() == sent
+    assert descriptors(os.getpid()) == before
+
+
+def test_packets_keep_their_order_and_the_socket_has_an_end(ends: Pair) -> None:
+    masters, workers = ends
+    sent = 0
+    with pytest.raises(BlockingIOError):
+        while True:
+            masters.send(packet(sent, b"x" * (LARGE if sent % 2 else 10)))
+            sent += 1
+    assert sent > 4
+    for number in range(sent):
+        received = workers.receive(DONT_WAIT)
+        assert received is not None
+        assert received.number == number
+    with pytest.raises(BlockingIOError):
+        workers.receive(DONT_WAIT)
+    masters.send(packet(1))
+    masters.close()
+    assert workers.receive() == packet(1)
+
+
+def test_each_packet_has_one_reader(ends: Pair, tmp_path: Path) -> None:
+    masters, workers = ends
+    children = []
+    for reader in range(3):
+        if (pid := os.fork()) == 0:
+            taken = []
+            while (got := workers.receive()) is not None and got.number:
+                taken.append(got.number)
+            (tmp_path / str(reader)).write_text(" ".join(map(str, taken)))
+            os._exit(0)
+        children.append(pid)
+    for number in range(1, 301):
+        send(masters, packet(number))
+    for _ in children:
+        send(masters, packet(0))
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
+    found = [int(word) for path in tmp_path.iterdir() for word in path.read_text().split()]
+    assert sorted(found) == list(range(1, 301))
+
+
+def send(masters: JobSocket, sent: Packet) -> None:
+    while True:
+        try:
+            return masters.send(sent)
+        except BlockingIOError:
+            os.sched_yield()
+
+
+def test_a_reader_that_waits_is_detached_by_a_signal_and_the_others_read_on(ends: Pair) -> None:
+    masters, workers = ends
+    before = signal.signal(signal.SIGURG, lambda *_: workers.detach())
+    other = JobSocket(socket.socket(fileno=os.dup(workers.fileno())))
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGURG))
+    timer.start()
+    try:
+        assert workers.receive() is None
+        assert workers.receive() is None
+    finally:
+        timer.join()
+        signal.signal(signal.SIGURG, before)
+    masters.send(packet(5))
+    assert other.receive() == packet(5)
+    other.close()
+
+
+def test_a_packet_that_was_received_is_not_lost_by_the_detachment(ends: Pair) -> None:
+    masters, workers = ends
+    masters.send(packet(1))
+    masters.send(packet(2))
+    assert workers.receive() == packet(1)
+    workers.detach()
+    assert workers.receive() is None

@@ -1,0 +1,46 @@
+"""The page that a master and a worker share: one writes, the other reads, in another process or not."""
+
+from __future__ import annotations
+
+import os
+
+from pyworkers.ipc.page import Page, open_page
+
+
+def test_what_one_side_writes_the_other_reads() -> None:
+    masters, fd = open_page(3)
+    workers = Page(fd, 3)
+    os.close(fd)
+    assert masters.claims() == [0, 0, 0]
+    workers.claim(0, 7)
+    workers.claim(2, 2**60)
+    assert masters.claims() == [7, 0, 2**60]
+    assert list(workers.requests()) == []
+    masters.request(2**60, interrupt=True)
+    masters.request(7, interrupt=False)
+    assert list(workers.requests()) == [(7, False), (2**60, True)]
+    assert not workers.leaving
+    masters.leave()
+    assert workers.leaving
+    for page in (masters, workers):
+        page.close()
+
+
+def test_a_delivery_that_the_worker_has_not_claimed_cannot_be_requested() -> None:
+    page, fd = open_page(1)
+    os.close(fd)
+    page.claim(0, 1)
+    page.request(2, interrupt=False)
+    assert list(page.requests()) == []
+    page.close()
+
+
+def test_a_forked_process_shares_it() -> None:
+    page, fd = open_page(1)
+    os.close(fd)
+    if (pid := os.fork()) == 0:
+        page.claim(0, 9)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert page.claims() == [9]
+    page.close()
