@@ -5,8 +5,9 @@ of them are to end, and whether the worker is to leave. Reading and writing a wo
 so neither side waits for the other, and a job costs no system call for it.
 
     word 0          1 if the worker is to leave
-    words 1, 2      slot 0: the delivery that was taken last, and the delivery that is to end
-    words 3, 4      slot 1: the same …
+    words 1, 2      how often the worker has answered a signal, and the delivery that ran in its main thread
+    words 3, 4      slot 0: the delivery that was taken last, and the delivery that is to end
+    words 5, 6      slot 1: the same …
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pyworkers.ipc.jobsocket import memory_file
 ATTENTION = signal.SIGURG
 """The signal by which the master asks a worker to look at its page. The default action is to ignore it."""
 _WORD = 8
+_LEAVING, _ANSWERS, _RUNNING, _SLOTS = 0, 1, 2, 3
 _INTERRUPT = 1
 
 
@@ -36,34 +38,49 @@ class Page:
 
     def claim(self, slot: int, number: int) -> None:
         """Note that this delivery was taken; it counts as running until the master has its outcome."""
-        self._words[2 * slot + 1] = number
+        self._words[_SLOTS + 2 * slot] = number
 
     @property
     def leaving(self) -> bool:
         """True if the worker is to take no more jobs."""
-        return self._words[0] != 0
+        return self._words[_LEAVING] != 0
 
     def requests(self) -> Iterator[tuple[int, bool]]:
         """The deliveries that are to end; True for those that are given back, False for cancelled ones."""
-        for word in self._words[2::2].tolist():
+        for word in self._words[_SLOTS + 1 :: 2].tolist():
             if word:
                 yield word >> 1, bool(word & _INTERRUPT)
 
+    def answer(self, running: int) -> None:
+        """Answer a signal with the delivery whose code runs in the main thread at this moment; 0 if none."""
+        self._words[_RUNNING] = running
+        self._words[_ANSWERS] += 1
+
     # For the master
+
+    @property
+    def answers(self) -> int:
+        """The number of signals that the worker has answered."""
+        return self._words[_ANSWERS]
+
+    @property
+    def running(self) -> int:
+        """The delivery of the last answer."""
+        return self._words[_RUNNING]
 
     def claims(self) -> list[int]:
         """The delivery that each slot took last; 0 if none."""
-        return self._words[1::2].tolist()
+        return self._words[_SLOTS::2].tolist()
 
     def request(self, number: int, interrupt: bool) -> None:
         """Note that a delivery is to end, if the worker has it."""
         claims = self.claims()
         if number in claims:
-            self._words[2 * claims.index(number) + 2] = number << 1 | interrupt
+            self._words[_SLOTS + 2 * claims.index(number) + 1] = number << 1 | interrupt
 
     def leave(self) -> None:
         """Note that the worker is to take no more jobs."""
-        self._words[0] = 1
+        self._words[_LEAVING] = 1
 
     def close(self) -> None:
         """Unmap the memory."""
@@ -82,4 +99,4 @@ def open_page(slots: int) -> tuple[Page, int]:
 
 
 def _size(slots: int) -> int:
-    return (1 + 2 * slots) * _WORD
+    return (_SLOTS + 2 * slots) * _WORD

@@ -68,7 +68,9 @@ class Manager:
         self._outbox = Outbox()
         self._endings = Endings(self._outbox.settle, losses)
         crew = Crew()
-        self.deliveries = Deliveries(crew, self._endings, cancellations, self._outbox.changed.set)
+        self.deliveries = Deliveries(
+            crew, self._endings, cancellations, self._outbox.changed.set, lambda: self.pool.run_suspects()
+        )
         self.pool = Pool(queue, spawner, crew, self.deliveries, self._failing)
         self.requests = Requests(crew, self.deliveries, cancellations)
         link, waiter = Link(config.redis), Waiter(config.redis, config.server.lease)

@@ -133,7 +133,8 @@ class WorkerProcess:
                 return
 
     def _look_at_page(self) -> None:
-        """Do what the master has written into the page: leave, or end a job."""
+        """Do what the master has written into the page: leave, or end a job; say which job runs."""
+        self._page.answer(self._runner.current)
         if self._page.leaving:
             self._jobs.detach()
         for number, interrupt in self._page.requests():

@@ -83,6 +83,11 @@ class SerialRunner:
             execution.forget()
         return Report(outcome, round(execution.elapsed_s * 1000), False, chain.name)
 
+    @property
+    def current(self) -> int:
+        """The delivery that runs in the main thread at this moment; 0 if none."""
+        return self._execution.delivery if self._execution is not None else 0
+
     def ask_to_end(self, number: int, request: BaseException) -> None:
         """Raise the request in the job of this delivery: now, or at its start; not once it has ended."""
         if self._execution is None:

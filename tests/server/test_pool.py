@@ -118,7 +118,14 @@ class Crew:
     def _build(self, spawner: Spawner, losses: Losses) -> None:
         self.endings = Endings(self._settle, losses)
         self.workers = Workers()
-        self.deliveries = Deliveries(self.workers, self.endings, Cancellations(), lambda: None, self.limits)
+        self.deliveries = Deliveries(
+            self.workers,
+            self.endings,
+            Cancellations(),
+            lambda: None,
+            lambda: self.pool.run_suspects(),
+            self.limits,
+        )
         self.pool = Pool("q", spawner, self.workers, self.deliveries, self.failing.append, self.limits)
 
     def deliver(self, jid: str, **fields: Any) -> bytes:
@@ -898,3 +905,75 @@ async def test_a_fork_server_that_stands_still_is_given_up(
         await async_wait_for(lambda: not process_alive(spawner.process.pid), 5, "it is killed")
         await crew.use(NO_OP)
         await crew.free(1)
+
+
+@linux_only
+async def test_a_job_whose_process_died_before_runs_alone_where_several_share_one(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        (here / f"ran.{message.jid}").write_text(str(os.getpid()))
+        meet(message.jid)
+    """
+
+    async with a_crew(tmp_path, code) as crew:
+        crew.pool.resize([2])
+        await async_wait_for(lambda: [w.slots for w in crew.workers] == [2], message="one process for two")
+        await crew.free(2)
+        [pid] = crew.pool.pids()
+        before = descriptors(os.getpid())
+        crew.deliver("common")
+        crew.deliver("poison", crash_count=1)
+        crew.deliver("next", crash_count=1)
+        await crew.met("common")
+        await crew.met("poison")
+        assert crew.ran_in("common") == pid != crew.ran_in("poison")
+        # It uses none of the room, and the other one waits, because the group has one process.
+        assert crew.deliveries.free == 1
+        assert crew.deliveries.busy == 3
+        await async_wait_for(lambda: len(crew.pool.pids()) == 2, message="its own worker")
+        crew.let_go("poison")
+        await crew.met("next")
+        assert crew.ran_in("next") not in (crew.ran_in("poison"), pid)
+        crew.let_go("next")
+        crew.let_go("common")
+        assert {report.outcome for _, report in await crew.outcomes(3)} == {DONE}
+        await async_wait_for(lambda: list(crew.pool.pids()) == [pid], message="their workers are gone")
+        assert descriptors(os.getpid()) == before
+
+
+@linux_only
+async def test_a_suspect_that_crashes_alone_is_charged(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+
+    async with a_crew(tmp_path, code) as crew:
+        crew.pool.resize([2])
+        await crew.free(2)
+        raw = crew.deliver("poison", crash_count=2)
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome.fate, report.outcome.crashed) == (raw, Fate.DEAD, True)
+        await async_wait_for(lambda: crew.deliveries.busy == 0, message="its exhaustion hooks have run")
+        await crew.free(2)
+
+
+@linux_only
+async def test_a_suspect_whose_own_worker_dies_too_early_gets_another(tmp_path: Path) -> None:
+    code = """
+    @worker.on_startup
+    def start():
+        if (here / "kill").exists():
+            (here / "kill").unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    async with a_crew(tmp_path, code, NO_OP) as crew:
+        crew.pool.resize([2])
+        await crew.free(2)
+        (tmp_path / "kill").touch()
+        raw = crew.deliver("poison", crash_count=1)
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome) == (raw, DONE)
+        assert not (tmp_path / "kill").exists()

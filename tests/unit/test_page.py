@@ -35,6 +35,16 @@ def test_a_delivery_that_the_worker_has_not_claimed_cannot_be_requested() -> Non
     page.close()
 
 
+def test_an_answer_says_which_delivery_runs() -> None:
+    page, fd = open_page(2)
+    os.close(fd)
+    assert (page.answers, page.running) == (0, 0)
+    page.answer(8)
+    page.answer(9)
+    assert (page.answers, page.running, page.claims()) == (2, 9, [0, 0])
+    page.close()
+
+
 def test_a_forked_process_shares_it() -> None:
     page, fd = open_page(1)
     os.close(fd)

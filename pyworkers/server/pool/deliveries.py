@@ -34,9 +34,15 @@ class Deliveries:
         endings: Endings,
         cancellations: Cancellations,
         freed: Callable[[], None],
+        suspected: Callable[[], None],
         limits: Limits = DEFAULTS,
     ) -> None:
-        """``freed`` is called when there is room for another job. Raises OSError."""
+        """``freed`` is called when there is room for another job, ``suspected`` when one must run alone.
+
+        Raises OSError.
+        """
+        self._suspected = suspected
+        self._shared = False
         self._endings = endings
         self._cancellations = cancellations
         self._numbers = itertools.count(1)
@@ -64,10 +70,17 @@ class Deliveries:
         if self._cancellations.noted and (jid := self._cancellations.jid_of(raw)):
             delivery.cancel(jid)
             self._endings.cancelled(delivery)
+        elif self._shared and b'"crash_count"' in raw:
+            # It was alone in its process when that died: the others are not to die with it the next time.
+            self._suspect(delivery)
         else:
             self.hand_out.offer(delivery)
 
     # For the pool
+
+    def share(self, shared: bool) -> None:
+        """Note whether a worker runs several jobs at once."""
+        self._shared = shared
 
     def jobs(self) -> list[Delivery]:
         """The jobs, without the errands, oldest first."""
@@ -85,13 +98,18 @@ class Deliveries:
 
     def lost(self, jobs: list[Delivery], failure: Failure) -> None:
         """Settle the jobs of a dead process. If it was killed because of one, the others are given back."""
-        at_fault = [job for job in jobs if job.at_fault] or jobs
+        at_fault = [job for job in jobs if job.at_fault]
         for job in jobs:
             self.hand_out.drop(job)
-            if job in at_fault:
+            if job.at_fault or len(jobs) == 1:
                 self._lost(job, failure)
-            else:
+            elif job.errand:
+                self._vanished(job, failure.error_message)
+            elif at_fault:
                 self._endings.bystander(job)
+            else:
+                self._endings.suspected(job)
+                self._suspect(job)
 
     def cancelled(self, job: Delivery) -> None:
         """Settle a cancelled job that no worker has taken."""
@@ -122,6 +140,18 @@ class Deliveries:
             self.hand_out.offer(delivery)
         else:
             self._lost(delivery, losses.died(reason or "did not begin the job", 0))
+
+    def begin_again(self, job: Delivery, reason: str) -> None:
+        """Have a suspect run whose own worker ended before it began the job."""
+        self.hand_out.drop(job)
+        if not job.at_fault and job.tries < _MAX_TRIES:
+            self._suspect(job)
+        else:
+            self._lost(job, losses.died(reason or "did not begin the job", 0))
+
+    def _suspect(self, job: Delivery) -> None:
+        self.hand_out.set_apart(job)
+        self._suspected()
 
     def _lost(self, delivery: Delivery, failure: Failure) -> None:
         loss = None if delivery.errand else self._endings.lost(delivery, failure)

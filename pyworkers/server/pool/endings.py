@@ -53,11 +53,14 @@ class Endings:
         """Give back a job that no worker has begun, without a line in the log: it is not affected by that."""
         self._settle(job.queue, job.raw, Report(REQUEUE))
 
+    def suspected(self, job: Delivery) -> None:
+        """Log a job that is to run alone, because its process died and it was one of several in it."""
+        log.warning("job.suspected", queue=job.queue, **running.names(job.raw, job.queue))
+
     def bystander(self, job: Delivery) -> None:
         """Give back a job whose process ended because of another job. It does not count as an attempt."""
-        if not job.errand:
-            self.interrupted(job, killed=True)
-            self._settle(job.queue, job.raw, Report(REQUEUE))
+        self.interrupted(job, killed=True)
+        self._settle(job.queue, job.raw, Report(REQUEUE))
 
     def abandoned(self, job: Delivery) -> None:
         """Log a job whose worker was killed because the server stops, or has lost its lease.

@@ -62,6 +62,9 @@ class HandOut:
         self._serving: set[Worker] = set()
         self._leaving: set[int] = set()
         """The jobs of workers that take no others: they use none of the room."""
+        self._suspects: deque[Delivery] = deque()
+        self._alone: set[int] = set()
+        """The suspects that wait, and those that have a worker of their own."""
         self._room = 0
         self._ahead = LookAhead()
         self._timer: asyncio.TimerHandle | None = None
@@ -83,7 +86,7 @@ class HandOut:
     @property
     def _surplus(self) -> int:
         """How many more jobs there are than workers can run at once; negative if some are idle."""
-        return len(self._open) - len(self._leaving) - self._room
+        return len(self._open) - len(self._leaving) - len(self._alone) - self._room
 
     @property
     def workers_end(self) -> int:
@@ -97,27 +100,47 @@ class HandOut:
             self._unsent.append(delivery)
         self._look_later()
 
+    def packet(self, delivery: Delivery) -> Packet:
+        """A job as its worker gets it."""
+        queue = self._names.get(delivery.queue) or self._name(delivery.queue)
+        return Packet(delivery.number, Kind.EXHAUSTED if delivery.errand else Kind.JOB, queue, delivery.raw)
+
     def ended(self, number: int, elapsed_ms: int) -> Delivery | None:
         """Remove a delivery that has an outcome; None if it is not known any more."""
         delivery = self._open.pop(number, None)
         if delivery is not None:
             self._ahead.ended(elapsed_ms)
-            if self._leaving:
-                self._leaving.discard(number)
+            if self._leaving or self._alone:
+                self._forget(number)
         return delivery
 
     def drop(self, delivery: Delivery) -> None:
         """Remove a delivery whose end is decided here."""
         self._open.pop(delivery.number, None)
-        self._leaving.discard(delivery.number)
+        self._forget(delivery.number)
+
+    def _forget(self, number: int) -> None:
+        self._leaving.discard(number)
+        self._alone.discard(number)
+
+    def set_apart(self, suspect: Delivery) -> None:
+        """Keep a job for a worker of its own, which asks for it by ``next_suspect``."""
+        self._open[suspect.number] = suspect
+        self._alone.add(suspect.number)
+        self._suspects.append(suspect)
+
+    def next_suspect(self) -> Delivery | None:
+        """The suspect that has waited longest; None if none waits."""
+        return self._suspects.popleft() if self._suspects else None
 
     def take_back(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
         """Remove the wanted ones of those that no worker has taken, oldest first."""
         untaken = self._drain()
-        found = [delivery for delivery in untaken if wanted(delivery)]
+        found = [delivery for delivery in (*self._suspects, *untaken) if wanted(delivery)]
         for delivery in found:
-            del self._open[delivery.number]
-        self._send_again([delivery for delivery in untaken if not wanted(delivery)])
+            self.drop(delivery)
+        self._suspects = deque(delivery for delivery in self._suspects if delivery.number in self._open)
+        self._send_again([delivery for delivery in untaken if delivery.number in self._open])
         return found
 
     # The workers
@@ -138,7 +161,8 @@ class HandOut:
             self._look_later(soon=True)
 
     def _note_leaving(self, claims: Mapping[int, Worker]) -> None:
-        self._leaving = {n for n in self._open if n in claims and claims[n] not in self._serving}
+        others = self._open.keys() - self._alone
+        self._leaving = {n for n in others if n in claims and claims[n] not in self._serving}
 
     def died(self, reason: str) -> None:
         """Note that a worker has ended: it may have taken a job without a claim."""
@@ -159,10 +183,8 @@ class HandOut:
     def _send(self, delivery: Delivery) -> bool:
         """Send a job; False if the socket has no room now."""
         hit("before_dispatch")
-        queue = self._names.get(delivery.queue) or self._name(delivery.queue)
-        kind = Kind.EXHAUSTED if delivery.errand else Kind.JOB
         try:
-            self._ours.send(Packet(delivery.number, kind, queue, delivery.raw))
+            self._ours.send(self.packet(delivery))
         except BlockingIOError:
             self._loop.add_writer(self._ours, self._send_rest)
             return False
@@ -227,7 +249,8 @@ class HandOut:
         self._timer = None
         claims = self._crew.claims()
         self._note_leaving(claims)
-        waiting = [delivery for delivery in self._open.values() if delivery.number not in claims]
+        known = self._alone | claims.keys()
+        waiting = [delivery for delivery in self._open.values() if delivery.number not in known]
         if not waiting:
             self._missing.clear()
             self._idle.clear()
@@ -244,7 +267,7 @@ class HandOut:
         """Give back what is in the socket if all workers are busy, and find out what is not."""
         untaken = self._drain()
         # Only now, because workers may have taken some meanwhile.
-        known = {delivery.number for delivery in untaken} | self._crew.claims().keys()
+        known = {delivery.number for delivery in untaken} | self._alone | self._crew.claims().keys()
         self._find_missing([d for d in self._open.values() if d.number not in known])
         late = [d for d in untaken if d.handed_at <= limit and not d.errand] if surplus else []
         for delivery in late:

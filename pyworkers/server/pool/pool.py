@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from pyworkers import logs
+from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Frame, Kind
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.generations.spawner import Spawner
@@ -56,17 +58,24 @@ class Pool:
         self._respawn = Respawn(self._reconcile, failing)
         self._numbers = itertools.count(1)
         self._sizes: Sequence[int] = ()
+        self._alone: dict[Worker, Delivery] = {}
+        """The workers that were started for one suspect each."""
 
     # For the manager
 
     def resize(self, sizes: Sequence[int]) -> None:
         """Set the sizes of the workers."""
-        self._sizes = sizes
+        self._set(sizes)
         self._reconcile()
+
+    def _set(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._deliveries.share(any(size > 1 for size in sizes))
 
     def use(self, spawner: Spawner, sizes: Sequence[int]) -> None:
         """Replace all workers by these of a generation, one by one, as the new ones become ready."""
-        self._spawner, self._sizes = spawner, sizes
+        self._spawner = spawner
+        self._set(sizes)
         self._respawn.cancel()
         for worker in self._crew:
             if worker.state is State.BOOTING and worker.spawner is not spawner:
@@ -90,7 +99,7 @@ class Pool:
             return
         # A worker has taken the rest and not said so yet; nothing shows which.
         for worker in self._crew:
-            if worker.state is State.SERVING:
+            if worker.state is State.SERVING or worker in self._alone:
                 worker.abandon_idle()
         for delivery in list(self._hand_out.open.values()):
             self._deliveries.abandoned(delivery)
@@ -161,7 +170,7 @@ class Pool:
                 return
             self._deliveries.ended(number, report)
             worker.finished(number)
-            if report.retiring:
+            if report.retiring or worker in self._alone:
                 self._dismiss(worker)
                 self._reconcile()
         elif kind is Kind.READY:
@@ -181,7 +190,7 @@ class Pool:
     def ready(self, worker: Worker, booted: bool) -> None:
         """Note a successful start; a worker that has booted takes jobs."""
         self._respawn.succeeded()
-        if booted and not worker.ended:
+        if booted and not worker.ended and worker not in self._alone:
             self._hand_out.admit(worker)
         self._reconcile()
 
@@ -196,8 +205,11 @@ class Pool:
         self._outcomes.forget(worker.member)
         if end.failed_start:
             self._respawn.failed()
+        suspect = self._alone.pop(worker, None)
         if end.unfinished:
             self._deliveries.lost(end.unfinished, losses.died(end.reason, end.rss_kb))
+        elif suspect is not None and self.unfinished([suspect.number]):
+            self._deliveries.begin_again(suspect, end.reason)
         self._hand_out.died(end.reason)
         self._reconcile()
 
@@ -207,7 +219,8 @@ class Pool:
         """Start missing workers and dismiss surplus workers, first the ones with old code."""
         if self._respawn.pending:
             return
-        staying = [worker for worker in self._crew if worker.state is not State.LEAVING]
+        self.run_suspects()
+        staying = [w for w in self._crew if w.state is not State.LEAVING and w not in self._alone]
         current = Counter(worker.slots for worker in staying if worker.spawner is self._spawner)
         if self._spawner.alive:
             for slots in (Counter(self._sizes) - current).elements():
@@ -219,18 +232,43 @@ class Pool:
             self._dismiss(worker)
 
     def _spawn(self, slots: int) -> None:
-        seat = Seat(
-            self._group,
-            next(self._numbers),
-            slots,
-            self._hand_out.workers_end,
-            self._outcomes.write_end,
-        )
         try:
-            self._crew.add(Worker(seat, self._spawner, self, self._limits))
+            self._start(slots, self._hand_out.workers_end)
         except OSError as error:
-            log.error("worker.lost", queue=self._group, reason=f"no descriptor for it: {error}")
-            self._respawn.failed()
+            self._not_started(error)
+
+    def _start(self, slots: int, jobs: int) -> Worker:
+        seat = Seat(self._group, next(self._numbers), slots, jobs, self._outcomes.write_end)
+        worker = Worker(seat, self._spawner, self, self._limits)
+        self._crew.add(worker)
+        return worker
+
+    def _not_started(self, error: OSError) -> None:
+        log.error("worker.lost", queue=self._group, reason=f"no descriptor for it: {error}")
+        self._respawn.failed()
+
+    def run_suspects(self) -> None:
+        """Start a worker for each suspect, beside the others, and at most as many as those."""
+        if self._respawn.pending or not self._spawner.alive:
+            return
+        while len(self._alone) < len(self._sizes) and (suspect := self._hand_out.next_suspect()):
+            try:
+                self._alone[self._start_alone(suspect)] = suspect
+            except OSError as error:
+                self._hand_out.set_apart(suspect)
+                self._not_started(error)
+                return
+
+    def _start_alone(self, suspect: Delivery) -> Worker:
+        """Start a worker with a job socket of its own, which holds one job and then its end."""
+        ours, theirs = jobsocket.pair()
+        try:
+            ours.send(self._hand_out.packet(suspect))
+            suspect.hand_out(time.time())
+            return self._start(1, theirs.fileno())
+        finally:
+            ours.close()
+            theirs.close()
 
     def _dismiss(self, worker: Worker) -> None:
         """Have a worker leave: at once if it is idle, else after its jobs."""

@@ -25,6 +25,9 @@ from pyworkers.server.pool.endings import KILL_GRACE_S
 from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.state import State
 
+# Until a process in which several jobs run has answered a signal.
+_ANSWER_S = 0.25
+
 log = logs.get_logger()
 
 
@@ -225,7 +228,34 @@ class Worker:
         self.kill()
 
     def _overrun(self, delivery: Delivery, seconds: float) -> None:
+        """End a job that did not end in time. If it shares its process, find out first which job hangs."""
         self._kills.pop(delivery.number, None)
+        if self.slots == 1:
+            self._end_overrun(delivery, seconds)
+            return
+        before = self._page.answers
+        self.signal(ATTENTION)
+        later = self._loop.call_later(_ANSWER_S, self._judge, delivery, seconds, before)
+        self._kills[delivery.number] = later
+
+    def _judge(self, delivery: Delivery, seconds: float, before: int) -> None:
+        """End the process because of the job that hangs in its main thread, or else because of this one.
+
+        Without an answer nothing shows which one hangs: all its jobs are suspects.
+        """
+        self._kills.pop(delivery.number, None)
+        unfinished = self.unfinished()
+        if delivery not in unfinished:
+            return
+        if self._page.answers == before:
+            self._fault = f"was killed: it did not react, and a job ran longer than {seconds:g} s"
+            self._kill([delivery])
+            return
+        running = self._page.running
+        hanging = next((job for job in unfinished if job.number == running), delivery)
+        self._end_overrun(hanging, seconds)
+
+    def _end_overrun(self, delivery: Delivery, seconds: float) -> None:
         if delivery in self.unfinished():
             delivery.overrun(seconds)
             self._fault = f"was killed: its job ran longer than {seconds:g} s"
