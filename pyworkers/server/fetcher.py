@@ -30,7 +30,7 @@ from pyworkers.server.outbox import Batch, Outbox
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.waiting import cancel
 from pyworkers.store.calls import arun_one
-from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Settlement
+from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import PATIENCE_S, Waiter
 
@@ -67,7 +67,7 @@ class Fetcher:
         deliveries: Deliveries,
         listeners: Listeners,
     ) -> None:
-        self._queue = inprogress.queue
+        [self._queue] = inprogress.queues
         self._inprogress = inprogress
         self._link = link
         self._waiter = waiter
@@ -133,7 +133,8 @@ class Fetcher:
         """Settle the remaining outcomes, once ``run`` has ended. Raises PyworkersError."""
         while self._outbox:
             batch = self._outbox.portion()
-            found = await self._inprogress.exchange(self._link, _settlements(batch), 0, time.time())
+            found = await self._inprogress.exchange(self._link, batch, 0, (), time.time())
+            # What is left stands in an in-progress list, which is given back, by us or by a peer.
             self._outbox.taken(batch)
             self._account(batch, found)
 
@@ -146,7 +147,7 @@ class Fetcher:
 
     async def _give_back(self, inprogress: InProgress) -> int:
         total = 0
-        while moved := await arun_one(self._link, inprogress.give_back()):
+        while moved := await arun_one(self._link, inprogress.give_back(self._queue)):
             total += moved
             hit("mid_give_back")
         return total
@@ -179,7 +180,9 @@ class Fetcher:
         self._asking = wanted > 0
         try:
             try:
-                found = await mine.exchange(self._link, _settlements(batch), max(0, wanted), time.time())
+                found = await mine.exchange(
+                    self._link, batch, max(0, wanted), [self._queue] if wanted > 0 else (), time.time()
+                )
             finally:
                 self._asking = False
                 self._answered.set()
@@ -196,18 +199,22 @@ class Fetcher:
         if self._inprogress is not mine:
             return
         # Only after the reply: without one, the same batch is sent again.
-        self._outbox.taken(batch)
+        self._outbox.taken(batch, found.left)
         self._account(batch, found)
-        for raw in found.jobs:
-            self._deliveries.deliver(self._queue, raw)
-        if found.error is not None:
-            await self._wait_out(found.error)
+        taken = 0
+        for queue, jobs in found.jobs:
+            taken += len(jobs)
+            for raw in jobs:
+                self._deliveries.deliver(queue, raw)
+        refusal = found.error or found.refused.get(self._queue)
+        if refusal is not None:
+            await self._wait_out(refusal)
             return
         if not self._wait_failed:
             self._health.ok()
         if self._outbox:
             self._wake.set()
-        if len(found.jobs) < wanted and self._fetching:
+        if taken < wanted and self._fetching:
             self._waiting = asyncio.create_task(self._wait())
             self._waiting.add_done_callback(self._waited)
 
@@ -217,9 +224,9 @@ class Fetcher:
         for effect, reason in found.failed:
             about = {"queue": self._queue, "effect": name_of(effect), "key": effect.key}
             log.error("effect.failed", **about, error=reason)
-        late = set(found.stale)
+        unsettled = {*found.stale, *found.left}
         for place, (_, _, report) in enumerate(batch):
-            if place not in late:
+            if place not in unsettled:
                 self._listeners.settled(report)
 
     async def _wait(self) -> None:
@@ -236,7 +243,7 @@ class Fetcher:
 
         try:
             while not got and self._may_wait(mine):
-                await self._waiter.wait(mine.source, mine.key, taken)
+                await self._waiter.wait(mine.source(self._queue), mine.key(self._queue), taken)
                 self._wait_failed = False
                 self._health.ok()
         except PyworkersError as error:
@@ -286,7 +293,7 @@ class Fetcher:
         if not self._fetching or await self._none_unclaimed() or not self._fetching:
             self.has_no_strays()
             return
-        jobs = await arun_one(self._link, self._inprogress.jobs())
+        jobs = await arun_one(self._link, self._inprogress.jobs(self._queue))
         if not self._fetching or await self._in_doubt():
             return
         known = self._deliveries.known(self._queue) + self._outbox.known(self._queue)
@@ -317,9 +324,5 @@ class Fetcher:
         return True
 
     async def _none_unclaimed(self) -> bool:
-        held = await arun_one(self._link, self._inprogress.count())
+        held = await arun_one(self._link, self._inprogress.count(self._queue))
         return held <= self._deliveries.busy + len(self._outbox)
-
-
-def _settlements(batch: Batch) -> list[Settlement]:
-    return [(raw, report.outcome) for _, raw, report in batch]

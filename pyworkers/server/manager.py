@@ -63,7 +63,7 @@ class Manager:
         cancellations: Cancellations,
         listeners: Listeners,
     ) -> None:
-        queue = self.queue = inprogress.queue
+        queue = self.queue = inprogress.queues[0]
         self.state = ManagerState.STARTING
         self._outbox = Outbox()
         self._endings = Endings(self._outbox.settle, losses)

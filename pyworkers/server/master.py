@@ -182,7 +182,7 @@ class Master:
 
     def _make_manager(self, queue: str, spawner: Spawner) -> Manager:
         return Manager(
-            InProgress(self._store.keys, queue, self._incarnations.identity()),
+            InProgress(self._store.keys, [queue], self._incarnations.identity()),
             self._config,
             self._health.of_queue(queue),
             spawner,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from pyworkers.protocol.outcome import DONE, Report
 
@@ -43,9 +44,9 @@ class Outbox:
                 return self._reports[:count]
         return self._reports.copy()
 
-    def taken(self, batch: Batch) -> None:
-        """Remove this portion, which is in Redis."""
-        del self._reports[: len(batch)]
+    def taken(self, batch: Batch, left: Sequence[int] = ()) -> None:
+        """Remove this portion, which is in Redis, except for the places ``left``."""
+        self._reports[: len(batch)] = [batch[place] for place in left]
 
     def clear(self) -> None:
         """Drop all: a peer has the jobs."""

@@ -1,12 +1,13 @@
-"""Jobs: takes jobs from a queue, settles their outcomes, and gives jobs back; each change is one script.
+"""Jobs: takes jobs from queues, settles their outcomes, and gives jobs back; each change is one script.
 
 Run by the master. It moves opaque bytes: it never decodes a job, reads no clock, and decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, ResponseError
@@ -14,7 +15,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import Effect, arguments, name_of
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import DONE, Fate, Outcome
+from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import scripts
 from pyworkers.store.calls import Call, one, script
 from pyworkers.store.scripts import Commands
@@ -25,20 +26,27 @@ from pyworkers.store.transport.replies import blobs, integer, integers, nonzero
 GIVEN_BACK_AT_ONCE = 1000
 """The most jobs that one script gives back."""
 
-Settlement = tuple[bytes, Outcome]
+_NOTHING: Mapping[str, PyworkersError] = MappingProxyType({})
+Settlement = tuple[str, bytes, Report]
+"""The queue and the bytes of a job, and the report with its outcome."""
 # For these fates the job is only removed: the script needs no more than its bytes.
-_GONE = {fate: int(fate) for fate in (Fate.DONE, Fate.DISCARD, Fate.CANCELLED)}
+_GONE = frozenset((Fate.DONE, Fate.DISCARD, Fate.CANCELLED))
+# The code of an outcome is its fate plus this times the place of its queue.
+_CODES_PER_QUEUE = 10
 
 
 class Exchange(NamedTuple):
-    """The jobs taken, and which outcomes came too late (places in the batch, from 0).
+    """The jobs taken, and which outcomes came too late (places in the batch, from 0)."""
 
-    ``error`` is the reason why no more jobs could be taken; the outcomes are settled nevertheless.
-    """
-
-    jobs: list[bytes]
+    jobs: list[tuple[str, list[bytes]]]
+    """The jobs taken from each queue, in the order in which they were taken."""
     stale: list[int]
     error: PyworkersError | None = None
+    """The reason why no more jobs could be taken; the outcomes are settled nevertheless."""
+    refused: Mapping[str, PyworkersError] = _NOTHING
+    """The queues on whose keys Redis refuses commands, each with the reason; the others are not concerned."""
+    left: Sequence[int] = ()
+    """The outcomes that are not settled for such a reason; to be sent again."""
     failed: Sequence[tuple[Effect, str]] = ()
     """The effects that Redis refused, each with its reason."""
 
@@ -48,57 +56,75 @@ class LeaseLostError(Exception):
 
 
 class InProgress:
-    """The in-progress list of one queue under one identity; it never changes.
+    """The in-progress lists of a group of queues under one identity; it never changes.
 
-    ``key`` is the list, and ``source`` the queue that its jobs come from. The names and the script of the
-    exchange are prepared once, not for each exchange.
+    The names and the script of the exchange are prepared once, not for each exchange.
     """
 
-    def __init__(self, keys: Keys, queue: str, identity: str) -> None:
-        self.queue = queue
+    def __init__(self, keys: Keys, queues: Sequence[str], identity: str) -> None:
+        self.queues = queues
         self.identity = identity
-        self.source = keys.queue(queue)
-        self.key = keys.inprogress(queue, identity)
         self._keys = keys
-        self._names = [self.source, self.key, keys.retry, keys.schedule, keys.dead]
-        self._names += [keys.tombstone(identity), keys.owners]
+        self._names = [keys.retry, keys.schedule, keys.dead, keys.tombstone(identity), keys.owners]
+        for queue in queues:
+            self._names += (keys.queue(queue), keys.inprogress(queue, identity))
         self._script = scripts.load("exchange")
         self._begin = ["EVALSHA", self._script.sha, len(self._names), *self._names]
+        self._codes = {queue: place * _CODES_PER_QUEUE for place, queue in enumerate(queues, 1)}
+        self._places = {queue: place for place, queue in enumerate(queues, 1)}
 
     def under(self, identity: str) -> InProgress:
-        """The list of the same queue under another identity."""
-        return InProgress(self._keys, self.queue, identity)
+        """The lists of the same queues under another identity."""
+        return InProgress(self._keys, self.queues, identity)
+
+    def source(self, queue: str) -> str:
+        """The key of a queue."""
+        return self._keys.queue(queue)
+
+    def key(self, queue: str) -> str:
+        """The key of the list of a queue."""
+        return self._keys.inprogress(queue, self.identity)
 
     async def exchange(
-        self, connection: Commands, settlements: Sequence[Settlement], wanted: int, now: float
+        self,
+        connection: Commands,
+        settlements: Sequence[Settlement],
+        wanted: int,
+        order: Sequence[str],
+        now: float,
     ) -> Exchange:
-        """Settle outcomes and take up to ``wanted`` jobs. Safe to send again after a lost reply.
+        """Settle outcomes and take up to ``wanted`` jobs from the queues ``order``, the first one first.
 
-        The hot path: it bypasses ``calls`` to make fewer objects. Raises LeaseLostError when jobs were wanted
-        and a peer has recovered the list, and PyworkersError.
+        Safe to send again after a lost reply. The hot path: it bypasses ``calls`` to make fewer objects.
+        Raises LeaseLostError when jobs were wanted and a peer has recovered the lists, and PyworkersError.
         """
-        args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity, 0]
+        args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity]
+        args += (len(self._names), 0, len(order))
+        for queue in order:
+            args.append(self._places[queue])
         effects: list[Effect] = []
         about: list[Any] = []
-        for place, (raw, outcome) in enumerate(settlements, 1):
+        codes = self._codes
+        for place, (queue, raw, report) in enumerate(settlements, 1):
+            outcome = report.outcome
             # The outcome of most jobs, so it is checked first.
             if outcome is DONE:
-                args += (0, raw)
+                args += (codes[queue], raw)
                 continue
             if outcome.fate in _GONE:
-                args += (_GONE[outcome.fate], raw)
+                args += (codes[queue] + outcome.fate, raw)
             else:
-                args += (int(outcome.fate), raw, repr(outcome.at), outcome.payload)
+                args += (codes[queue] + outcome.fate, raw, repr(outcome.at), outcome.payload)
             for effect in outcome.effects:
                 effects.append(effect)
                 about += (place, name_of(effect), *arguments(effect))
-        args[5] = len(args)
+        args[6] = len(args)
         begin = self._begin
         if effects:
             names = [*self._names, *(key for effect in effects for key in effect.keys(self._keys))]
             begin = ["EVALSHA", self._script.sha, len(names), *names]
             args += about
-        read = partial(_exchanged, len(settlements), wanted, effects)
+        read = partial(self._exchanged, len(settlements), wanted, order, effects)
         found: Exchange | None
         with errors_translated():
             try:
@@ -111,20 +137,47 @@ class InProgress:
             raise LeaseLostError(self.identity)
         return found
 
-    def count(self) -> Call[int]:
-        """How many jobs are in the list."""
-        return one("LLEN", self.key, read=integer)
+    def _exchanged(
+        self, settled: int, wanted: int, order: Sequence[str], effects: Sequence[Effect], reply: list[Any]
+    ) -> Exchange | None:
+        """The result of the exchange script; None if it has done nothing, because the lease is lost."""
+        if reply == []:
+            return None
+        stale, taken, *rest = reply
+        if len(taken) > len(order) or sum(len(blobs(jobs)) for jobs in taken) > max(0, wanted):
+            raise ValueError
+        jobs = list(zip(order, taken, strict=False))
+        late = _places(stale, settled)
+        if not rest:
+            return Exchange(jobs, late)
+        error, refused, left, failed = rest
+        return Exchange(
+            jobs,
+            late,
+            _refusal(error) if error else None,
+            {self.queues[place]: _refusal(reason) for place, reason in _pairs(refused, len(self.queues))},
+            _places(left, settled),
+            [
+                (effects[place], reason.decode(errors="replace"))
+                for place, reason in _pairs(failed, len(effects))
+            ],
+        )
 
-    def jobs(self) -> Call[list[bytes]]:
-        """The bytes of all jobs in the list, newest first."""
-        return one("LRANGE", self.key, 0, -1, read=blobs)
+    def count(self, queue: str) -> Call[int]:
+        """How many jobs are in the list of a queue."""
+        return one("LLEN", self.key(queue), read=integer)
 
-    def give_back(self, most: int = GIVEN_BACK_AT_ONCE) -> Call[int]:
-        """Return up to ``most`` jobs to the end of the queue that is popped next.
+    def jobs(self, queue: str) -> Call[list[bytes]]:
+        """The bytes of all jobs in the list of a queue, newest first."""
+        return one("LRANGE", self.key(queue), 0, -1, read=blobs)
+
+    def give_back(self, queue: str, most: int = GIVEN_BACK_AT_ONCE) -> Call[int]:
+        """Return up to ``most`` jobs of a queue to its end that is popped next.
 
         Returns their number; 0 if none are left, or if the key of the queue is not a list.
         """
-        return script("give_back", [self.key, self.source, self._keys.queues], [self.queue, most], integer)
+        names = [self.key(queue), self.source(queue), self._keys.queues]
+        return script("give_back", names, [queue, most], integer)
 
 
 def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Call[bool]:
@@ -133,22 +186,17 @@ def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Call[bool]:
     return one("EXISTS", *names, read=nonzero)
 
 
-def _exchanged(settled: int, wanted: int, effects: Sequence[Effect], reply: list[Any]) -> Exchange | None:
-    """The result of the exchange script; None if it has done nothing, because the lease is lost."""
-    if reply == []:
-        return None
-    stale, jobs, *rest = reply
-    if len(blobs(jobs)) > max(0, wanted) or (integers(stale) and not 0 < min(stale) <= max(stale) <= settled):
-        raise ValueError
-    refusal = translate(ResponseError(rest[0].decode())) if rest and rest[0] else None
-    failed = _failed(effects, *rest[1:]) if rest else ()
-    return Exchange(jobs, [place - 1 for place in stale], refusal, failed)
+def _refusal(reason: bytes) -> PyworkersError:
+    return translate(ResponseError(reason.decode()))
 
 
-def _failed(effects: Sequence[Effect], reply: Sequence[Any] = ()) -> list[tuple[Effect, str]]:
-    """The failed effects of a reply, which holds their places and reasons in turn."""
-    places, reasons = integers(list(reply[::2])), blobs(list(reply[1::2]))
-    if places and not 0 < min(places) <= max(places) <= len(effects):
+def _places(reply: list[Any], number: int) -> list[int]:
+    """Places counted from 0, from a list of places among ``number`` that are counted from 1."""
+    if integers(reply) and not 0 < min(reply) <= max(reply) <= number:
         raise ValueError
-    pairs = zip(places, reasons, strict=True)
-    return [(effects[place - 1], reason.decode(errors="replace")) for place, reason in pairs]
+    return [place - 1 for place in reply]
+
+
+def _pairs(reply: list[Any], number: int) -> Iterable[tuple[int, bytes]]:
+    """Places, as ``_places``, and reasons, which a list holds in turn."""
+    return zip(_places(reply[::2], number), blobs(reply[1::2]), strict=True)

@@ -6,13 +6,28 @@ Used by the tests alone, in the process of the test.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from pyworkers.errors import PyworkersError
+from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.outcome import Outcome, Report
 from pyworkers.store import leases
 from pyworkers.store.calls import arun
 from pyworkers.store.jobs import Exchange, InProgress, Settlement
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.transport.connections import AsyncConnection
+
+
+class Exchanged(NamedTuple):
+    """The exchange of a single queue: as ``Exchange``, with the jobs alone."""
+
+    jobs: list[bytes]
+    stale: list[int]
+    error: PyworkersError | None
+    refused: Mapping[str, PyworkersError]
+    left: Sequence[int]
+    failed: Sequence[tuple[Effect, str]]
 
 
 class Owner:
@@ -25,17 +40,31 @@ class Owner:
         self._registered: list[str] = []
 
     async def exchange(
-        self, queue: str, settlements: Sequence[Settlement], wanted: int, now: float
+        self, queue: str, settlements: Sequence[tuple[bytes, Outcome]], wanted: int, now: float
+    ) -> Exchanged:
+        batch = [(queue, raw, Report(outcome)) for raw, outcome in settlements]
+        found = await self._list(queue).exchange(self._redis, batch, wanted, [queue], now)
+        return Exchanged([raw for _, jobs in found.jobs for raw in jobs], *found[1:])
+
+    async def exchange_all(
+        self,
+        queues: Sequence[str],
+        batch: Sequence[Settlement],
+        wanted: int,
+        order: Sequence[str],
+        now: float,
     ) -> Exchange:
-        return await self._list(queue).exchange(self._redis, settlements, wanted, now)
+        """The exchange of a group of queues."""
+        lists = InProgress(self._keys, queues, self.identity)
+        return await lists.exchange(self._redis, batch, wanted, order, now)
 
     async def inprogress(self, queue: str) -> list[bytes]:
-        return await arun(self._redis, self._list(queue).jobs())
+        return await arun(self._redis, self._list(queue).jobs(queue))
 
     async def give_back(self, queue: str, most: int = 1000) -> int:
         """All jobs of the list, up to ``most`` at a time."""
         total = 0
-        while moved := await arun(self._redis, self._list(queue).give_back(most)):
+        while moved := await arun(self._redis, self._list(queue).give_back(queue, most)):
             total += moved
         return total
 
@@ -56,4 +85,4 @@ class Owner:
         return await arun(self._redis, leases.recover(self._keys, identity, queues, most))
 
     def _list(self, queue: str) -> InProgress:
-        return InProgress(self._keys, queue, self.identity)
+        return InProgress(self._keys, [queue], self.identity)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ class Bench(RedisBench):
         self.deliveries = FakeDeliveries()
         self.outbox = Outbox()
         self.fetcher = Fetcher(
-            InProgress(self.keys, "q", IDENTITY),
+            InProgress(self.keys, ["q"], IDENTITY),
             self.link,
             self.waiter,
             self.health.of_queue("q"),
@@ -109,10 +110,15 @@ async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_bef
     calls: list[tuple[int, int]] = []
 
     async def noted(
-        inprogress: InProgress, link: Link, batch: list[Settlement], wanted: int, now: float
+        inprogress: InProgress,
+        link: Link,
+        batch: list[Settlement],
+        wanted: int,
+        order: Sequence[str],
+        now: float,
     ) -> object:
         calls.append((len(batch), wanted))
-        return await exchange(inprogress, link, batch, wanted, now)
+        return await exchange(inprogress, link, batch, wanted, order, now)
 
     monkeypatch.setattr(InProgress, "exchange", noted)
     held = bench.keys.inprogress("q", IDENTITY)
@@ -158,10 +164,10 @@ async def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_
     give_back = InProgress.give_back
     outages = iter([RedisUnavailableError("away"), RedisUnavailableError("away")])
 
-    def given_back_in_the_end(inprogress: InProgress) -> Call[int]:
+    def given_back_in_the_end(inprogress: InProgress, queue: str) -> Call[int]:
         if outage := next(outages, None):
             raise outage
-        return give_back(inprogress)
+        return give_back(inprogress, queue)
 
     monkeypatch.setattr(InProgress, "give_back", given_back_in_the_end)
 

@@ -11,10 +11,9 @@ from pyworkers.errors import StoreError
 from pyworkers.protocol.effects import CountOut, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.acl import Role
-from pyworkers.store.jobs import Exchange, Settlement
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
-from tests.helpers.owner import Owner
+from tests.helpers.owner import Exchanged, Owner
 from tests.helpers.replies import as_list
 
 NOW = 1_795_225_197.5
@@ -36,10 +35,10 @@ class Bench(RedisBench):
         await self.redis.lpush(self.keys.queue("q"), *jobs)
         assert (await self.store.exchange("q", [], len(jobs), NOW)).jobs == list(jobs)
 
-    async def settle(self, *settlements: Settlement, wanted: int = 0) -> Exchange:
+    async def settle(self, *settlements: tuple[bytes, Outcome], wanted: int = 0) -> Exchanged:
         return await self.store.exchange("q", settlements, wanted, NOW)
 
-    async def done(self, job: bytes, *effects: Effect) -> Exchange:
+    async def done(self, job: bytes, *effects: Effect) -> Exchanged:
         """Take a job and settle it with effects."""
         await self.take(job)
         found = await self.settle((job, DONE.with_effects(*effects)))
@@ -122,7 +121,7 @@ async def test_any_outcome_may_carry_effects(bench: Bench, outcome: Outcome, pla
 async def test_a_batch_that_is_sent_twice_does_its_effects_once(bench: Bench) -> None:
     await bench.take(b"a", b"b", b"c")
     await bench.redis.hset(bench.key("batch:7"), "pending", 5)
-    batch: list[Settlement] = [
+    batch: list[tuple[bytes, Outcome]] = [
         (b"a", DONE.with_effects(COUNT)),
         (b"b", DONE),
         (b"c", Outcome(Fate.RETRY, NOW + 1, b"c2").with_effects(COUNT, StoreValue("result", b"1", 60))),

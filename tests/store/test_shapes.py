@@ -14,7 +14,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.outcome import Fate, Outcome, Report
 from pyworkers.store import counters, cron, heartbeat, jobs, leases, notes, sets
 from pyworkers.store.calls import Call, Work, arun_one
 from pyworkers.store.changes import ChangesStore
@@ -51,11 +51,11 @@ class Parts:
         self._link = Link(config)
         self._redis = connect_async(config)
         self._waiter = Waiter(config)
-        inprogress, store = InProgress(keys, "q", "h:1:a"), Store(self._redis, keys)
+        inprogress, store = InProgress(keys, ["q"], "h:1:a"), Store(self._redis, keys)
         tally = Tally(processed=1, total_ms=5)
         tally.buckets[0] = 1
         firing = Firing("sweep", 1, b"{}", "q", 60)
-        done = [(b"{}", Outcome(Fate.DONE))]
+        done = [("q", b"{}", Report(Outcome(Fate.DONE)))]
 
         kinds = {
             "retry": "first",
@@ -81,11 +81,11 @@ class Parts:
 
         self.calls: dict[str, Callable[[], Awaitable[object]]] = {
             "renew": renew,
-            "exchange": lambda: inprogress.exchange(self._link, done, 2, time.time()),
-            "inprogress.count": send(inprogress.count()),
-            "inprogress.jobs": send(inprogress.jobs()),
-            "give_back": send(inprogress.give_back()),
-            "wait": lambda: self._waiter.wait(inprogress.source, inprogress.key, lambda _: None),
+            "exchange": lambda: inprogress.exchange(self._link, done, 2, ["q"], time.time()),
+            "inprogress.count": send(inprogress.count("q")),
+            "inprogress.jobs": send(inprogress.jobs("q")),
+            "give_back": send(inprogress.give_back("q")),
+            "wait": lambda: self._waiter.wait(inprogress.source("q"), inprogress.key("q"), lambda _: None),
             "hold_any": run(lambda: jobs.hold_any(keys, ["q"], "h:1:a")),
             "look": lambda: self._changes.read(followed),
             "ask": self._changes.ask,

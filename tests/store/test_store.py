@@ -9,8 +9,9 @@ import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.protocol.effects import FreeSlot
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.store import counters
 from pyworkers.store.acl import Role
 from pyworkers.store.calls import arun
@@ -49,8 +50,8 @@ class Bench(RedisBench):
 
     async def wait(self, waiter: Waiter, taken: Callable[[bytes], None]) -> None:
         """Wait for a job of the queue ``q``."""
-        inprogress = InProgress(self.keys, "q", "host:1:aaa")
-        await waiter.wait(inprogress.source, inprogress.key, taken)
+        inprogress = InProgress(self.keys, ["q"], "host:1:aaa")
+        await waiter.wait(inprogress.source("q"), inprogress.key("q"), taken)
 
     async def push(self, queue: str, *jobs: bytes) -> None:
         await self.redis.lpush(self.keys.queue(queue), *jobs)
@@ -111,7 +112,6 @@ async def test_a_requeued_job_is_next_in_line(bench: Bench) -> None:
         ("retry", Outcome(Fate.RETRY, NOW)),
         ("schedule", Outcome(Fate.SNOOZE, NOW)),
         ("dead", Outcome(Fate.DEAD)),
-        ("queue", REQUEUE),
     ],
 )
 async def test_an_outcome_that_has_nowhere_to_go_leaves_the_job_where_it_is(
@@ -120,7 +120,7 @@ async def test_an_outcome_that_has_nowhere_to_go_leaves_the_job_where_it_is(
     store = bench.store()
     await bench.push("q", b"1", b"2")
     await store.exchange("q", [], 2, NOW)
-    key = bench.keys.queue("q") if name == "queue" else getattr(bench.keys, name)
+    key = getattr(bench.keys, name)
     await bench.redis.set(key, "neither list nor set")
     with pytest.raises(StoreError, match=f"{key} is no"):
         await store.exchange("q", [(b"1", DONE), (b"2", outcome)], 1, NOW)
@@ -128,6 +128,79 @@ async def test_an_outcome_that_has_nowhere_to_go_leaves_the_job_where_it_is(
     await bench.redis.delete(key)
     assert (await store.exchange("q", [(b"1", DONE), (b"2", outcome)], 0, NOW)).stale == []
     assert await store.inprogress("q") == []
+
+
+async def test_a_requeued_job_whose_queue_is_no_list_is_left_and_the_others_are_settled(bench: Bench) -> None:
+    store = bench.store()
+    await bench.push("q", b"1", b"2", b"3")
+    await store.exchange("q", [], 3, NOW)
+    key = bench.keys.queue("q")
+    await bench.redis.set(key, "no list")
+    slot = FreeSlot("slots", "me")
+    await bench.redis.sadd(bench.keys.own("slots"), "me")
+    batch = [(b"1", DONE), (b"2", REQUEUE.with_effects(slot)), (b"3", Outcome(Fate.RETRY, NOW))]
+    found = await store.exchange("q", batch, 0, NOW)
+    assert (found.stale, found.left) == ([], [1])
+    assert found.refused["q"].message.endswith(f"WRONGTYPE {key} is no list")
+    assert await store.inprogress("q") == [b"2"]
+    assert await bench.members(bench.keys.retry) == [(b"3", NOW)]
+    assert await bench.redis.scard(bench.keys.own("slots")) == 1
+    await bench.redis.delete(key)
+    assert (await store.exchange("q", batch[1:2], 0, NOW)).left == ()
+    assert await bench.waiting("q") == [b"2"]
+    assert await bench.redis.scard(bench.keys.own("slots")) == 0
+
+
+async def test_the_queues_of_a_group_are_emptied_in_the_order_asked_for(bench: Bench) -> None:
+    store = bench.store()
+    await bench.push("a", b"a1", b"a2")
+    await bench.push("c", b"c1", b"c2", b"c3")
+    taken = []
+    for order in (["c", "b", "a"], ["a", "b", "c"], ["a", "b"], ["b"]):
+        taken.append((await store.exchange_all(["a", "b", "c"], [], 2, order, NOW)).jobs)
+    assert taken == [
+        [("c", [b"c1", b"c2"])],
+        [("a", [b"a1", b"a2"])],
+        [("a", []), ("b", [])],
+        [("b", [])],
+    ]
+    found = await store.exchange_all(["a", "b", "c"], [], 2, ["a", "b", "c"], NOW)
+    assert found.jobs == [("a", []), ("b", []), ("c", [b"c3"])]
+    assert [await store.inprogress(queue) for queue in "abc"] == [[b"a2", b"a1"], [], [b"c3", b"c2", b"c1"]]
+
+
+async def test_equal_jobs_of_two_queues_are_settled_each_in_its_own_list(bench: Bench) -> None:
+    store = bench.store()
+    queues = ["a", "b"]
+    await bench.push("a", b"{}", b"a")
+    await bench.push("b", b"{}")
+    await store.exchange_all(queues, [], 3, queues, NOW)
+    batch = [("b", b"{}", Report(REQUEUE)), ("a", b"a", Report(Outcome(Fate.SNOOZE, NOW)))]
+    found = await store.exchange_all(queues, [*batch, ("b", b"a", Report(DONE))], 0, (), NOW)
+    assert (found.jobs, found.stale) == ([], [2])
+    assert [await store.inprogress(queue) for queue in queues] == [[b"{}"], []]
+    assert [await bench.waiting(queue) for queue in queues] == [[], [b"{}"]]
+    assert await bench.members(bench.keys.schedule) == [(b"a", NOW)]
+
+
+async def test_a_queue_of_the_wrong_type_stops_no_other_queue_of_its_group(bench: Bench) -> None:
+    store = bench.store()
+    queues = ["a", "broken", "stolen", "z"]
+    await bench.push("a", b"a")
+    await bench.push("stolen", b"s")
+    await store.exchange_all(queues, [], 2, ["a", "stolen"], NOW)
+    await bench.push("z", b"z")
+    await bench.redis.set(bench.keys.queue("broken"), "no list")
+    await bench.redis.set(bench.keys.inprogress("stolen", store.identity), "no list")
+    batch = [("a", b"a", Report(DONE)), ("stolen", b"s", Report(DONE)), ("a", b"late", Report(DONE))]
+    found = await store.exchange_all(queues, batch, 3, queues, NOW)
+    assert found.jobs == [("a", []), ("broken", []), ("stolen", []), ("z", [b"z"])]
+    assert (found.stale, found.left, found.error) == ([2], [1], None)
+    assert {queue: error.code for queue, error in found.refused.items()} == {
+        "broken": "WRONGTYPE",
+        "stolen": "WRONGTYPE",
+    }
+    assert await store.inprogress("a") == []
 
 
 async def test_a_batch_that_is_sent_twice_is_applied_once(bench: Bench) -> None:
@@ -313,7 +386,8 @@ async def test_a_wrong_type_is_a_named_error_and_what_was_settled_stays_settled(
     held = bench.keys.inprogress("q", store.identity)
     await bench.redis.lpush(held, "job")
     exchange = await store.exchange("q", [(b"job", DONE), (b"no", DONE)], 1, NOW)
-    assert exchange.error is not None and exchange.error.code == "WRONGTYPE"
+    assert exchange.error is None
+    assert [(queue, error.code) for queue, error in exchange.refused.items()] == [("q", "WRONGTYPE")]
     assert exchange.stale == [1]
     assert await store.inprogress("q") == []
     with pytest.raises(StoreError, match="WRONGTYPE"):

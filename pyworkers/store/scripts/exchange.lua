@@ -1,56 +1,105 @@
--- Settle outcomes and take more jobs, in one round trip.
+-- Settle outcomes and take more jobs, for the queues of one group, in one round trip.
 --
--- KEYS 1 queue  2 in-progress list  3 retry  4 schedule  5 dead  6 tombstone of this incarnation  7 owners
---      8… the keys of each effect
+-- KEYS 1 retry  2 schedule  3 dead  4 tombstone of this incarnation  5 owners
+--      then for each queue of the group: queue, in-progress list
+--      then the keys of each effect
 -- ARGV 1 number of jobs wanted  2 now  3 oldest score kept in dead  4 members kept in dead
---      5 identity  6 place of the last argument of the outcomes
---      then for each outcome: fate and raw; for a fate that keeps the job also at and payload ('' is raw);
---      the fates are those of outcome.py
+--      5 identity  6 place of the last key of the queues  7 place of the last argument of the outcomes
+--      8 number of the queues to take from
+--      then in their order the place of each, counted from 1
+--      then for each outcome: code and raw; for a fate that keeps the job also at and payload ('' is raw);
+--      the code is the fate (those of outcome.py) plus 10 times the place of its queue
 --      then for each effect: place of its outcome, counted from 1, name and arguments (effects.py)
--- Returns { places of the outcomes whose job was not in the list, counted from 1,  jobs taken,
---           the error that stopped the fetch, if any: outcomes settled and jobs taken before it count,
---           if effects failed ('' stands for no error then): place and error of each, in turn }
+-- Returns { places of the outcomes whose job was not in the list, counted from 1,
+--           for each of the queues to take from the jobs taken; the last ones are left out if there are enough,
+--           and, only if one of the next four is not empty:
+--           the error that stopped the fetch, or '': outcomes settled and jobs taken before it count,
+--           place of each queue whose keys Redis refuses, and the error, in turn,
+--           places of the outcomes that are not settled, because of the keys of their queue,
+--           place and error of each effect that failed, in turn }
 --      or {} when a peer has recovered the lists of this incarnation: nothing was taken;
---      or an error, before anything was done, when a key has the wrong type.
+--      or an error, before anything was done, when the key of a sorted set has the wrong type.
 
--- For each fate that keeps the job: the place of its key in KEYS, and the type of that key. The other fates
--- only remove the job.
-local targets = { ['1'] = { 3, 'zset' }, ['2'] = { 5, 'zset' }, ['4'] = { 1, 'list' }, ['5'] = { 4, 'zset' } }
+-- For each fate that keeps a job in a sorted set: the place of its key in KEYS.
+local zsets = { [1] = 1, [2] = 3, [5] = 2 }
+local REQUEUE = 4
 
-local last = tonumber(ARGV[6])
-local i = 7
-while i < last do
-  local target = targets[ARGV[i]]
-  if target and not holds(KEYS[target[1]], target[2]) then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[target[1]] .. ' is no ' .. target[2])
+local refused, reasons = {}, {}
+local function refuse(queue, reason)
+  if not reasons[queue] then
+    reasons[queue] = reason
+    refused[#refused + 1] = queue
+    refused[#refused + 1] = reason
   end
-  i = i + (target and 4 or 2)
 end
 
-local stale = {}
-local ordinal = 0
-i = 7
-while i < last do
-  ordinal = ordinal + 1
-  local fate, raw, at, payload = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local target = targets[fate]
-  i = i + (target and 4 or 2)
-  -- The removal is the receipt: the steps after it happen once, even if the batch is sent several times.
-  if redis.call('LREM', KEYS[2], -1, raw) == 0 then
-    stale[#stale + 1] = ordinal
-  elseif target then
-    local key = KEYS[target[1]]
-    if payload == '' then
-      payload = raw
+-- What an outcome with this code does; made for the codes that occur, once each. The fields have numbers,
+-- because a table with names costs a microsecond more.
+local LIST, ARGUMENTS, KEY, FATE, QUEUE, STUCK = 1, 2, 3, 4, 5, 6
+local misplaced
+local steps = {}
+local function step_of(code)
+  local fate = code % 10
+  local queue = (code - fate) / 10
+  local step = { KEYS[5 + 2 * queue], 2, false, fate, queue, false }
+  local zset = zsets[fate]
+  if zset then
+    step[KEY], step[ARGUMENTS] = KEYS[zset], 4
+    if not holds(step[KEY], 'zset') then
+      misplaced = step[KEY]
     end
-    if fate == '4' then
-      redis.call('RPUSH', key, payload)
-    elseif fate == '2' then
-      bury(key, ARGV[2], ARGV[3], ARGV[4], payload)
-    else
-      keep(key, at, payload)
+  elseif fate == REQUEUE then
+    step[KEY], step[ARGUMENTS] = KEYS[4 + 2 * queue], 4
+    if not holds(step[KEY], 'list') then
+      step[STUCK] = 'WRONGTYPE ' .. step[KEY] .. ' is no list'
     end
   end
+  steps[code] = step
+  return step
+end
+
+local first, last = 9 + ARGV[8], tonumber(ARGV[7])
+local i = first
+while i < last do
+  i = i + (steps[ARGV[i]] or step_of(ARGV[i]))[ARGUMENTS]
+end
+if misplaced then
+  return redis.error_reply('WRONGTYPE ' .. misplaced .. ' is no zset')
+end
+
+local stale, left = {}, {}
+local ordinal = 0
+i = first
+while i < last do
+  ordinal = ordinal + 1
+  local step = steps[ARGV[i]]
+  local raw, key = ARGV[i + 1], step[KEY]
+  -- The removal is the receipt: the steps after it happen once, even if the batch is sent several times.
+  local removed = step[STUCK] or redis.pcall('LREM', step[LIST], -1, raw)
+  if removed == 1 then
+    if key then
+      local at, payload = ARGV[i + 2], ARGV[i + 3]
+      if payload == '' then
+        payload = raw
+      end
+      if step[FATE] == REQUEUE then
+        redis.call('RPUSH', key, payload)
+      elseif step[FATE] == 2 then
+        bury(key, ARGV[2], ARGV[3], ARGV[4], payload)
+      else
+        keep(key, at, payload)
+      end
+    end
+  elseif removed == 0 then
+    stale[#stale + 1] = ordinal
+  elseif step[STUCK] or string.find(removed.err, 'WRONGTYPE') then
+    left[#left + 1] = ordinal
+    refuse(step[QUEUE], step[STUCK] or removed.err)
+  else
+    -- Redis refuses all writes, and so it has refused the first one: nothing was done.
+    return removed
+  end
+  i = i + step[ARGUMENTS]
 end
 
 -- Effects are applied only if the job was removed above. That removal is a write, so Redis refuses none of
@@ -88,15 +137,17 @@ if last < #ARGV then
       redis.call('DEL', KEYS[k])
     end },
   }
-  local late = {}
-  for _, place in ipairs(stale) do
-    late[place] = true
+  local unsettled = {}
+  for _, places in ipairs({ stale, left }) do
+    for _, place in ipairs(places) do
+      unsettled[place] = true
+    end
   end
-  local place, k, a = 0, 8, last + 1
+  local place, k, a = 0, ARGV[6] + 1, last + 1
   while a < #ARGV do
     local keys, args, apply = unpack(effects[ARGV[a + 1]])
     place = place + 1
-    if not late[tonumber(ARGV[a])] then
+    if not unsettled[tonumber(ARGV[a])] then
       local done, why = pcall(apply, k, a + 2)
       if not done then
         failed[#failed + 1] = place
@@ -112,41 +163,52 @@ end
 -- after another one. A move needs no memory, and jobs must continue, because only they free memory: so do a
 -- write that changes nothing (LTRIM) first.
 -- Redis 6.2 puts "@user_script: 54: " before the code.
-local function take()
-  local raw = redis.pcall('RPOPLPUSH', KEYS[1], KEYS[2])
+local function take(queue, list)
+  local raw = redis.pcall('RPOPLPUSH', queue, list)
   if type(raw) == 'table' and string.find(raw.err or '', '%f[%u]OOM ') then
-    redis.call('LTRIM', KEYS[2], 0, -1)
-    raw = redis.pcall('RPOPLPUSH', KEYS[1], KEYS[2])
+    redis.call('LTRIM', list, 0, -1)
+    raw = redis.pcall('RPOPLPUSH', queue, list)
   end
   return raw
 end
 
-local jobs = {}
+local taken = {}
 local function reply(err)
-  if #failed > 0 then
-    return { stale, jobs, err or '', failed }
+  if err or #refused > 0 or #left > 0 or #failed > 0 then
+    return { stale, taken, err or '', refused, left, failed }
   end
-  return { stale, jobs, err }
+  return { stale, taken }
 end
 
 local wanted = tonumber(ARGV[1])
 if wanted > 0 then
-  if redis.call('EXISTS', KEYS[6]) == 1 then
+  if redis.call('EXISTS', KEYS[4]) == 1 then
     return {}
   end
   -- A job may only go to a registered owner: after a crash, peers search only the lists of registered owners.
-  if redis.call('HEXISTS', KEYS[7], ARGV[5]) == 0 then
+  if redis.call('HEXISTS', KEYS[5], ARGV[5]) == 0 then
     return reply('UNREGISTERED this server is not registered yet, or no longer')
   end
-  for n = 1, wanted do
-    local raw = take()
-    if not raw then
+  for n = 9, first - 1 do
+    local place = tonumber(ARGV[n])
+    local queue, list = KEYS[4 + 2 * place], KEYS[5 + 2 * place]
+    local jobs = {}
+    taken[#taken + 1] = jobs
+    for n = 1, wanted do
+      local raw = take(queue, list)
+      if not raw then
+        break
+      end
+      if type(raw) == 'table' then
+        refuse(place, raw.err)
+        break
+      end
+      jobs[n] = raw
+    end
+    wanted = wanted - #jobs
+    if wanted == 0 then
       break
     end
-    if type(raw) == 'table' then
-      return reply(raw.err)
-    end
-    jobs[n] = raw
   end
 end
 return reply()
