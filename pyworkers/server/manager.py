@@ -1,4 +1,4 @@
-"""Manager: one queue with its pool, its fetcher and its states.
+"""Manager: one group of queues with its pool, its fetcher and its states.
 
 Runs in the master's event loop.
 """
@@ -6,7 +6,8 @@ Runs in the master's event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import random
+from collections.abc import Awaitable, Callable, Container
 from contextlib import suppress
 from enum import Enum
 
@@ -14,10 +15,12 @@ from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.fetcher import Fetcher, Listeners
+from pyworkers.server.fetching.fetcher import Fetcher, Listeners
+from pyworkers.server.fetching.outbox import Outbox
+from pyworkers.server.fetching.source import Source
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
-from pyworkers.server.outbox import Outbox
+from pyworkers.server.plan import Group
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
@@ -38,7 +41,7 @@ log = logs.get_logger()
 
 
 class ManagerState(Enum):
-    """``RUNNING ⇄ PAUSED``, and from both ``→ QUIET → STOPPED``.
+    """``RUNNING ⇄ PAUSED``, and from both ``→ QUIET → STOPPED``. It is PAUSED while all its queues are.
 
     A manager that cannot start workers stays RUNNING; the log shows ``failing``.
     """
@@ -51,71 +54,116 @@ class ManagerState(Enum):
 
 
 class Manager:
-    """Runs the jobs of one queue."""
+    """Runs the jobs of one group. ``healths`` returns the health of a queue."""
 
     def __init__(
         self,
+        group: Group,
         inprogress: InProgress,
         config: Config,
-        health: Health,
+        healths: Callable[[str], Health],
         spawner: Spawner,
         losses: Losses,
         cancellations: Cancellations,
         listeners: Listeners,
+        rng: random.Random,
     ) -> None:
-        queue = self.queue = inprogress.queues[0]
+        self.name = group.name
+        self.queues = frozenset(group.queues)
         self.state = ManagerState.STARTING
+        self.paused: frozenset[str] = frozenset()
+        """The queues of the group that are paused."""
+        self._concurrency = group.concurrency
+        self._about: dict[str, object] = names_of(group)
         self._outbox = Outbox()
         self._endings = Endings(self._outbox.settle, losses)
         crew = Crew()
         self.deliveries = Deliveries(
             crew, self._endings, cancellations, self._outbox.changed.set, lambda: self.pool.run_suspects()
         )
-        self.pool = Pool(queue, spawner, crew, self.deliveries, self._failing)
+        self.pool = Pool(group.name, spawner, crew, self.deliveries, self._failing)
         self.requests = Requests(crew, self.deliveries, cancellations)
-        link, waiter = Link(config.redis), Waiter(config.redis, config.server.lease)
-        self._fetcher = Fetcher(inprogress, link, waiter, health, self._outbox, self.deliveries, listeners)
+        self._fetcher = Fetcher(
+            group,
+            inprogress,
+            Link(config.redis),
+            [
+                Source(
+                    queue,
+                    Waiter(config.redis, config.server.lease),
+                    healths(queue),
+                    self._outbox.changed.set,
+                )
+                for queue in group.queues
+            ],
+            self._outbox,
+            self.deliveries,
+            listeners,
+            rng,
+        )
         # If the timeout is short, jobs get a third of it before the request to end.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None
         self.given_back = 0
         """The number of jobs that a stop has given back."""
 
-    def start(self, concurrency: int, paused: bool = False) -> asyncio.Task[None]:
+    def start(self, paused: Container[str] = ()) -> asyncio.Task[None]:
         """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
-        self.pool.resize([1] * concurrency)
-        if not paused:
-            self._fetcher.fetch()
-        self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.queue}")
-        self._enter(ManagerState.PAUSED if paused else ManagerState.RUNNING, concurrency=concurrency)
+        self.pool.resize([1] * self._concurrency)
+        self.paused = self._of_ours(paused)
+        self._fetcher.fetch(self.queues - self.paused)
+        self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.name}")
+        self._enter(self._state(), concurrency=self._concurrency)
         return self._task
 
-    def use(self, spawner: Spawner, losses: Losses, concurrency: int) -> None:
-        """Move to another generation, worker by worker."""
+    def use(self, group: Group, spawner: Spawner, losses: Losses) -> None:
+        """Move to another generation, worker by worker. The group has the same queues."""
+        self._about = names_of(group)
+        self._fetcher.use(group)
         self._endings.decide_by(losses)
-        self.pool.use(spawner, [1] * concurrency)
+        self.pool.use(spawner, [1] * group.concurrency)
 
-    async def set_paused(self, paused: bool) -> None:
-        """Pause the queue: fetch nothing; or resume it. Running jobs continue."""
-        if paused and self.state is ManagerState.RUNNING:
-            await self._fetch_no_more(ManagerState.PAUSED)
-        elif not paused and self.state is ManagerState.PAUSED:
-            self._fetcher.fetch()
+    async def set_paused(self, queues: Container[str]) -> None:
+        """Pause these queues: fetch nothing; and resume the others. Running jobs continue."""
+        paused, before = self._of_ours(queues), self.paused
+        if self.state not in (ManagerState.RUNNING, ManagerState.PAUSED) or paused == before:
+            return
+        self.paused = paused
+        was, self.state = self.state, self._state()
+        self._fetcher.fetch(self.queues - paused)
+        self._log_queues("queue.resumed", before - paused)
+        if was is not self.state and self.state is ManagerState.RUNNING:
             self._enter(ManagerState.RUNNING)
+        await self._fetcher.quiet()
+        # Logged only now, because until now the blocking move could still take a job.
+        if self.paused == paused:
+            self._log_queues("queue.paused", paused - before)
+            if was is not self.state and self.state is ManagerState.PAUSED:
+                self._enter(ManagerState.PAUSED)
+
+    def _of_ours(self, queues: Container[str]) -> frozenset[str]:
+        return frozenset(queue for queue in self.queues if queue in queues)
+
+    def _state(self) -> ManagerState:
+        """The state that the paused queues cause."""
+        return ManagerState.PAUSED if self.paused == self.queues else ManagerState.RUNNING
+
+    def _log_queues(self, event: str, queues: frozenset[str]) -> None:
+        """Log the pause of queues in a group of several; of a single one it is the manager's state."""
+        if len(self.queues) > 1:
+            for queue in sorted(queues):
+                log.info(event, **self._about, queue=queue)
 
     async def quiet(self) -> None:
         """Fetch nothing more; running jobs continue."""
-        if self.state in (ManagerState.RUNNING, ManagerState.PAUSED):
-            await self._fetch_no_more(ManagerState.QUIET)
-        else:
-            await self._fetcher.quiet()
-
-    async def _fetch_no_more(self, state: ManagerState) -> None:
-        self.state = state
+        fetched = self.state in (ManagerState.RUNNING, ManagerState.PAUSED)
+        if fetched:
+            self.state = ManagerState.QUIET
+            self._fetcher.fetch(())
         await self._fetcher.quiet()
-        if self.state is state:
-            # Logged only now, because until now the blocking move could still take a job.
-            self._enter(state)
+        if fetched and self.state is ManagerState.QUIET:
+            # Logged only now, because until now the blocking moves could still take a job.
+            self._enter(ManagerState.QUIET)
 
     @property
     def idle(self) -> bool:
@@ -124,7 +172,7 @@ class Manager:
 
     @property
     def knows_jobs(self) -> bool:
-        """True if this server's in-progress list of the queue should hold jobs."""
+        """True if this server's in-progress lists of the queues should hold jobs."""
         return self._fetcher.knows_jobs
 
     async def adopt(self) -> None:
@@ -132,11 +180,11 @@ class Manager:
         await self._fetcher.adopt()
 
     def has_no_strays(self) -> None:
-        """Note that this server's in-progress list of the queue is empty."""
+        """Note that this server's in-progress lists of the queues are empty."""
         self._fetcher.has_no_strays()
 
     async def check_wait(self) -> None:
-        """After an outage, replace the connection of the blocking move if it no longer works."""
+        """After an outage, replace the connections of the blocking moves that no longer work."""
         await self._fetcher.check_wait()
 
     def move_to(self, identity: str) -> None:
@@ -151,7 +199,7 @@ class Manager:
         self._fetcher.drop_connection()
 
     async def clear_out(self, identity: str) -> None:
-        """Give back the jobs that arrived late in the list of an earlier incarnation."""
+        """Give back the jobs that arrived late in the lists of an earlier incarnation."""
         await self._fetcher.clear_out(identity)
 
     async def stop(self, deadline: float) -> None:
@@ -178,10 +226,10 @@ class Manager:
         if self._task is not None:
             await cancel([self._task])
         # A job that the blocking move took now would not be given back.
-        await self._fetcher.end_wait()
+        await self._fetcher.cut_waits()
 
     async def _settle_up(self) -> None:
-        """Empty the in-progress list. Killed jobs are given back when their processes have ended.
+        """Empty the in-progress lists. Killed jobs are given back when their processes have ended.
 
         The wait for them is ``_KILLED_S`` at most: a process that has not ended by then is in a system call,
         and runs no more code of its job.
@@ -190,7 +238,7 @@ class Manager:
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
         await _in_time(self._give_back())
         if self.given_back:
-            log.warning("jobs.given_back", queue=self.queue, jobs=self.given_back)
+            log.warning("jobs.given_back", **self._about, jobs=self.given_back)
 
     async def _give_back(self) -> None:
         await self._fetcher.flush()
@@ -206,7 +254,8 @@ class Manager:
     def describe(self) -> dict[str, object]:
         """The state, as SIGTTIN logs it."""
         return {
-            "queue": self.queue,
+            **self._about,
+            "paused": sorted(self.paused),
             "state": self.state.value,
             "workers": self.pool.pids(),
             "busy": self.deliveries.busy,
@@ -214,11 +263,18 @@ class Manager:
         }
 
     def _failing(self, failing: bool) -> None:
-        log.error("manager.state", queue=self.queue, state="failing" if failing else self.state.value)
+        log.error("manager.state", **self._about, state="failing" if failing else self.state.value)
 
     def _enter(self, state: ManagerState, **about: object) -> None:
         self.state = state
-        log.info("manager.state", queue=self.queue, state=state.value, **about)
+        log.info("manager.state", **self._about, state=state.value, **about)
+
+
+def names_of(group: Group) -> dict[str, object]:
+    """The log fields that name a group: its queue, if it stands in no declared group."""
+    if list(group.queues) == [group.name]:
+        return {"queue": group.name}
+    return {"group": group.name, "queues": list(group.queues)}
 
 
 async def _in_time(work: Awaitable[None]) -> None:

@@ -18,7 +18,7 @@ from pyworkers.config.fields import Config
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
-from pyworkers.server.fetcher import Listeners
+from pyworkers.server.fetching.fetcher import Listeners
 from pyworkers.server.generations.generations import Callbacks, Generations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.spawner import Spawner
@@ -29,7 +29,7 @@ from pyworkers.server.http.pages import Sources
 from pyworkers.server.incarnation import SIGNALS, Incarnation, Incarnations
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Tasks
-from pyworkers.server.plan import NOTHING, Plan, plan
+from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Server, Services
@@ -180,20 +180,23 @@ class Master:
     def _losses(self) -> Losses:
         return Losses(self._plan.manifest, self._config.retry.max, time.time, self._rng)
 
-    def _make_manager(self, queue: str, spawner: Spawner) -> Manager:
+    def _make_manager(self, group: Group, spawner: Spawner) -> Manager:
         return Manager(
-            InProgress(self._store.keys, [queue], self._incarnations.identity()),
+            group,
+            InProgress(self._store.keys, list(group.queues), self._incarnations.identity()),
             self._config,
-            self._health.of_queue(queue),
+            self._health.of_queue,
             spawner,
             self._losses(),
             self._queues.cancellations,
             Listeners(self._services.settled, self._incarnations.lost),
+            self._rng,
         )
 
     def _parted(self, manager: Manager) -> None:
         self._services.counters.interrupted(manager.given_back)
-        self._health.forget_queue(manager.queue)
+        for queue in manager.queues:
+            self._health.forget_queue(queue)
 
     def _facts(self) -> Facts:
         """The facts about this server that Sidekiq's Web UI shows."""
@@ -223,7 +226,8 @@ class Master:
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
         """Move all queues to a generation. Raises ConfigError."""
         work = plan(loaded.manifest, self._config, self._only)
-        # A queue that was dropped and is back may still have its earlier manager; it has one at a time.
+        self._queues.part(work.groups)
+        # A queue that was dropped and is back, or is in another group now, may have its earlier manager yet.
         await self._queues.parted(work.queues)
         self._apply(spawner, loaded, work)
         if self._quiet:
@@ -270,7 +274,7 @@ class Master:
         await self._queues.cleared_out(_GOODBYE_S)
         stops = [manager.stop(deadline) for manager in self._queues.serving.values()]
         results = await asyncio.gather(self._run_drain_hooks(deadline), *stops, return_exceptions=True)
-        await self._queues.parted(self._queues.parting, deadline - now())
+        await self._queues.parted(timeout_s=deadline - now())
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease expires")

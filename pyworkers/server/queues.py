@@ -1,13 +1,13 @@
-"""Queues: the managers of all queues, and the operations on all of them at once.
+"""Queues: the managers of all groups, and the operations on all of them at once.
 
-Runs in the master's event loop. A queue that a reload has dropped is *parting*: it takes no more jobs, but
-its workers still finish their jobs.
+Runs in the master's event loop. A manager whose group a reload has dropped, or has given other queues, is
+*parting*: it takes no more jobs, but its workers still finish their jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
@@ -28,14 +28,14 @@ log = logs.get_logger()
 
 
 class Queues:
-    """The managers by queue, in ``serving`` and ``parting``.
+    """The managers by the name of their group, in ``serving``; the ones that stop, in ``parting``.
 
-    ``make`` makes the manager of a queue. A parting one has ``stop_s`` to stop; then ``on_parted`` is called.
+    ``make`` makes the manager of a group. A parting one has ``stop_s`` to stop; then ``on_parted`` is called.
     """
 
     def __init__(
         self,
-        make: Callable[[str, Spawner], Manager],
+        make: Callable[[Group, Spawner], Manager],
         tasks: Tasks,
         stop_s: float,
         on_parted: Callable[[Manager], None],
@@ -46,44 +46,51 @@ class Queues:
         self._on_parted = on_parted
         self.cancellations = Cancellations()
         self.serving: dict[str, Manager] = {}
-        self.parting: dict[str, Manager] = {}
-        self._partings: dict[str, asyncio.Task[None]] = {}
+        self.parting: dict[Manager, asyncio.Task[None]] = {}
         self._clearances: set[asyncio.Task[None]] = set()
 
+    def part(self, wanted: Mapping[str, Group]) -> None:
+        """Stop the managers whose group is dropped or has other queues now."""
+        for name, manager in list(self.serving.items()):
+            if name not in wanted or manager.queues != wanted[name].queues.keys():
+                del self.serving[name]
+                self.parting[manager] = self._tasks.start(self._part_with(manager), f"stop {name}")
+
     def apply(
-        self,
-        wanted: Mapping[str, Group],
-        spawner: Spawner,
-        losses: Losses,
-        paused: Container[str],
+        self, wanted: Mapping[str, Group], spawner: Spawner, losses: Losses, paused: Container[str]
     ) -> None:
-        """Have managers for exactly these groups, all of this generation."""
-        for name in self.serving.keys() - wanted.keys():
-            self.parting[name] = self.serving.pop(name)
-            self._partings[name] = self._tasks.start(self._part_with(name), f"stop {name}")
+        """Have managers for exactly these groups, all of this generation, after ``part`` and ``parted``."""
         for name, group in wanted.items():
             if name in self.serving:
-                self.serving[name].use(spawner, losses, group.concurrency)
+                self.serving[name].use(group, spawner, losses)
             else:
-                manager = self.serving[name] = self._make(name, spawner)
-                self._tasks.watch(manager.start(group.concurrency, name in paused))
+                manager = self.serving[name] = self._make(group, spawner)
+                self._tasks.watch(manager.start(paused))
 
-    async def _part_with(self, queue: str) -> None:
+    async def _part_with(self, manager: Manager) -> None:
         try:
-            await self.parting[queue].stop(now() + self._stop_s)
+            await manager.stop(now() + self._stop_s)
         except PyworkersError as error:
-            log.error("stop.failed", queue=queue, error=error.message)
+            log.error("stop.failed", group=manager.name, error=error.message)
         finally:
-            del self._partings[queue]
-            self._on_parted(self.parting.pop(queue))
+            del self.parting[manager]
+            self._on_parted(manager)
 
-    async def parted(self, queues: Container[str], timeout_s: float | None = None) -> None:
-        """Wait until none of these queues is parting, at most ``timeout_s``."""
-        await ended([task for name, task in self._partings.items() if name in queues], timeout_s)
+    async def parted(self, queues: Iterable[str] | None = None, timeout_s: float | None = None) -> None:
+        """Wait until no manager of one of these queues is parting (None: of any), at most ``timeout_s``.
+
+        A queue has one manager at a time, because its managers would share one in-progress list: each would
+        count the jobs of the other as strays, and give them back when it stops.
+        """
+        wanted = None if queues is None else frozenset(queues)
+        await ended(
+            [task for manager, task in self.parting.items() if wanted is None or manager.queues & wanted],
+            timeout_s,
+        )
 
     def everyone(self) -> list[Manager]:
         """All managers that may have workers."""
-        return [*self.serving.values(), *self.parting.values()]
+        return [*self.serving.values(), *self.parting]
 
     def pids(self) -> list[int]:
         """All worker processes."""
@@ -102,7 +109,7 @@ class Queues:
 
     async def set_paused(self, queues: frozenset[str]) -> None:
         """Fetch from all queues but these."""
-        await asyncio.gather(*(m.set_paused(name in queues) for name, m in self.serving.items()))
+        await asyncio.gather(*(manager.set_paused(queues) for manager in self.serving.values()))
 
     async def quiet(self) -> None:
         """Fetch nothing more until the end of the server."""
@@ -145,7 +152,7 @@ class Queues:
 class Strays(Part):
     """Runs the jobs whose fetch had no reply; checks for them every ``pause_s`` seconds.
 
-    One command checks the in-progress lists of all idle queues, so that none of them needs its own command.
+    One command checks the in-progress lists of all idle groups, so that none of them needs its own command.
     """
 
     name = "strays"
@@ -165,7 +172,7 @@ class Strays(Part):
         self._pause_s = pause_s
 
     async def look(self) -> float:
-        """Adopt the strays of all queues; a list that cannot be read does not stop the others."""
+        """Adopt the strays of all groups; a list that cannot be read does not stop the others."""
         errors = []
         for manager in await self._to_check():
             try:
@@ -182,15 +189,13 @@ class Strays(Part):
 
     async def _to_check(self) -> list[Manager]:
         """The managers whose in-progress lists must be read."""
-        idle, to_check = {}, []
-        for name, manager in self._queues.serving.items():
-            if manager.knows_jobs:
-                to_check.append(manager)
-            else:
-                idle[name] = manager
-        if idle and await self._hold_any(list(idle)):
-            return [*to_check, *idle.values()]
-        for manager in idle.values():
+        idle: list[Manager] = []
+        to_check: list[Manager] = []
+        for manager in self._queues.serving.values():
+            (to_check if manager.knows_jobs else idle).append(manager)
+        if idle and await self._hold_any([queue for manager in idle for queue in manager.queues]):
+            return [*to_check, *idle]
+        for manager in idle:
             manager.has_no_strays()
         return to_check
 

@@ -47,8 +47,8 @@ class Exchange(NamedTuple):
     """The queues on whose keys Redis refuses commands, each with the reason; the others are not concerned."""
     left: Sequence[int] = ()
     """The outcomes that are not settled for such a reason; to be sent again."""
-    failed: Sequence[tuple[Effect, str]] = ()
-    """The effects that Redis refused, each with its reason."""
+    failed: Sequence[tuple[str, Effect, str]] = ()
+    """The effects that Redis refused, each with the queue of its job and the reason."""
 
 
 class LeaseLostError(Exception):
@@ -102,7 +102,7 @@ class InProgress:
         args += (len(self._names), 0, len(order))
         for queue in order:
             args.append(self._places[queue])
-        effects: list[Effect] = []
+        effects: list[tuple[str, Effect]] = []
         about: list[Any] = []
         codes = self._codes
         for place, (queue, raw, report) in enumerate(settlements, 1):
@@ -116,12 +116,12 @@ class InProgress:
             else:
                 args += (codes[queue] + outcome.fate, raw, repr(outcome.at), outcome.payload)
             for effect in outcome.effects:
-                effects.append(effect)
+                effects.append((queue, effect))
                 about += (place, name_of(effect), *arguments(effect))
         args[6] = len(args)
         begin = self._begin
         if effects:
-            names = [*self._names, *(key for effect in effects for key in effect.keys(self._keys))]
+            names = [*self._names, *(key for _, effect in effects for key in effect.keys(self._keys))]
             begin = ["EVALSHA", self._script.sha, len(names), *names]
             args += about
         read = partial(self._exchanged, len(settlements), wanted, order, effects)
@@ -138,7 +138,12 @@ class InProgress:
         return found
 
     def _exchanged(
-        self, settled: int, wanted: int, order: Sequence[str], effects: Sequence[Effect], reply: list[Any]
+        self,
+        settled: int,
+        wanted: int,
+        order: Sequence[str],
+        effects: Sequence[tuple[str, Effect]],
+        reply: list[Any],
     ) -> Exchange | None:
         """The result of the exchange script; None if it has done nothing, because the lease is lost."""
         if reply == []:
@@ -157,10 +162,7 @@ class InProgress:
             _refusal(error) if error else None,
             {self.queues[place]: _refusal(reason) for place, reason in _pairs(refused, len(self.queues))},
             _places(left, settled),
-            [
-                (effects[place], reason.decode(errors="replace"))
-                for place, reason in _pairs(failed, len(effects))
-            ],
+            [(*effects[place], why.decode(errors="replace")) for place, why in _pairs(failed, len(effects))],
         )
 
     def count(self, queue: str) -> Call[int]:

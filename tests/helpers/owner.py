@@ -44,7 +44,9 @@ class Owner:
     ) -> Exchanged:
         batch = [(queue, raw, Report(outcome)) for raw, outcome in settlements]
         found = await self._list(queue).exchange(self._redis, batch, wanted, [queue], now)
-        return Exchanged([raw for _, jobs in found.jobs for raw in jobs], *found[1:])
+        jobs = [raw for _, taken in found.jobs for raw in taken]
+        failed = [(effect, reason) for _, effect, reason in found.failed]
+        return Exchanged(jobs, *found[1:5], failed or ())
 
     async def exchange_all(
         self,

@@ -13,10 +13,12 @@ import pytest
 
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
-from pyworkers.server import outbox as outbox_module
-from pyworkers.server.fetcher import Fetcher, Listeners
+from pyworkers.server.fetching import outbox as outbox_module
+from pyworkers.server.fetching.fetcher import Fetcher, Listeners
+from pyworkers.server.fetching.outbox import Outbox
+from pyworkers.server.fetching.source import Source
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.outbox import Outbox
+from pyworkers.server.plan import Group
 from pyworkers.store import waiter as waiter_module
 from pyworkers.store.calls import Call
 from pyworkers.store.jobs import InProgress, Settlement
@@ -55,16 +57,17 @@ class Bench(RedisBench):
         self.deliveries = FakeDeliveries()
         self.outbox = Outbox()
         self.fetcher = Fetcher(
+            Group("q", {"q": 1}, strict=True, concurrency=1, processes=1, mode="process"),
             InProgress(self.keys, ["q"], IDENTITY),
             self.link,
-            self.waiter,
-            self.health.of_queue("q"),
+            [Source("q", self.waiter, self.health.of_queue("q"), self.outbox.changed.set)],
             self.outbox,
             self.deliveries,  # type: ignore[arg-type]
             Listeners(lambda _: None, lambda _: None),
+            random.Random(1),
         )
         self.ends.push_async_callback(self.fetcher.close)
-        self.fetcher.fetch()
+        self.fetcher.fetch("q")
 
     async def prepare(self) -> None:
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
@@ -191,12 +194,12 @@ async def test_a_fetcher_that_stops_looks_for_no_strays(
         reply = await send(*command, **options)
         if command[0] in names:
             questions.append(names[command[0]])
-            bench.fetcher._fetching = len(questions) < stops_after
+            bench.fetcher.fetch("q" if len(questions) < stops_after else ())
         return reply
 
     monkeypatch.setattr(bench.link, "execute_command", noted)
     await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"stray")
-    bench.fetcher._fetching = stops_after > 0
+    bench.fetcher.fetch("q" if stops_after > 0 else ())
     await bench.fetcher.adopt()
     await bench.fetcher.adopt()
     assert (questions, bench.deliveries.jobs) == (asked, [])
@@ -216,6 +219,7 @@ async def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
     monkeypatch.setattr(InProgress, "exchange", slow)
     bench.start(bench.fetcher.run())
     await asked.wait()
+    bench.fetcher.fetch(())
     quiet = asyncio.create_task(bench.fetcher.quiet())
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -57,6 +57,7 @@ INNER = {
     "store/transport": set(),
     "server/pool": {"cancellations", "generations", "proc"},
     "server/generations": {"waiting"},
+    "server/fetching": {"health", "plan", "pool", "waiting"},
     "worker/links": {"execution", "interrupts"},
 }
 WIDEST = 22

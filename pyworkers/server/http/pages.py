@@ -52,7 +52,7 @@ class Numbers:
     ready: Mapping[str, bool]
     tallies: Mapping[str, Tally]
     workers: Mapping[str, Mapping[str, int]]
-    """Number of workers by queue and state."""
+    """Number of workers by group and state."""
     paused: Mapping[str, bool]
     counts: Counts | None
     memory_bytes: int
@@ -110,16 +110,19 @@ class Views:
             self.ready(),
             self._from.counters.executions.totals(),
             {name: Counter(manager.pool.pids().values()) for name, manager in managers.items()},
-            {name: manager.state is ManagerState.PAUSED for name, manager in managers.items()},
+            {queue: queue in manager.paused for manager in managers.values() for queue in manager.queues},
             counts,
             await self._from.memory.total_kb(self._from.facts().pids) * 1024,
         )
+
+    def _queues(self) -> list[str]:
+        return [queue for manager in self._from.managers().values() for queue in manager.queues]
 
     async def _read_counts(self) -> Counts:
         async with self._asking:
             if self._counts is None or time.monotonic() - self._counted_at > _FRESH_S:
                 self._counts = None
-                store, queues = self._from.store, list(self._from.managers())
+                store, queues = self._from.store, self._queues()
                 try:
                     async with asyncio.timeout(_PATIENCE_S):
                         self._counts = await store.arun(counters.read(store.keys, queues))

@@ -1,0 +1,318 @@
+"""Fetcher: moves jobs from the queues of one group to its idle workers, and outcomes back.
+
+Runs in the master's event loop. One exchange is under way at a time; while all queues are empty and a worker
+is idle, one blocking move for each queue waits beside it. No job is fetched without an idle worker to start
+it; so while Redis is unreachable, at most as many outcomes wait as there are workers, each at most twice the
+size of its job.
+
+    idle worker ──► exchange(outcomes, wanted) ──► jobs ──► pool
+                        │ fewer than wanted
+                        ▼
+                    BRPOPLPUSH ── one job ──► pool, and exchange again: one job means probably more
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+from pyworkers import logs
+from pyworkers.errors import PyworkersError
+from pyworkers.failpoints import hit
+from pyworkers.protocol.effects import name_of
+from pyworkers.protocol.outcome import Report
+from pyworkers.server.fetching.adoption import Adoption
+from pyworkers.server.fetching.outbox import Batch, Outbox
+from pyworkers.server.fetching.source import Source
+from pyworkers.server.plan import Group
+from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.waiting import cancel
+from pyworkers.store.calls import arun_one
+from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError
+from pyworkers.store.transport.link import Link
+
+log = logs.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The functions of the master that a fetcher calls for its events."""
+
+    settled: Callable[[Report], None]
+    """Redis has taken this report."""
+    lease_lost: Callable[[str], None]
+    """A peer has recovered the lists of this identity."""
+
+
+class Fetcher:
+    """Feeds ``deliveries`` and empties ``outbox``. ``sources`` are the queues of the group."""
+
+    def __init__(
+        self,
+        group: Group,
+        inprogress: InProgress,
+        link: Link,
+        sources: Sequence[Source],
+        outbox: Outbox,
+        deliveries: Deliveries,
+        listeners: Listeners,
+        rng: random.Random,
+    ) -> None:
+        self._inprogress = inprogress
+        self._link = link
+        self._by_queue = {source.queue: source for source in sources}
+        self._outbox = outbox
+        self._deliveries = deliveries
+        self._listeners = listeners
+        self._rng = rng
+        self._wake = outbox.changed
+        self._asked: Sequence[Source] = ()
+        """The queues from which the exchange under way takes jobs."""
+        self._answered = asyncio.Event()
+        self._surplus: asyncio.Task[None] | None = None
+        """Ends the blocking moves for which no worker is free."""
+        self._defect: BaseException | None = None
+        self._adoption = Adoption(link, sources, deliveries, outbox)
+        self.use(group)
+
+    def use(self, group: Group) -> None:
+        """Fetch in the order of this group, which has the same queues."""
+        self._sources = [self._by_queue[queue] for queue in group.queues]
+        self._weights = None if group.strict or len(group.queues) == 1 else group.queues
+
+    def fetch(self, queues: Container[str]) -> None:
+        """Fetch from these queues from now on, and from no others."""
+        for source in self._sources:
+            source.fetch(source.queue in queues)
+        self._wake.set()
+
+    async def quiet(self) -> None:
+        """Wait until no fetch is under way from a queue from which none may be.
+
+        Jobs that the exchange or a blocking move under way has taken still run.
+        """
+        while any(not source.open for source in self._asked):
+            # Redis may execute the exchange only now, and take a newer job.
+            self._answered.clear()
+            await self._answered.wait()
+        closed = [source for source in self._sources if not source.open]
+        await asyncio.gather(*(self._end_wait(source) for source in closed))
+
+    async def _end_wait(self, source: Source) -> None:
+        await source.end_wait(self._link, unless=lambda: source.open)
+
+    def move_to(self, identity: str) -> None:
+        """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer."""
+        self._outbox.clear()
+        self.has_no_strays()
+        self._inprogress = self._inprogress.under(identity)
+        self._wake.set()
+
+    async def clear_out(self, identity: str) -> None:
+        """Give back the jobs in the lists of an earlier incarnation; retry until Redis has executed it."""
+        await asyncio.gather(*(source.end_this_wait(self._link) for source in self._sources))
+        earlier = self._inprogress.under(identity)
+        while True:
+            try:
+                await self._give_back(earlier)
+                return
+            except PyworkersError as error:
+                await self._wait_out(error)
+
+    async def run(self) -> None:
+        """Exchange whenever ``changed`` of the outbox is set, until cancelled."""
+        while self._defect is None:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._turn()
+        raise self._defect
+
+    async def flush(self) -> None:
+        """Settle the remaining outcomes, once ``run`` has ended. Raises PyworkersError."""
+        while self._outbox:
+            batch = self._outbox.portion()
+            found = await self._inprogress.exchange(self._link, batch, 0, (), time.time())
+            # What is left stands in an in-progress list, which is given back, by us or by a peer.
+            self._outbox.taken(batch)
+            self._account(batch, found)
+
+    async def give_back(self) -> int:
+        """Give all jobs of our in-progress lists back to their queues; returns their number.
+
+        Raises PyworkersError.
+        """
+        return await self._give_back(self._inprogress)
+
+    async def _give_back(self, inprogress: InProgress) -> int:
+        total = 0
+        for queue in inprogress.queues:
+            while moved := await arun_one(self._link, inprogress.give_back(queue)):
+                total += moved
+                hit("mid_give_back")
+        return total
+
+    def drop_connection(self) -> None:
+        """Drop the connections: another server is the primary."""
+        for source in self._sources:
+            source.drop_connection()
+        self._link.drop_connection()
+
+    async def cut_waits(self) -> None:
+        """End the blocking moves that ``quiet`` could not end, with their connections."""
+        if self._surplus is not None:
+            await cancel([self._surplus])
+        for source in self._sources:
+            await source.cut_wait()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.cut_waits()
+        for source in self._sources:
+            await source.close()
+        await self._link.aclose()
+
+    async def _turn(self) -> None:
+        batch = self._outbox.portion()
+        wanted = self._deliveries.free if len(batch) == len(self._outbox) else 0
+        asked = self._ready() if wanted > 0 else ()
+        if not batch and not asked:
+            return
+        mine = self._inprogress
+        if batch:
+            hit("before_settle")
+        self._asked = asked
+        queues = [source.queue for source in asked]
+        try:
+            try:
+                found = await mine.exchange(self._link, batch, wanted if asked else 0, queues, time.time())
+            finally:
+                self._asked = ()
+                self._answered.set()
+        except LeaseLostError:
+            self._listeners.lease_lost(mine.identity)
+            return
+        except PyworkersError as error:
+            await self._wait_out(error)
+            return
+        if batch:
+            hit("after_settle")
+        taken = sum([len(jobs) for _, jobs in found.jobs])
+        if taken:
+            hit("after_fetch")
+        if self._inprogress is not mine:
+            return
+        # Only after the reply: without one, the same batch is sent again.
+        self._outbox.taken(batch, found.left)
+        self._account(batch, found)
+        for queue, jobs in found.jobs:
+            for raw in jobs:
+                self._deliveries.deliver(queue, raw)
+        if found.error is not None:
+            await self._wait_out(found.error)
+            return
+        for queue, refusal in found.refused.items():
+            self._by_queue[queue].refused(refusal)
+        for source in self._sources:
+            source.worked()
+        if len(self._outbox) > len(found.left):
+            self._wake.set()
+        if taken < wanted:
+            for source in asked:
+                if source.ready:
+                    self._wait(source)
+        else:
+            self._check_surplus()
+
+    def _ready(self) -> Sequence[Source]:
+        """The queues to take jobs from, in their order; if they have weights, in an order drawn anew.
+
+        Not those for whose next job a blocking move waits: they were empty, and the move takes it.
+        """
+        ready = [source for source in self._sources if source.ready]
+        if (weights := self._weights) is not None:
+            # Sidekiq shuffles a list that holds each queue as many times as its weight, and takes the queues
+            # as they first occur in it. Times with these rates, sorted, give the same chances.
+            ready.sort(key=lambda source: self._rng.expovariate(weights[source.queue]))
+        return ready
+
+    def _account(self, batch: Batch, found: Exchange) -> None:
+        for place in found.stale:
+            queue, _, report = batch[place]
+            log.warning("job.not_ours", queue=queue, fate=report.outcome.fate.name.lower())
+        for queue, effect, reason in found.failed:
+            about = {"queue": queue, "effect": name_of(effect), "key": effect.key}
+            log.error("effect.failed", **about, error=reason)
+        unsettled = {*found.stale, *found.left}
+        for place, (_, _, report) in enumerate(batch):
+            if place not in unsettled:
+                self._listeners.settled(report)
+
+    def _wait(self, source: Source) -> None:
+        """Wait for the next job of a queue, while a worker is idle."""
+        mine, queue = self._inprogress, source.queue
+
+        def taken(raw: bytes) -> None:
+            hit("after_fetch")
+            # A job for an earlier incarnation stays in its list, which ``clear_out`` gives back.
+            if self._inprogress is mine:
+                # Several queues may each bring a job at once, although fewer workers are idle. That is no
+                # loss: the job is in our list, the next worker that ends its own job takes it, and if none
+                # does, the pool gives it back as it gives back all jobs that were fetched ahead.
+                self._deliveries.deliver(queue, raw)
+                self._check_surplus()
+
+        def wanted() -> bool:
+            return self._deliveries.free > 0 and self._inprogress is mine
+
+        source.wait(mine.source(queue), mine.key(queue), taken, wanted).add_done_callback(self._waited)
+
+    def _check_surplus(self) -> None:
+        """End the blocking moves of the other queues if no worker is idle any more."""
+        if len(self._sources) > 1 and self._surplus is None and self._has_surplus():
+            self._surplus = asyncio.create_task(self._end_surplus())
+            self._surplus.add_done_callback(self._waited)
+
+    def _has_surplus(self) -> bool:
+        return self._deliveries.free <= 0 and any(source.waits for source in self._sources)
+
+    async def _end_surplus(self) -> None:
+        try:
+            while self._has_surplus():
+                waits = [source for source in self._sources if source.waits]
+                await asyncio.gather(*(self._end_surplus_wait(source) for source in waits))
+        finally:
+            self._surplus = None
+
+    async def _end_surplus_wait(self, source: Source) -> None:
+        await source.end_wait(self._link, unless=lambda: self._deliveries.free > 0)
+
+    def _waited(self, task: asyncio.Task[None]) -> None:
+        """Pass an unexpected error of a wait to ``run``: it ends the server, not only this queue."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._defect = error
+            self._wake.set()
+
+    async def check_wait(self) -> None:
+        """After an outage, end the blocking moves, because their connections may be half open."""
+        await asyncio.gather(*(source.check_wait(self._link) for source in self._sources))
+
+    async def _wait_out(self, error: PyworkersError) -> None:
+        """Pause after a failure: Redis is unreachable, or refuses the exchange."""
+        await asyncio.sleep(max([source.health.failed(error) for source in self._sources]))
+        self._wake.set()
+
+    @property
+    def knows_jobs(self) -> bool:
+        """True if our in-progress lists should hold jobs."""
+        return self._deliveries.busy > 0 or bool(self._outbox)
+
+    async def adopt(self) -> None:
+        """Run the jobs of our in-progress lists that never arrived. Raises PyworkersError."""
+        await self._adoption.adopt(self._inprogress)
+
+    def has_no_strays(self) -> None:
+        """Forget the unclaimed jobs that were found."""
+        self._adoption.forget()
