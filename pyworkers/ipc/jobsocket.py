@@ -57,6 +57,7 @@ class JobSocket:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
+        self._send = end.send
         self._buffer = bytearray(_LARGEST_PACKET)
         self._parts = [self._buffer]
 
@@ -64,12 +65,11 @@ class JobSocket:
         """The descriptor; -1 once closed."""
         return self._socket.fileno()
 
-    def send(self, packet: Packet) -> None:
+    def send(self, number: int, kind: int, queue: bytes, payload: bytes) -> None:
         """Send a packet, without waiting. Raises BlockingIOError if the socket has no room, and OSError."""
-        number, kind, queue, payload = packet
         head = _HEADER.pack(number, kind, len(queue)) + queue
         if len(payload) <= LARGE:
-            self._socket.send(head + payload, DONT_WAIT)
+            self._send(head + payload, DONT_WAIT)
             return
         fd = _file_of(payload)
         try:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.histogram import Executions
-from pyworkers.protocol.outcome import Fate, Report
+from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import counters
 from pyworkers.store.store import Store
 
@@ -23,11 +23,17 @@ class Counters:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._done = 0
+        """The successful jobs, which are most."""
         self.executions = Executions()
 
     def add(self, report: Report) -> None:
         """Count a settled job. A job that was given back or put off, or is invalid, is not counted."""
         outcome = report.outcome
+        if outcome is DONE and report.job_class:
+            self._done += 1
+            self.executions.add(report.job_class, report.elapsed_ms, failed=False)
+            return
         if outcome.crashed:
             self._counts["crashed"] += 1
             return
@@ -48,6 +54,9 @@ class Counters:
     def take(self) -> Counter[str]:
         """The counts so far; they start again at zero."""
         counts, self._counts = self._counts, Counter()
+        if self._done:
+            counts["processed"] += self._done
+            self._done = 0
         return counts
 
     def put_back(self, counts: Counter[str]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.protocol.outcome import Fate, Report
+from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.counters import Counters, CounterWriter
 from pyworkers.server.cron import Cron
@@ -184,6 +184,8 @@ class Services:
     def settled(self, report: Report) -> None:
         """Note a job whose outcome is in Redis."""
         self.counters.add(report)
+        if report.outcome is DONE and not report.cancelled:
+            return
         if report.cancelled:
             self._server.queues.cancellations.settle(report.cancelled)
         if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):

@@ -14,7 +14,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.ipc import frames
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, Packet, pair
+from pyworkers.ipc.jobsocket import Kind, pair
 from pyworkers.protocol import envelope
 from pyworkers.worker.runner import SerialRunner
 
@@ -37,7 +37,7 @@ def _run_jobs() -> None:
     job = envelope.encode({"jid": envelope.new_jid(rng), "class": "", "args": []}).encode()
     masters, workers = pair()
     for number in range(_TIMES):
-        masters.send(Packet(number, Kind.JOB, _QUEUE.encode(), job))
+        masters.send(number, Kind.JOB, _QUEUE.encode(), job)
         if packet := workers.receive():
             frames.pack_short(frames.Kind.OUTCOME, 0, number, runner.run(packet).pack(0))
     masters.close()

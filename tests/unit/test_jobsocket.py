@@ -34,7 +34,7 @@ def test_a_packet_arrives_whole_and_leaves_no_descriptor(ends: Pair, size: int) 
     masters, workers = ends
     before = descriptors(os.getpid())
     sent = Packet(2**63, Kind.EXHAUSTED, "Wörter".encode(), os.urandom(size))
-    masters.send(sent)
+    masters.send(*sent)
     assert workers.receive() == sent
     assert descriptors(os.getpid()) == before
 
@@ -44,7 +44,7 @@ def test_packets_keep_their_order_and_the_socket_has_an_end(ends: Pair) -> None:
     sent = 0
     with pytest.raises(BlockingIOError):
         while True:
-            masters.send(packet(sent, b"x" * (LARGE if sent % 2 else 10)))
+            masters.send(*packet(sent, b"x" * (LARGE if sent % 2 else 10)))
             sent += 1
     assert sent > 4
     for number in range(sent):
@@ -53,7 +53,7 @@ def test_packets_keep_their_order_and_the_socket_has_an_end(ends: Pair) -> None:
         assert received.number == number
     with pytest.raises(BlockingIOError):
         workers.receive(DONT_WAIT)
-    masters.send(packet(1))
+    masters.send(*packet(1))
     masters.close()
     assert workers.receive() == packet(1)
 
@@ -81,7 +81,7 @@ def test_each_packet_has_one_reader(ends: Pair, tmp_path: Path) -> None:
 def send(masters: JobSocket, sent: Packet) -> None:
     while True:
         try:
-            return masters.send(sent)
+            return masters.send(*sent)
         except BlockingIOError:
             os.sched_yield()
 
@@ -99,15 +99,15 @@ def test_a_reader_that_waits_is_detached_by_a_signal_and_the_others_read_on(ends
     finally:
         timer.join()
         signal.signal(signal.SIGURG, before)
-    masters.send(packet(5))
+    masters.send(*packet(5))
     assert other.receive() == packet(5)
     other.close()
 
 
 def test_a_packet_that_was_received_is_not_lost_by_the_detachment(ends: Pair) -> None:
     masters, workers = ends
-    masters.send(packet(1))
-    masters.send(packet(2))
+    masters.send(*packet(1))
+    masters.send(*packet(2))
     assert workers.receive() == packet(1)
     workers.detach()
     assert workers.receive() is None

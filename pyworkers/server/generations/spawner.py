@@ -28,6 +28,7 @@ from pyworkers.ipc.control import (
     Spawn,
     Spawned,
 )
+from pyworkers.protocol.outcome import Reports
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Handle, Reaper
 
@@ -57,6 +58,8 @@ class Spawner:
         """False once the channel is closed: it forks no more workers."""
         self.handlers = [""]
         """The names of the application's handlers by their numbers in outcomes; 0 is none."""
+        self.reports = Reports(self.handlers)
+        """Reads the reports of its workers."""
         reaper.adopt(self.process)
         self._loop.add_reader(self._channel, self._read)
 

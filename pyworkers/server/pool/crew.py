@@ -16,6 +16,8 @@ class Crew:
 
     def __init__(self) -> None:
         self._members: dict[int, Worker] = {}
+        self.get = self._members.get
+        """Returns the worker with a number; None if there is none."""
 
     def __iter__(self) -> Iterator[Worker]:
         """All workers, the oldest first; the crew may change meanwhile."""
@@ -23,10 +25,6 @@ class Crew:
 
     def __len__(self) -> int:
         return len(self._members)
-
-    def get(self, member: int) -> Worker | None:
-        """The worker with this number."""
-        return self._members.get(member)
 
     def add(self, worker: Worker) -> None:
         """Add a worker that was requested."""

@@ -15,7 +15,7 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.delivery import Delivery, Errand
 from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.limits import DEFAULTS, Limits
@@ -158,4 +158,4 @@ class Deliveries:
         if loss is not None:
             # The exhaustion hooks run in a worker, because the master has no user code.
             number = next(self._numbers)
-            self.hand_out.offer(Delivery(number, delivery.queue, loss.pack(), errand=True))
+            self.hand_out.offer(Errand(number, delivery.queue, loss.pack()))

@@ -5,26 +5,28 @@ Used in the master's event loop. It never decodes the job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-
-@dataclass(slots=True, eq=False)
 class Delivery:
-    """A job that runs or waits for a worker. ``raw`` are the bytes that LREM removes."""
+    """A job that runs or waits for a worker. ``raw`` are the bytes that LREM removes.
 
-    number: int
-    queue: str
-    raw: bytes
-    errand: bool = False
-    """True if it is not a job, but the exhaustion hooks of a job that is already settled."""
-    tries: int = 0
+    What is true of few jobs stands in the class: one is made for each job, and each attribute takes time.
+    """
+
+    errand = False
+    """True if it is not a job, but an Errand."""
+    tries = 0
     """How often it was handed out."""
-    handed_at: float = 0.0
+    handed_at = 0.0
     """The time of the last hand-out, in epoch seconds."""
-    timed_out_s: float = 0.0
+    timed_out_s = 0.0
     """The limit that it has exceeded, in seconds; 0 if none."""
-    cancelled: str = ""
+    cancelled = ""
     """The job's id once its cancellation is requested, else empty."""
+
+    def __init__(self, number: int, queue: str, raw: bytes) -> None:
+        self.number = number
+        self.queue = queue
+        self.raw = raw
 
     def hand_out(self, now: float) -> None:
         """Note a hand-out."""
@@ -43,3 +45,9 @@ class Delivery:
     def at_fault(self) -> bool:
         """True if its process is killed because of this job."""
         return bool(self.timed_out_s or self.cancelled)
+
+
+class Errand(Delivery):
+    """The exhaustion hooks of a job that is already settled; ``raw`` is its Loss."""
+
+    errand = True

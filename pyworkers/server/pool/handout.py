@@ -18,13 +18,15 @@ from collections.abc import Callable, Mapping
 
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.jobsocket import DONT_WAIT, Kind, Packet
+from pyworkers.ipc.jobsocket import DONT_WAIT, JobSocket, Kind
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.worker import Worker
 
+# Reading a member of an enum takes longer than sending its number.
+_JOB, _EXHAUSTED = int(Kind.JOB), int(Kind.EXHAUSTED)
 # Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
 _AHEAD_S, _IDLE_S = 0.05, 1.0
 # For how long a job is neither in the socket nor claimed until it is lost, if a worker has died.
@@ -98,12 +100,14 @@ class HandOut:
         self._open[delivery.number] = delivery
         if self._unsent or not self._send(delivery):
             self._unsent.append(delivery)
-        self._look_later()
+        if self._timer is None or not self._soon:
+            self._look_later()
 
-    def packet(self, delivery: Delivery) -> Packet:
-        """A job as its worker gets it."""
+    def send(self, delivery: Delivery, socket: JobSocket) -> None:
+        """Send a job through this socket. Raises OSError."""
         queue = self._names.get(delivery.queue) or self._name(delivery.queue)
-        return Packet(delivery.number, Kind.EXHAUSTED if delivery.errand else Kind.JOB, queue, delivery.raw)
+        socket.send(delivery.number, _EXHAUSTED if delivery.errand else _JOB, queue, delivery.raw)
+        delivery.hand_out(time.time())
 
     def ended(self, number: int, elapsed_ms: int) -> Delivery | None:
         """Remove a delivery that has an outcome; None if it is not known any more."""
@@ -184,7 +188,7 @@ class HandOut:
         """Send a job; False if the socket has no room now."""
         hit("before_dispatch")
         try:
-            self._ours.send(self.packet(delivery))
+            self.send(delivery, self._ours)
         except BlockingIOError:
             self._loop.add_writer(self._ours, self._send_rest)
             return False
@@ -192,7 +196,6 @@ class HandOut:
             # No descriptor, or too many of them in sockets (ETOOMANYREFS).
             self._loop.call_later(_REFUSED_S, self._send_rest)
             return False
-        delivery.hand_out(time.time())
         return True
 
     def _name(self, queue: str) -> bytes:

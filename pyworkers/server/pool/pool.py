@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from pyworkers import logs
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Frame, Kind
-from pyworkers.protocol.outcome import Report
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.crew import Crew
@@ -164,7 +162,7 @@ class Pool:
             return
         if kind is Kind.OUTCOME:
             try:
-                report = Report.unpack(payload, worker.spawner.handlers)
+                report = worker.read_report(payload)
             except (ValueError, struct.error):
                 worker.fail("wrote an invalid outcome")
                 return
@@ -263,8 +261,7 @@ class Pool:
         """Start a worker with a job socket of its own, which holds one job and then its end."""
         ours, theirs = jobsocket.pair()
         try:
-            ours.send(self._hand_out.packet(suspect))
-            suspect.hand_out(time.time())
+            self._hand_out.send(suspect, ours)
             return self._start(1, theirs.fileno())
         finally:
             ours.close()

@@ -88,6 +88,7 @@ class Worker:
         self.abandoned = False
         """True if it was killed together with its jobs."""
         self.jobs_done = 0
+        self.read_report = spawner.reports.read
         self._group = seat.group
         self._owner = owner
         self._limits = limits
