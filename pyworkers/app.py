@@ -29,7 +29,7 @@ from pyworkers.handler import (
     refuse_unknown,
 )
 from pyworkers.job import Job, cron_entry, declared_job
-from pyworkers.middleware import ClientMiddleware, EffectsOf, Middleware
+from pyworkers.middleware import AnyMiddleware, ClientMiddleware, EffectsOf, is_async
 from pyworkers.producer import Producer
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
@@ -76,7 +76,7 @@ class Worker(Producer):
         self._producers: dict[str, Job[..., Any]] = {}
         self._draft = self.draft
         self._hooks: dict[str, list[Callable[..., object]]] = {kind: [] for kind in HOOKS}
-        self.links: list[Middleware] = []
+        self.links: list[AnyMiddleware] = []
         """The global middleware, the outermost first."""
         self.client_links: list[ClientMiddleware] = []
         self.effects: list[EffectsOf] = []
@@ -108,7 +108,8 @@ class Worker(Producer):
         def declare(function: Callable[[Message], R]) -> Callable[[Message], R]:
             _check_undeclared(function, f"the handler of {queue!r}")
             check_takes_message(function, f"the handler of {queue!r}")
-            self._registry.add(make(getattr(function, "__name__", queue), run=function))
+            name = getattr(function, "__name__", queue)
+            self._registry.add(make(name, run=function, is_async=is_async(function)))
             return function
 
         return declare
@@ -146,7 +147,7 @@ class Worker(Producer):
             what = f"the job {name!r}" if name else f"the job {getattr(function, '__name__', function)!r}"
             _check_undeclared(function, what)
             job_class = function_name(function, what) if name is None else name
-            handler = make(job_class, run=call_with_args(function))
+            handler = make(job_class, run=call_with_args(function), is_async=is_async(function))
             self._registry.add(handler)
             job = declared_job(function, handler, options, lambda: self.client)
             self._producers[job_class] = job
@@ -223,8 +224,14 @@ class Worker(Producer):
     # --- middleware and hooks -------------------------------------------------------------------------------
 
     def middleware(self, link: F) -> F:
-        """Put a link around every job: ``(message, call_next) -> outcome``. The first one is outermost."""
-        check_function(link, "a middleware")
+        """Put a link around every job: ``(message, call_next) -> outcome``. The first one is outermost.
+
+        A ``def`` link calls ``call_next``, an ``async def`` link awaits it, whatever the next link and the
+        job are. Where a process or thread runs one job at a time, async code runs on an event loop of that
+        thread, and ``def`` code in the thread itself. In an async group, ``def`` links and jobs run on
+        threads of the process, and wait there while the async code inside them runs on its loop.
+        """
+        check_function(link, "a middleware", may_be_async=True)
         self.links.append(link)  # type: ignore[arg-type]
         return link
 
@@ -308,4 +315,4 @@ class Worker(Producer):
 def _check_undeclared(function: object, what: str) -> None:
     if isinstance(function, Job):
         raise DeclarationError(f"{what} is declared as a job already")
-    check_function(function, what)
+    check_function(function, what, may_be_async=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pyworkers.config.cron_entries import check_entry
 from pyworkers.errors import DeclarationError
-from pyworkers.middleware import Middleware
+from pyworkers.middleware import AnyMiddleware, is_async
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.message import Keywords, Message
@@ -46,7 +46,7 @@ class HandlerOptions(FailureOptions, total=False):
     """Computes the delay of a retry. Default: None, Sidekiq's delay."""
     on_exhausted: OnExhausted | None
     """Called before the application's ``on_exhausted`` hooks. Default: None."""
-    middleware: Sequence[Middleware]
+    middleware: Sequence[AnyMiddleware]
     """Links around this handler alone, inside the application's, the first outermost. Default: none."""
 
 
@@ -96,7 +96,9 @@ class Handler:
     concurrency: int | None = None
     retry_in: RetryIn | None = None
     on_exhausted: OnExhausted | None = None
-    middleware: tuple[Middleware, ...] = ()
+    middleware: tuple[AnyMiddleware, ...] = ()
+    is_async: bool = False
+    """``run`` returns an awaitable."""
 
     def manifest(self) -> HandlerFacts:
         """The declaration as JSON values, for the master, which has no user code."""
@@ -144,7 +146,7 @@ def check_handler(handler: Handler) -> None:
         if (function := getattr(handler, name)) is not None:
             check_function(function, f"{name} of {handler.name}")
     for link in handler.middleware:
-        check_function(link, f"middleware of {handler.name}")
+        check_function(link, f"middleware of {handler.name}", may_be_async=True)
 
 
 def refuse_unknown(given: Mapping[str, object], known: type, decorator: str) -> None:
@@ -156,7 +158,7 @@ def refuse_unknown(given: Mapping[str, object], known: type, decorator: str) -> 
             raise DeclarationError(f"{decorator} has no option {name}", hint=near)
 
 
-def check_function(function: object, what: str) -> None:
+def check_function(function: object, what: str, *, may_be_async: bool = False) -> None:
     """Raise DeclarationError unless ``function`` is a plain function, which a worker process can call."""
     if isinstance(function, type):
         raise DeclarationError(f"{what} is the class {function.__qualname__}, not a function", hint=_PLAIN)
@@ -171,13 +173,13 @@ def check_function(function: object, what: str) -> None:
     while isinstance(inner, partial):
         inner = inner.func
     for call in (inner, getattr(type(inner), "__call__", None)):  # noqa: B004 - the method itself is wanted
-        if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
-            raise DeclarationError(
-                f"{what} is async, but a worker process runs plain functions",
-                hint="use a plain function, with asyncio.run(...) inside",
-            )
-        if inspect.isgeneratorfunction(call):
+        if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
             raise DeclarationError(f"{what} is a generator function, which a call does not run", hint=_PLAIN)
+    if is_async(function) and not may_be_async:
+        raise DeclarationError(
+            f"{what} is async, but is called where no event loop runs",
+            hint="use a plain function, with asyncio.run(...) inside",
+        )
 
 
 def function_name(function: object, what: str) -> str:
@@ -230,7 +232,7 @@ def call_with_args(function: Callable[..., object]) -> Callable[[Message], objec
     return run
 
 
-def _links_of(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
+def _links_of(middleware: Sequence[AnyMiddleware]) -> tuple[AnyMiddleware, ...]:
     """The ``middleware=`` of a decorator as a tuple. Raises DeclarationError for a single function."""
     if callable(middleware):
         raise DeclarationError("middleware is a list of functions, not one")

@@ -2,14 +2,18 @@
 
 Around a handler, in the worker process: a link is a callable ``(message, call_next)``. It returns the Outcome
 of ``call_next(message)``, that outcome with effects (``Outcome.with_effects``), another Outcome, or None for
-done. Built-in links are in worker/links/. Around an enqueue call, in the program that enqueues (*client
-middleware*): a link is a callable ``(draft, call_next)`` and returns the jid of ``call_next(draft)``.
+done. Links and jobs may be ``def`` or ``async def``, and they mix: a ``def`` link calls ``call_next``, an
+``async def`` link awaits it, whatever the next one is (worker/bridge.py). Built-in links are in
+worker/links/. Around an enqueue call, in the program that enqueues (*client middleware*): a link is a
+callable ``(draft, call_next)`` and returns the jid of ``call_next(draft)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from pyworkers.protocol.draft import Draft, JobDraft, PushedJob
 from pyworkers.protocol.effects import Effect
@@ -17,7 +21,10 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Outcome
 
 CallNext = Callable[[Message], Outcome]
+AsyncCallNext = Callable[[Message], Coroutine[Any, Any, Outcome]]
 Middleware = Callable[[Message, CallNext], Outcome | None]
+AsyncMiddleware = Callable[[Message, AsyncCallNext], Awaitable[Outcome | None]]
+AnyMiddleware = Middleware | AsyncMiddleware
 EffectsOf = Callable[[Message, Outcome], Iterable[Effect]]
 """The effects of a job, by its message and its outcome, which may be that of a failure."""
 
@@ -26,29 +33,107 @@ ClientCallNext = Callable[[JobDraft], str]
 ClientMiddleware = Callable[[JobDraft, ClientCallNext], str]
 
 
-def build(links: Sequence[Middleware], handler: Callable[[Message], object]) -> CallNext:
-    """Put the links around the handler, whose result is ignored, the first outermost; one callable."""
+class Bridge(Protocol):
+    """Lets ``def`` code call ``async def`` code, and the reverse."""
 
+    def for_def(self, call: AsyncCallNext) -> CallNext:
+        """A function that waits for the result of ``call``."""
+        ...
+
+    def for_async(self, call: CallNext, *, has_async: bool) -> AsyncCallNext:
+        """A coroutine function that runs ``call``, which itself waits for async code if ``has_async``."""
+        ...
+
+
+class Part(NamedTuple):
+    """A job and the inner ones of its links, as one function."""
+
+    call: Any
+    """A CallNext or, if ``is_async``, an AsyncCallNext."""
+    is_async: bool
+    has_async: bool
+    """True if any of it is async."""
+
+
+def build(
+    links: Sequence[AnyMiddleware],
+    job: Callable[[Message], object],
+    bridge: Bridge,
+    *,
+    is_async: bool = False,
+) -> Part:
+    """Put the links around the job, whose result is ignored, the first outermost.
+
+    ``is_async``: the job returns an awaitable.
+    """
+    part = Part(_awaited(job), True, True) if is_async else Part(_called(job), False, False)
+    for link in reversed(links):
+        part = _around(link, part, bridge)
+    return part
+
+
+def _called(job: Callable[[Message], object]) -> CallNext:
     def innermost(message: Message) -> Outcome:
-        handler(message)
+        result = job(message)
+        if result is not None and inspect.iscoroutine(result):
+            # It would never run, and the job would count as done.
+            result.close()
+            raise TypeError(
+                "the job is a def function that returned a coroutine: declare an async def function"
+            )
         return DONE
 
-    call: CallNext = innermost
-    for link in reversed(links):
-        call = _bind(link, call)
-    return call
+    return innermost
 
 
-def _bind(link: Middleware, call_next: CallNext) -> CallNext:
+def _awaited(job: Callable[[Message], Any]) -> AsyncCallNext:
+    async def innermost(message: Message) -> Outcome:
+        await job(message)
+        return DONE
+
+    return innermost
+
+
+def _around(link: AnyMiddleware, inner: Part, bridge: Bridge) -> Part:
+    if is_async(link):
+        has_async = inner.has_async
+        call_next = inner.call if inner.is_async else bridge.for_async(inner.call, has_async=has_async)
+        return Part(_bind_async(link, call_next), True, True)
+    call_next = bridge.for_def(inner.call) if inner.is_async else inner.call
+    return Part(_bind(link, call_next), False, inner.has_async)
+
+
+def _bind(link: Any, call_next: CallNext) -> CallNext:
     def call(message: Message) -> Outcome:
         outcome = link(message, call_next)
-        if outcome is None:
-            return DONE
-        if not isinstance(outcome, Outcome):
-            raise TypeError(f"middleware {name_of(link)} returned {outcome!r}, not an Outcome or None")
-        return outcome
+        return outcome if outcome.__class__ is Outcome else _checked(link, outcome)
 
     return call
+
+
+def _bind_async(link: Any, call_next: AsyncCallNext) -> AsyncCallNext:
+    async def call(message: Message) -> Outcome:
+        outcome = await link(message, call_next)
+        return outcome if outcome.__class__ is Outcome else _checked(link, outcome)
+
+    return call
+
+
+def _checked(link: AnyMiddleware, outcome: Any) -> Outcome:
+    if outcome is None:
+        return DONE
+    if not isinstance(outcome, Outcome):
+        raise TypeError(f"middleware {name_of(link)} returned {outcome!r}, not an Outcome or None")
+    return outcome
+
+
+def is_async(function: object) -> bool:
+    """True for an ``async def`` function, a partial of one, and an object with an async ``__call__``."""
+    while isinstance(function, partial):
+        function = function.func
+    return any(
+        map(inspect.iscoroutinefunction, (function, getattr(type(function), "__call__", None)))  # noqa: B004
+    )
 
 
 def pass_client_links(
@@ -82,6 +167,6 @@ def _bind_client(link: ClientMiddleware, call_next: ClientCallNext) -> ClientCal
     return call
 
 
-def name_of(link: Middleware | ClientMiddleware) -> str:
+def name_of(link: AnyMiddleware | ClientMiddleware) -> str:
     """The name of a link for display: a function's name, or the class of a callable object."""
     return getattr(link, "__qualname__", None) or type(link).__name__

@@ -28,7 +28,8 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
-from pyworkers.worker.chain import Chain, chain_for
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
 
 __all__ = ["EnqueuedJob", "Fake", "fake", "inline"]
@@ -176,7 +177,11 @@ def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
             hint="name the worker: drain(worker) or inline(worker)",
         )
     execution = Execution(Message.parse(job.raw, job.queue, lambda: job.jid))
-    outcome = _chain(worker, job).run(execution)
+    bridge = Bridge()
+    try:
+        outcome = _chain(worker, job, bridge).run(execution)
+    finally:
+        bridge.close()
     job.settle(outcome)
     if execution.exc_info:
         error = execution.exc_info[1]
@@ -185,13 +190,13 @@ def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
     return outcome
 
 
-def _chain(worker: Worker, job: EnqueuedJob) -> Chain:
+def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge) -> Chain:
     try:
         handler = worker.lookup(job.queue, job.job_class)
     except UnknownJobError:
         handler = None
     rng = random.Random(os.urandom(8))
-    return chain_for(worker, handler, max_retries=MAX_RETRIES, clock=time.time, rng=rng)
+    return Chain(worker, handler, Setting(bridge, MAX_RETRIES, time.time, rng))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
@@ -21,10 +21,27 @@ ACTIVE_JOB_WRAPPERS = frozenset(
 # A count beyond this comes from a broken producer; its fourth power would not be a usable delay.
 _MAX_COUNT = 100_000
 
-# The message of the job that runs in this context.
-_current: ContextVar[Message] = ContextVar("pyworkers_message")
-set_current: Callable[[Message], object] = _current.set
-"""Set the message that ``current_message`` returns in this context, and that log lines name."""
+
+class Run(Protocol):
+    """A run of a job, as far as the job may know it."""
+
+    @property
+    def message(self) -> Message:
+        """The message of the job."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """True once the job was asked to end."""
+        ...
+
+
+# The run of the job that runs in this context.
+_current: ContextVar[Run] = ContextVar("pyworkers_run")
+current_run: Callable[[], Run] = _current.get
+"""The run of the job in this context. Raises LookupError outside a job."""
+set_run: Callable[[Run], object] = _current.set
+"""Set the run whose message ``current_message`` returns in this context, and that log lines name."""
 
 
 class Keywords(dict[str, Any]):
@@ -81,6 +98,12 @@ class Message:
         """The time when the job entered its queue, in epoch seconds; None if it is missing or invalid."""
         return timestamps.read(self.data.get("enqueued_at"))
 
+    @property
+    def stopping(self) -> bool:
+        """True if the job that runs in this context was asked to end: cancelled, overdue, or interrupted."""
+        run = _current.get(None)
+        return run is not None and run.stopping
+
     def replace(self, **changes: Any) -> Message:
         """A copy with other ``args``, ``job_class`` …, for middleware. A retry writes the stored job."""
         return replace(self, **changes)
@@ -88,14 +111,15 @@ class Message:
 
 def current_message() -> Message:
     """The message of the job that is running here. Raises LookupError outside a job."""
-    return _current.get()
+    return _current.get().message
 
 
 def job_fields() -> dict[str, object]:
     """The log fields of the running job; empty outside a job."""
-    message = _current.get(None)
-    if message is None:
+    run = _current.get(None)
+    if run is None:
         return {}
+    message = run.message
     return {
         "jid": message.jid,
         "job_class": message.job_class,

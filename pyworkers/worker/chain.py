@@ -1,111 +1,183 @@
 """Chain: all links of a handler, outermost first: built-in, the application's, the handler's own, the job.
 
 Built in the worker process for each handler at its first job, and by ``pyworkers.testing``, which runs jobs
-through the same links.
+through the same links. The built-in links are steps before and after the application's part. Two drivers run
+the steps: one in a thread and one in a task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import partial
 
+from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.errors import BadMessageError, UnknownJobError
+from pyworkers.errors import BadMessageError, Interrupted, UnknownJobError
 from pyworkers.handler import Handler
-from pyworkers.middleware import CallNext, build, name_of
+from pyworkers.middleware import Part, build, name_of
 from pyworkers.protocol.envelope import Rng
-from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import DONE, Outcome
+from pyworkers.protocol.message import Message, set_run
+from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.protocol.retry import Policy
+from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.context import isolated
-from pyworkers.worker.links.effects import affecting
-from pyworkers.worker.links.link import ChainLink, Run, wrap
-from pyworkers.worker.links.logging import logged
-from pyworkers.worker.links.retry import Retrying, exhausted_hooks, retried
-from pyworkers.worker.links.running import AfterRequest, running
+from pyworkers.worker.interrupts import STOPS
+from pyworkers.worker.links.effects import with_effects
+from pyworkers.worker.links.limits import Limits
+from pyworkers.worker.links.logging import log_end
+from pyworkers.worker.links.retry import Retrying, exhausted_hooks, outcome_of_failure, run_exhausted
+from pyworkers.worker.links.running import AfterRequest, answer_to
+
+log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """The parameters of the chains of one process."""
+
+    bridge: Bridge
+    max_retries: int
+    clock: Callable[[], float]
+    """Epoch seconds."""
+    rng: Rng
+    after_request: AfterRequest = lambda _: None
+    stopwatch: Callable[[], float] = time.monotonic
+    """Seconds, for durations."""
+
+
 class Chain:
-    """The links of one handler, as one function."""
+    """The links of one handler or, for None, those through which a job without a handler fails."""
 
-    name: str
-    """The name of the handler; empty for the chain of jobs without a handler."""
-    run: Run
-    """Runs one job and returns its outcome; an exception of the job is turned into an outcome."""
-    links: tuple[tuple[str, str], ...]
-    """The owner and the name of each link, the outermost first; the last one is the job."""
+    def __init__(
+        self, worker: Worker, handler: Handler | None, setting: Setting, limits: Limits | None = None
+    ) -> None:
+        self.name = handler.name if handler else ""
+        """The name of the handler; empty for the chain of jobs without one."""
+        self.links = tuple(_names(worker, handler, limits))
+        """The owner and the name of each link, the outermost first; the last one is the job."""
+        self._effects = tuple(worker.effects)
+        self._limits = limits
+        self._retrying = Retrying(
+            replace(handler.policy if handler else Policy(), max_retries=setting.max_retries),
+            setting.clock,
+            setting.rng,
+            handler.retry_in if handler else None,
+            exhausted_hooks(worker, handler),
+        )
+        self._setting = setting
+        self._stopwatch = setting.stopwatch
+        part = _application(worker, handler, setting.bridge)
+        bridge = setting.bridge
+        self._call = bridge.for_def(part.call) if part.is_async else part.call
+        self._call_async = (
+            part.call if part.is_async else bridge.for_async(part.call, has_async=part.has_async)
+        )
+
+    # --- the drivers ----------------------------------------------------------------------------------------
+
+    def run(self, execution: Execution) -> Outcome:
+        """Run one job in this thread, in a context of its own; an exception is turned into an outcome.
+
+        A context variable that a job sets is unset in the next.
+        """
+        return copy_context().run(self._run, execution)
+
+    def _run(self, execution: Execution) -> Outcome:
+        try:
+            try:
+                self._begin(execution)
+                outcome = self._call(execution.message)
+            finally:
+                # Twice inside a try: a request may be raised at any instruction until it has ended.
+                asked = execution.end(self._stopwatch())
+        except BaseException as error:
+            outcome = self._failed(execution, error)
+        else:
+            if asked or outcome is not DONE:
+                outcome = self._ended(execution, outcome)
+        return self._finish(execution, outcome)
+
+    async def run_async(self, execution: Execution) -> Outcome:
+        """Run one job in this task, which was made for it and so has a context of its own; as ``run``."""
+        task = asyncio.current_task()
+        execution.deliver_by(task.cancel if task else None)
+        try:
+            try:
+                self._begin(execution)
+                outcome = await self._call_async(execution.message)
+            finally:
+                asked = execution.end(self._stopwatch())
+        except BaseException as error:
+            outcome = await self._aside(execution, self._failed, error)
+        else:
+            if asked or outcome is not DONE:
+                outcome = await self._aside(execution, self._ended, outcome)
+        return self._finish(execution, outcome)
+
+    async def _aside(self, execution: Execution, step: Callable[..., Outcome], ending: object) -> Outcome:
+        """Run a step that may take its time on a thread: other jobs share the loop."""
+        if execution.stopping or self._retrying.has_hooks:
+            outcome: Outcome = await self._setting.bridge.finish(step, execution, ending)
+            return outcome
+        return step(execution, ending)
+
+    # --- the steps ------------------------------------------------------------------------------------------
+
+    def _begin(self, execution: Execution) -> None:
+        set_run(execution)
+        log.debug("job.start")
+        execution.begin(self._stopwatch())
+        if self._limits is not None:
+            self._limits.apply(execution)
+
+    def _ended(self, execution: Execution, outcome: Outcome) -> Outcome:
+        """The outcome of a job that returned one, other than DONE, or that was asked to end."""
+        if execution.stopping:
+            request = self._release(execution)
+            if isinstance(request, Interrupted) and outcome.fate is Fate.RETRY:
+                return outcome_of_failure(execution, Interrupted(STOPS), self._retrying)
+        if outcome.failed and outcome.final:
+            run_exhausted(self._retrying.on_exhausted, execution.message, None)
+        return outcome
+
+    def _failed(self, execution: Execution, error: BaseException) -> Outcome:
+        """The outcome of a job that raised."""
+        if execution.stopping:
+            error = answer_to(self._release(execution), error)
+        return outcome_of_failure(execution, error, self._retrying)
+
+    def _release(self, execution: Execution) -> BaseException | None:
+        """Clean up after a job that was asked to end, as a part of its time; returns the request."""
+        request = execution.take_request()
+        self._setting.after_request(execution)
+        execution.end(self._stopwatch())
+        return request
+
+    def _finish(self, execution: Execution, outcome: Outcome) -> Outcome:
+        if self._effects:
+            outcome = with_effects(self._effects, execution.message, outcome)
+        log_end(execution, outcome)
+        return outcome
 
 
-def chain_for(
-    worker: Worker,
-    handler: Handler | None,
-    *,
-    max_retries: int,
-    clock: Callable[[], float],
-    rng: Rng,
-    after_request: AfterRequest = lambda _: None,
-    inner: Sequence[ChainLink] = (),
-) -> Chain:
-    """Build the chain of a handler or, for None, the chain in which a job without a handler fails.
-
-    ``clock`` gives epoch seconds. ``inner`` are further built-in links, between the others and the
-    application's.
-    """
-    policy = handler.policy if handler else Policy()
-    about = Retrying(
-        replace(policy, max_retries=max_retries),
-        clock,
-        rng,
-        handler.retry_in if handler else None,
-        exhausted_hooks(worker, handler),
-    )
-    wanted = (
-        (ChainLink("effects", partial(affecting, functions=tuple(worker.effects))),) if worker.effects else ()
-    )
-    built_in = (
-        ChainLink("context", isolated),
-        ChainLink("logging", logged),
-        *wanted,
-        ChainLink("retry", partial(retried, about=about)),
-        ChainLink("running", partial(running, after=after_request)),
-        *inner,
-    )
-    name = handler.name if handler else ""
-    own = handler.middleware if handler else ()
-    shown = [
-        *(("built-in", link.name) for link in built_in),
-        *(("application", name_of(link)) for link in worker.links),
-        *(("handler", name_of(link)) for link in own),
-        ("job", name),
-    ]
-    return Chain(name, wrap(built_in, _job(worker, handler)), tuple(shown))
+def _names(worker: Worker, handler: Handler | None, limits: Limits | None) -> Iterator[tuple[str, str]]:
+    built_in = {"context": True, "logging": True, "effects": worker.effects, "retry": True, "running": True}
+    yield from (("built-in", name) for name, wanted in built_in.items() if wanted)
+    if limits is not None:
+        yield "built-in", "time limit"
+    yield from (("application", name_of(link)) for link in worker.links)
+    yield from (("handler", name_of(link)) for link in (handler.middleware if handler else ()))
+    yield "job", handler.name if handler else ""
 
 
-def _job(worker: Worker, handler: Handler | None) -> Run:
+def _application(worker: Worker, handler: Handler | None, bridge: Bridge) -> Part:
     """The application's code, inside the built-in links: its own links and the job."""
-    own = handler.middleware if handler else ()
-    run = handler.run if handler else _refuse
-    links = [*worker.links, *own]
-    # Without links, run the job directly, which saves a function call for each job.
-    return _linked(build(links, run)) if links else _bare(run)
-
-
-def _linked(call: CallNext) -> Run:
-    def job(execution: Execution) -> Outcome:
-        return call(execution.message)
-
-    return job
-
-
-def _bare(run: Callable[[Message], object]) -> Run:
-    def job(execution: Execution) -> Outcome:
-        run(execution.message)
-        return DONE
-
-    return job
+    if handler is None:
+        return build(worker.links, _refuse, bridge)
+    return build([*worker.links, *handler.middleware], handler.run, bridge, is_async=handler.is_async)
 
 
 def _refuse(message: Message) -> None:

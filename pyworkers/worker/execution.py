@@ -1,39 +1,80 @@
 """Execution: the facts of one run of one job, in one record.
 
-Made in the worker process when a job starts, passed from built-in link to built-in link, dropped when the job
+Made in the worker process when a job starts, passed from step to step of the chain, dropped when the job
 ends. No fact about a job is kept outside its record, because several jobs may share a process. Application
 code gets the ``Message``, never this.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
+from typing import NoReturn, Protocol, cast
 
-from pyworkers.protocol.message import Message
+from pyworkers.protocol.message import Message, current_run
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+Deliver = Callable[[BaseException], object]
+"""Makes a request to end known to the code of a job that runs, e.g. raises it."""
+
+
+class Timer(Protocol):
+    """A time limit of one job. It is started once, and may be stopped more than once."""
+
+    def start(self) -> None:
+        """Begin to count."""
+        ...
+
+    def stop(self) -> None:
+        """Forget the limit."""
+        ...
 
 
 class _State(Enum):
-    """WAITING → RUNNING → ENDED; or RUNNING → ASKED, for good, if the job is asked to end."""
+    """WAITING → RUNNING → ENDED; or RUNNING → ASKED → DELIVERED, for good, if the job is asked to end."""
 
     WAITING = 0
     RUNNING = 1
     ASKED = 2
-    ENDED = 3
+    DELIVERED = 3
+    ENDED = 4
 
 
 # Module constants, because reading an attribute of an enum takes three times as long.
-_WAITING, _RUNNING, _ASKED, _ENDED = _State
+_WAITING, _RUNNING, _ASKED, _DELIVERED, _ENDED = _State
+
+
+def raise_here(request: BaseException) -> NoReturn:
+    """Deliver a request to code that runs in this thread, from a signal handler."""
+    raise request
+
+
+def current_execution() -> Execution:
+    """The run in this context. Raises LookupError outside a job."""
+    return cast(Execution, current_run())
+
+
+def caused(error: BaseException, by: BaseException) -> BaseException:
+    """``error`` with another one as its cause, and with the traceback of that one."""
+    try:
+        raise error.with_traceback(by.__traceback__) from by
+    except BaseException as raised:
+        return raised
+    finally:
+        # The traceback refers to this frame: a cycle that would keep the job's data in memory.
+        del error, by
 
 
 class Execution:
-    """One run. Times are in seconds of the clock of the running link (links/running.py)."""
+    """One run. Times are in seconds of a monotonic clock."""
 
-    __slots__ = ("_request", "_state", "delivery", "elapsed_s", "exc_info", "message", "started_s")
+    __slots__ = (
+        "_deliver", "_request", "_state", "_timer",
+        "delivery", "elapsed_s", "exc_info", "message", "started_s",
+    )  # fmt: skip
 
-    def __init__(self, message: Message, delivery: int = 0) -> None:
+    def __init__(self, message: Message, delivery: int = 0, deliver: Deliver | None = raise_here) -> None:
         self.message = message
         self.delivery = delivery
         """The number of the frame that brought the job."""
@@ -43,33 +84,62 @@ class Execution:
         """The error of a failed job; its traceback starts at the first frame outside of pyworkers."""
         self._state = _WAITING
         self._request: BaseException | None = None
+        self._deliver = deliver
+        self._timer: Timer | None = None
+
+    @property
+    def stopping(self) -> bool:
+        """True once the job was asked to end."""
+        return self._request is not None
 
     def begin(self, now_s: float) -> None:
-        """Mark the job as running: until ``end``, requests are raised in it. Raises an earlier request."""
+        """Mark the job as running: until ``end``, requests are delivered to it. Raises an earlier one."""
         self.started_s = now_s
         self._state = _RUNNING
         if self._request is not None:
-            self.ask(self._request)
+            self._state = _DELIVERED
+            raise self._request
+
+    def limit(self, timer: Timer) -> None:
+        """Start the timer, which ``end`` stops."""
+        self._timer = timer
+        timer.start()
 
     def end(self, now_s: float) -> bool:
-        """Mark the job as ended: no request is raised from now on. True if one was. May be called again."""
+        """Mark the job as ended: no request is delivered from now on. True if one was made.
+
+        May be called again.
+        """
         self.elapsed_s = now_s - self.started_s
-        if self._state is _ASKED:
-            return True
-        self._state = _ENDED
-        return False
+        asked = self._state is _ASKED or self._state is _DELIVERED
+        if not asked:
+            self._state = _ENDED
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.stop()
+        return asked
 
     def ask(self, request: BaseException) -> None:
-        """Raise the request in the job: now if it runs, at its start if it waits. At most one is raised."""
+        """Deliver the request to the job: now if it runs, at its start if it waits. At most once."""
         if self._state is _RUNNING:
             self._state = _ASKED
             self._request = request
-            raise request
-        if self._state is _WAITING:
+            self._pass_on()
+        elif self._state is _WAITING:
             self._request = request
 
+    def deliver_by(self, deliver: Deliver | None) -> Deliver | None:
+        """Deliver a request in this way from now on, also one that was not delivered; returns the way before.
+
+        None is for code that cannot be interrupted, which may look at ``stopping``.
+        """
+        before, self._deliver = self._deliver, deliver
+        if self._state is _ASKED:
+            self._pass_on()
+        return before
+
     def take_request(self) -> BaseException | None:
-        """Return the raised request and drop it: its traceback would keep the job's data in memory."""
+        """Return the request and drop it: its traceback would keep the job's data in memory."""
         request, self._request = self._request, None
         return request
 
@@ -80,3 +150,8 @@ class Execution:
     def forget(self) -> None:
         """Drop the error: its frames refer to this record, a cycle that keeps the job's data in memory."""
         self.exc_info = None
+
+    def _pass_on(self) -> None:
+        if self._deliver is not None and self._request is not None:
+            self._state = _DELIVERED
+            self._deliver(self._request)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
-from functools import partial
 
 from pyworkers import logs
 from pyworkers.app import Worker
@@ -19,10 +18,10 @@ from pyworkers.ipc.jobsocket import Kind, Packet
 from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
-from pyworkers.worker.chain import Chain, chain_for
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.limits import Announce, limited
-from pyworkers.worker.links.link import ChainLink
+from pyworkers.worker.links.limits import Alarm, Announce, Limits
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
 from pyworkers.worker.links.running import AfterRequest
 
@@ -54,7 +53,7 @@ class SerialRunner:
         self._settings = settings
         self._rng = rng
         self._announce_limit = announce_limit
-        self._after_request = after_request
+        self._setting = Setting(Bridge(), settings.max_retries, time.time, rng, after_request)
         self._queues: dict[bytes, _Queue] = {}
         self._execution: Execution | None = None
         self._early: tuple[int, BaseException] | None = None
@@ -113,16 +112,7 @@ class SerialRunner:
         default_s = self._settings.timeouts.get(queue)
         if default_s is None:
             default_s = (handler.timeout if handler else None) or 0.0
-        limit = partial(limited, default_s=default_s, announce=self._announce_limit)
-        return chain_for(
-            self._app,
-            handler,
-            max_retries=self._settings.max_retries,
-            clock=time.time,
-            rng=self._rng,
-            after_request=self._after_request,
-            inner=(ChainLink("time limit", limit),),
-        )
+        return Chain(self._app, handler, self._setting, Limits(default_s, self._announce_limit, Alarm))
 
     def _first_of(self, name: bytes) -> _Queue:
         """Note a queue at its first job."""

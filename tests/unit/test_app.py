@@ -385,11 +385,7 @@ class Plain:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (async_function, "is async"),
-        (async_generator, "is async"),
-        (AsyncCall(), "is async"),
-        (functools.partial(async_function), "is async"),
-        (functools.partial(functools.partial(AsyncCall())), "is async"),
+        (async_generator, "is a generator function"),
         (generator, "is a generator function"),
         (Plain, "is the class Plain"),
         (Plain.method, "is a method of Plain"),
@@ -410,13 +406,41 @@ def test_what_is_no_plain_function_is_refused_everywhere(worker: Worker, functio
     assert worker.manifest()["queues"] == {}
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        async_function,
+        AsyncCall(),
+        functools.partial(async_function),
+        functools.partial(functools.partial(AsyncCall())),
+    ],
+)
+def test_async_functions_are_refused_where_no_loop_runs(worker: Worker, function: Any) -> None:
+    for declare in (worker.before_start, worker.during_drain, worker.on_exhausted, worker.client_middleware):
+        with pytest.raises(DeclarationError, match="is async, but is called where no event loop runs"):
+            declare(function)
+
+
+@pytest.mark.parametrize("function", [async_function, AsyncCall(), functools.partial(AsyncCall())])
+def test_an_async_job_is_declared_as_such(worker: Worker, function: Any) -> None:
+    worker.job(name="x")(function)
+    worker.job(name="y")(lambda: None)
+    assert (worker.lookup("default", "x").is_async, worker.lookup("default", "y").is_async) == (True, False)
+
+
+def test_an_async_job_can_still_be_called(worker: Worker) -> None:
+    @worker.job
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    assert asyncio.run(add(1, 2)) == 3
+
+
 def test_hooks_of_a_handler_are_checked(worker: Worker) -> None:
     for option in ("retry_in", "on_exhausted"):
         arguments: dict[str, Any] = {option: async_function}
         with pytest.raises(DeclarationError, match=f"{option} of x is async"):
             worker.job(name="x", **arguments)(lambda: None)
-    with pytest.raises(DeclarationError, match="middleware of x is async"):
-        worker.job(name="x", middleware=[async_function])(lambda: None)  # type: ignore[list-item]
     with pytest.raises(DeclarationError, match="middleware is a list"):
         worker.job(middleware=lambda message, call_next: None)  # type: ignore[call-overload]
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from pyworkers.app import Worker
 from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kill, Retry, Snooze
+from pyworkers.middleware import CallNext
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import cancelled, interrupted
-from pyworkers.worker.links.limits import limited
-from pyworkers.worker.links.running import running
+from pyworkers.worker.links.limits import Alarm, Limits
 
 # Two signals for the two requests, because a worker has a page for them, and a test has none.
 CANCEL_REQUEST, INTERRUPT_REQUEST = signal.SIGUSR1, signal.SIGUSR2
@@ -37,14 +41,14 @@ def listen(ask: Callable[[BaseException], None]) -> None:
 
 
 class Job:
-    """Sends itself signals, in turn, and then ends in its way."""
+    """Sends itself signals, in turn, and then ends in its way; a link, as it may choose an outcome."""
 
     def __init__(self, *numbers: int, end: BaseException | Outcome | None = None) -> None:
         self._numbers = numbers
         self._end = end
         self.seen: list[BaseException] = []
 
-    def __call__(self, execution: Execution) -> Outcome:
+    def __call__(self, message: Message, call_next: CallNext) -> Outcome:
         for number in self._numbers:
             try:
                 os.kill(os.getpid(), number)
@@ -54,24 +58,40 @@ class Job:
             raise self.seen[0]
         if isinstance(self._end, BaseException):
             raise self._end
-        return self._end or DONE
+        return self._end or call_next(message)
 
 
-def run(job: Callable[[Execution], Outcome], after: Callable[[Execution], None] = lambda _: None) -> Outcome:
+def chain(
+    job: Job, after: Callable[[Execution], None] = lambda _: None, limits: Limits | None = None
+) -> Chain:
+    worker = Worker()
+    worker.job(name="job", middleware=[job])(lambda: None)
+    setting = Setting(Bridge(), 25, lambda: 1_795_225_197.5, random.Random(1), after)
+    return Chain(worker, worker.lookup("default", "job"), setting, limits)
+
+
+def run(
+    job: Job, after: Callable[[Execution], None] = lambda _: None, limits: Limits | None = None
+) -> Outcome:
+    """The outcome of a job that hears the signals."""
     execution = Execution(MESSAGE)
     listen(execution.ask)
-    return running(job, after)(execution)
+    return chain(job, after, limits).run(execution)
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"), [(CANCEL_REQUEST, JobCancelled), (INTERRUPT_REQUEST, Interrupted)]
+    ("number", "kind", "outcome"),
+    [(CANCEL_REQUEST, JobCancelled, CANCELLED), (INTERRUPT_REQUEST, Interrupted, REQUEUE)],
 )
-def test_a_request_is_raised_in_the_job_and_leaves_it(number: int, kind: type[BaseException]) -> None:
+def test_a_request_is_raised_in_the_job_and_leaves_it(
+    number: int, kind: type[BaseException], outcome: Outcome
+) -> None:
     ended: list[Execution] = []
-    with pytest.raises(kind) as raised:
-        run(Job(number), ended.append)
+    job = Job(number)
+    assert run(job, ended.append) == outcome
+    assert [type(error) for error in job.seen] == [kind]
     assert len(ended) == 1
-    assert isinstance(raised.value, Exception) is (kind is JobCancelled)
+    assert issubclass(kind, Exception) is (kind is JobCancelled)
 
 
 def test_a_job_is_asked_once() -> None:
@@ -82,14 +102,14 @@ def test_a_job_is_asked_once() -> None:
 
 @pytest.mark.parametrize("end", [ValueError(), SystemExit(), JobTimeout(), Retry(delay=5), TRIED])
 def test_an_interrupted_job_is_not_tried_again_but_given_back(end: BaseException | Outcome) -> None:
-    with pytest.raises(Interrupted):
-        run(Job(INTERRUPT_REQUEST, end=end))
+    assert run(Job(INTERRUPT_REQUEST, end=end)) == REQUEUE
 
 
-@pytest.mark.parametrize("end", [Snooze(5), Discard(), Kill()])
-def test_an_interrupted_job_may_choose_its_fate(end: Exception) -> None:
-    with pytest.raises(type(end)):
-        run(Job(INTERRUPT_REQUEST, end=end))
+@pytest.mark.parametrize(
+    ("end", "fate"), [(Snooze(5), Fate.SNOOZE), (Discard(), Fate.DISCARD), (Kill(), Fate.DEAD)]
+)
+def test_an_interrupted_job_may_choose_its_fate(end: Exception, fate: Fate) -> None:
+    assert run(Job(INTERRUPT_REQUEST, end=end)).fate is fate
 
 
 @pytest.mark.parametrize("end", [DONE, REQUEUE, CANCELLED, Outcome(Fate.DEAD)])
@@ -97,43 +117,37 @@ def test_an_interrupted_job_that_returns_has_ended(end: Outcome) -> None:
     assert run(Job(INTERRUPT_REQUEST, end=end)) is end
 
 
-@pytest.mark.parametrize("end", [ValueError(), TRIED])
-def test_a_cancelled_job_fails_as_it_likes(end: BaseException | Outcome) -> None:
-    if isinstance(end, BaseException):
-        with pytest.raises(ValueError):
-            run(Job(CANCEL_REQUEST, end=end))
-    else:
-        assert run(Job(CANCEL_REQUEST, end=end)) is end
+def test_a_cancelled_job_fails_as_it_likes() -> None:
+    assert run(Job(CANCEL_REQUEST, end=ValueError())).error_class == "ValueError"
+    assert run(Job(CANCEL_REQUEST, end=TRIED)) is TRIED
 
 
 def test_a_request_from_before_the_job_runs_ends_it() -> None:
-    execution = Execution(MESSAGE)
+    execution, job = Execution(MESSAGE), Job(end=REQUEUE)
     listen(execution.ask)
     os.kill(os.getpid(), CANCEL_REQUEST)
-    with pytest.raises(JobCancelled):
-        running(Job(), lambda _: None)(execution)
+    assert chain(job).run(execution) == CANCELLED
 
 
 def test_a_request_ends_no_job_but_the_one_that_it_was_meant_for() -> None:
     first, second = Execution(MESSAGE), Execution(MESSAGE)
-    call = running(Job(), lambda _: None)
+    call = chain(Job())
     listen(first.ask)
-    assert call(first) is DONE
+    assert call.run(first) is DONE
     os.kill(os.getpid(), CANCEL_REQUEST)
-    assert call(second) is DONE
+    assert call.run(second) is DONE
 
 
 def test_nothing_follows_a_job_that_was_not_asked() -> None:
     ended: list[Execution] = []
     assert run(Job(), ended.append) is DONE
-    with pytest.raises(ValueError):
-        run(Job(end=ValueError()), ended.append)
+    assert run(Job(end=ValueError()), ended.append).failed
     assert ended == []
 
 
 def test_a_time_limit_is_a_request_like_the_others() -> None:
     ended: list[Execution] = []
     job = Job(signal.SIGALRM, INTERRUPT_REQUEST, end=DONE)
-    assert run(limited(job, 60, lambda *_: None), ended.append) is DONE
+    assert run(job, ended.append, Limits(60, lambda *_: None, Alarm)) is DONE
     assert [type(error) for error in job.seen] == [JobTimeout]
     assert len(ended) == 1

@@ -20,7 +20,8 @@ import pytest
 import structlog
 
 from pyworkers import logs
-from pyworkers.protocol.message import Message, set_current
+from pyworkers.protocol.message import Message, set_run
+from pyworkers.worker.execution import Execution
 from tests.helpers.support import PATIENCE_S, stretched, wait_for
 
 
@@ -132,11 +133,16 @@ def test_fields_named_like_our_own_do_not_replace_them(stream: io.StringIO) -> N
     assert (second["event"], second["level"]) == ("hello", "warning")
 
 
+def run_of(text: str) -> Execution:
+    """A run of a job with this text in all fields."""
+    return Execution(Message(text, text, text, [], {}, b""))
+
+
 def test_both_worlds_carry_the_job_in_whose_context_they_are(stream: io.StringIO) -> None:
     logs.configure("info", "json", stream)
 
     def run() -> None:
-        set_current(Message("j1", "q", "Add", [], {}, b""))
+        set_run(Execution(Message("j1", "q", "Add", [], {}, b"")))
         logs.get_logger().info("ours")
         logging.getLogger("app.mail").info("theirs %d", 7, extra={"user_id": 9})
 
@@ -300,7 +306,7 @@ class Hostile:
         lambda: logging.getLogger(HOSTILE).warning("bad: %s", HOSTILE, stack_info=True),
         lambda: logging.getLogger().warning("x", exc_info=ValueError(HOSTILE), extra={HOSTILE: HOSTILE}),
         lambda: logging.getLogger().log(35, HOSTILE),
-        lambda: (set_current(Message(HOSTILE, HOSTILE, HOSTILE, [], {}, b"")), logs.get_logger().info("x")),
+        lambda: (set_run(run_of(HOSTILE)), logs.get_logger().info("x")),
     ],
     ids=[
         "event", "logger", "error", "without a newline", "values with a repr", "name of a field", "blocks",
@@ -365,7 +371,10 @@ def test_colors_of_a_console_are_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         lambda huge: logs.get_logger().info("x", error=huge, traceback=huge, stack=huge, exception=huge),
         lambda huge: logs.get_logger().info("x", queues=[huge], about={huge: 1}),
         lambda huge: logging.getLogger().warning(huge),
-        lambda huge: (set_current(Message(huge, huge, huge, [], {}, b"")), logs.get_logger().info("x")),
+        lambda huge: (
+            set_run(run_of(huge)),
+            logs.get_logger().info("x"),
+        ),
     ],
     ids=["exception", "standard library's", "fields", "values in values", "event", "job"],
 )

@@ -10,7 +10,8 @@ import pytest
 
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import message as messages
-from pyworkers.protocol.message import Message, as_count, current_message, set_current
+from pyworkers.protocol.message import Message, as_count, current_message, set_run
+from pyworkers.worker.execution import Execution
 
 
 def parse(data: dict[str, Any], queue: str = "q") -> Message:
@@ -110,7 +111,7 @@ def test_replace_keeps_what_redis_holds() -> None:
 
 def test_the_current_message_is_that_of_the_context() -> None:
     def inside() -> Message:
-        set_current(found)
+        set_run(Execution(found))
         return current_message()
 
     found = parse({})

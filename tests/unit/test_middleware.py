@@ -7,7 +7,6 @@ import json
 import random
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,14 +14,15 @@ import pytest
 from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.errors import Discard, Interrupted, JobTimeout, Kill, Retry, Snooze, UnknownJobError
-from pyworkers.middleware import CallNext, Middleware, build
+from pyworkers.middleware import CallNext, Middleware
+from pyworkers.middleware import build as build_part
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
-from pyworkers.worker.chain import chain_for
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.link import ChainLink, Run
+from pyworkers.worker.links.limits import Alarm, Limits
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
-from pyworkers.worker.links.running import running
 
 NOW = 1_795_225_197.5
 
@@ -39,13 +39,24 @@ def message(job_class: str = "job", **fields: Any) -> Message:
     return Message.parse(json.dumps(data).encode(), "default", lambda: "made")
 
 
-def chain(worker: Worker, job_class: str = "job") -> CallNext:
+def chain_of(
+    worker: Worker, job_class: str = "job", max_retries: int = 25, limits: Limits | None = None, **more: Any
+) -> Chain:
     try:
         handler = worker.lookup("default", job_class)
     except UnknownJobError:
         handler = None
-    run = chain_for(worker, handler, max_retries=25, clock=lambda: NOW, rng=Lowest()).run
+    return Chain(worker, handler, Setting(Bridge(), max_retries, lambda: NOW, Lowest(), **more), limits)
+
+
+def chain(worker: Worker, job_class: str = "job") -> CallNext:
+    run = chain_of(worker, job_class).run
     return lambda message: run(Execution(message))
+
+
+def build(links: list[Middleware], job: Callable[[Message], object]) -> CallNext:
+    call: CallNext = build_part(links, job, Bridge()).call
+    return call
 
 
 def raising(error: BaseException, worker: Worker | None = None, **options: Any) -> Worker:
@@ -129,22 +140,8 @@ def test_the_applications_links_stand_around_the_handler_global_ones_first() -> 
     worker, notes = Worker(), list[str]()
     worker.middleware(noting(notes, "global"))
     worker.job(name="job", middleware=[noting(notes, "own")])(lambda n: notes.append(f"job {n}"))
-    handler = worker.lookup("default", "job")
-
-    def inner(call_next: Run) -> Run:
-        def link(execution: Execution) -> Outcome:
-            notes.append("inner in")
-            outcome = call_next(execution)
-            notes.append("inner out")
-            return outcome
-
-        return link
-
-    links = [ChainLink("inner", inner)]
-    call = chain_for(worker, handler, max_retries=25, clock=lambda: NOW, rng=Lowest(), inner=links)
-    assert call.run(Execution(message(args=[7]))) == DONE
-    opened = ["inner in", "global in", "own in"]
-    assert notes == [*opened, "job 7", "own out", "global out", "inner out"]
+    assert chain(worker)(message(args=[7])) == DONE
+    assert notes == ["global in", "own in", "job 7", "own out", "global out"]
 
 
 def test_a_job_knows_its_message_and_leaves_no_trace_of_it() -> None:
@@ -300,8 +297,7 @@ def test_the_handlers_policy_is_for_jobs_that_are_silent(
 
 def test_the_configured_number_of_retries() -> None:
     worker = raising(ValueError())
-    handler = worker.lookup("default", "job")
-    run = chain_for(worker, handler, max_retries=1, clock=lambda: NOW, rng=Lowest()).run
+    run = chain_of(worker, max_retries=1).run
     fates = [run(Execution(job)).fate for job in (message(), message(retry_count=0))]
     assert fates == [Fate.RETRY, Fate.DEAD]
 
@@ -506,15 +502,11 @@ def test_a_link_that_sends_a_job_elsewhere_is_seen(log_lines: Callable[[], list[
 @pytest.mark.parametrize("error", [None, ValueError(), SystemExit(), Snooze(1), Kill()])
 def test_the_time_of_a_job_is_measured_however_it_ends(error: BaseException | None) -> None:
     ticks = iter([10.0, 10.25])
-
-    def job(_: Execution) -> Outcome:
-        if error:
-            raise error
-        return DONE
-
+    worker = raising(error) if error else Worker()
+    if error is None:
+        worker.job(name="job")(lambda: None)
     execution = Execution(message())
-    with pytest.raises(type(error)) if error else nullcontext():
-        running(job, lambda _: None, clock=lambda: next(ticks))(execution)
+    chain_of(worker, stopwatch=lambda: next(ticks)).run(execution)
     assert (execution.started_s, execution.elapsed_s) == (10.0, 0.25)
 
 
@@ -523,9 +515,8 @@ def test_the_whole_chain_takes_the_time(error: BaseException | None) -> None:
     worker = raising(error) if error else Worker()
     if error is None:
         worker.job(name="job")(lambda: None)
-    handler = worker.lookup("default", "job")
     execution = Execution(message())
-    chain_for(worker, handler, max_retries=25, clock=lambda: NOW, rng=Lowest()).run(execution)
+    chain_of(worker).run(execution)
     assert execution.started_s > 0
     assert 0 < execution.elapsed_s < 60
 
@@ -535,9 +526,7 @@ def test_the_whole_chain_takes_the_time(error: BaseException | None) -> None:
 
 def test_the_error_of_a_job_is_in_its_execution_until_it_is_dropped() -> None:
     worker = raising(error := ValueError("no"))
-    run = chain_for(
-        worker, worker.lookup("default", "job"), max_retries=1, clock=lambda: NOW, rng=Lowest()
-    ).run
+    run = chain_of(worker, max_retries=1).run
     execution, other = Execution(message()), Execution(message())
     run(execution)
     assert execution.exc_info is not None
@@ -555,21 +544,14 @@ def test_a_chain_names_its_links_from_the_outside() -> None:
         return call_next(message)
 
     worker.job(name="job", middleware=[noting([], "own")])(lambda: None)
-    call = chain_for(
-        worker,
-        worker.lookup("default", "job"),
-        max_retries=25,
-        clock=lambda: NOW,
-        rng=Lowest(),
-        inner=[ChainLink("inner", lambda call_next: call_next)],
-    )
+    call = chain_of(worker, limits=Limits(0, lambda *_: None, Alarm))
     where = "test_a_chain_names_its_links_from_the_outside.<locals>"
     assert call.links == (
         ("built-in", "context"),
         ("built-in", "logging"),
         ("built-in", "retry"),
         ("built-in", "running"),
-        ("built-in", "inner"),
+        ("built-in", "time limit"),
         ("application", f"{where}.audit"),
         ("handler", "noting.<locals>.link"),
         ("job", "job"),

@@ -11,7 +11,7 @@ import pytest
 from pyworkers import AsyncClient, Client, Message, Worker, current_message
 from pyworkers.client import intercept
 from pyworkers.errors import Kill, PyworkersError, Snooze, UnknownJobError
-from pyworkers.middleware import CallNext
+from pyworkers.middleware import AsyncCallNext, CallNext
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.testing import fake, inline
 
@@ -147,6 +147,37 @@ def test_the_applications_links_and_hooks_run(worker: Worker, ran: list[Any]) ->
     assert ran == ["around kill", "exhausted no"]
     assert queue.ran[0].outcome is not None
     assert queue.ran[0].outcome.fate is Fate.DEAD
+
+
+def test_async_jobs_and_links_run_through_the_same_chain(worker: Worker, ran: list[Any]) -> None:
+    @worker.middleware
+    async def note(message: Message, call_next: AsyncCallNext) -> Outcome:
+        ran.append(f"around {message.job_class}")
+        return await call_next(message)
+
+    @worker.job
+    async def fetch(url: str) -> None:
+        await asyncio.sleep(0)
+        ran.append((url, current_message().job_class))
+
+    @worker.job
+    async def fail_late() -> None:
+        raise ValueError("late")
+
+    async def program() -> None:
+        # Also where a loop runs already.
+        await AsyncClient.of(worker).enqueue("default", "fetch", ["b"])
+
+    with inline():
+        fetch.enqueue("a")
+        asyncio.run(program())
+        worker.enqueue("default", "countdown", [0])
+        with pytest.raises(ValueError, match="late"):
+            fail_late.enqueue()
+    assert ran == [
+        "around fetch", ("a", "fetch"), "around fetch", ("b", "fetch"), "around countdown", 0,
+        "around fail_late",
+    ]  # fmt: skip
 
 
 def test_a_link_may_swallow_an_error(worker: Worker) -> None:

@@ -10,26 +10,17 @@ from collections.abc import Sequence
 
 from pyworkers import logs
 from pyworkers.middleware import EffectsOf
+from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
-from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.link import Run
 
 log = logs.get_logger()
 
 
-def affecting(call_next: Run, functions: Sequence[EffectsOf]) -> Run:
-    """Put the effects link around ``call_next``.
-
-    An exception of a function is logged and does not change the job's fate.
-    """
-
-    def effects(execution: Execution) -> Outcome:
-        outcome = call_next(execution)
-        for function in functions:
-            try:
-                outcome = outcome.with_effects(*function(execution.message, outcome))
-            except BaseException:
-                log.exception("hook.failed", hook="effects")
-        return outcome
-
-    return effects
+def with_effects(functions: Sequence[EffectsOf], message: Message, outcome: Outcome) -> Outcome:
+    """The outcome with its effects. An exception of a function is logged and does not change the fate."""
+    for function in functions:
+        try:
+            outcome = outcome.with_effects(*function(message, outcome))
+        except BaseException:
+            log.exception("hook.failed", hook="effects")
+    return outcome

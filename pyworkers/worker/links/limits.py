@@ -1,38 +1,45 @@
-"""The soft time limit: raises JobTimeout inside a job that runs too long.
+"""The soft time limit: asks a job that runs too long to end, with JobTimeout.
 
-Runs in the worker process, as the innermost built-in link, in the main thread. The exception lets a job clean
-up; the master enforces the limit and kills the worker a little later.
+Runs in the worker process, as the innermost built-in link. The request lets a job clean up; the master
+enforces the limit and kills the worker a little later.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from pyworkers.errors import JobTimeout
-from pyworkers.protocol.outcome import Outcome
-from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.link import Run
+from pyworkers.worker.execution import Execution, Timer
 
 Announce = Callable[[int, float], None]
 """Called with the delivery and its limit in seconds, before the job starts."""
+MakeTimer = Callable[[float, Callable[[BaseException], None]], Timer]
+"""A timer that passes JobTimeout to the function after that many seconds."""
 
 
-def limited(call_next: Run, default_s: float, announce: Announce) -> Run:
-    """Put the limit around ``call_next``: the message's ``timeout``, or else ``default_s``; 0 is no limit."""
+class Limits:
+    """The limit of a handler's jobs: the message's ``timeout``, or else ``default_s``; 0 is no limit."""
 
-    def limit(execution: Execution) -> Outcome:
+    def __init__(self, default_s: float, announce: Announce, timer: MakeTimer) -> None:
+        self._default_s = default_s
+        self._announce = announce
+        self._timer = timer
+
+    def apply(self, execution: Execution) -> None:
+        """Announce the limit of a job that begins, and start its timer."""
         own = execution.message.data.get("timeout")
-        seconds = default_s if own is None else _own_limit(own) or default_s
-        if not seconds:
-            return call_next(execution)
-        announce(execution.delivery, seconds)
-        with _alarm(seconds, execution.ask):
-            return call_next(execution)
+        seconds = self._default_s if own is None else _own_limit(own) or self._default_s
+        if seconds:
+            self._announce(execution.delivery, seconds)
+            execution.limit(self._timer(seconds, execution.ask))
 
-    return limit
+
+def overdue(seconds: float) -> JobTimeout:
+    """The request to a job that exceeds its limit."""
+    return JobTimeout(f"the job ran longer than {seconds:g} s")
 
 
 def _own_limit(own: object) -> float:
@@ -42,20 +49,26 @@ def _own_limit(own: object) -> float:
     return float(own) if 0 < own < 1e9 else 0.0
 
 
-@contextmanager
-def _alarm(seconds: float, ask: Callable[[BaseException], None]) -> Iterator[None]:
-    armed = True
+class Alarm:
+    """A timer by SIGALRM, for a job in the main thread."""
 
-    def ring(_number: int, _frame: FrameType | None) -> None:
-        # The signal may have been sent before the timer was stopped, and arrive after the job.
-        if armed:
-            ask(JobTimeout(f"the job ran longer than {seconds:g} s"))
+    def __init__(self, seconds: float, ask: Callable[[BaseException], None]) -> None:
+        self._seconds = seconds
+        self._ask = ask
+        self._before: Any = None
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        armed = False
+    def start(self) -> None:
+        """Begin to count."""
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def stop(self) -> None:
+        """Forget the limit, and put the former signal handler back."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        if self._before is not None:
+            signal.signal(signal.SIGALRM, self._before)
+
+    def _ring(self, _number: int, _frame: FrameType | None) -> None:
+        # The signal may have been sent before the timer was stopped, and arrive after the job: then the
+        # execution has ended, and ignores the request.
+        self._ask(overdue(self._seconds))

@@ -11,7 +11,6 @@ from pyworkers.errors import Discard, FateChosen, Interrupted, JobTimeout
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
 from pyworkers.worker.execution import ExcInfo, Execution
-from pyworkers.worker.links.link import Run
 
 # A module constant: Python 3.11 takes longer to read a member of an enum than to compare it.
 _DONE = Fate.DONE
@@ -19,21 +18,14 @@ _DONE = Fate.DONE
 log = logs.get_logger()
 
 
-def logged(call_next: Run) -> Run:
-    """Put the logging link around ``call_next``."""
-
-    def logging(execution: Execution) -> Outcome:
-        log.debug("job.start")
-        outcome = call_next(execution)
-        # In whole microseconds; round(…, 3) would take a microsecond itself.
-        duration_ms = int(execution.elapsed_s * 1e6) / 1000
-        if outcome.fate is _DONE:
-            log.info("job.done", duration_ms=duration_ms)
-        else:
-            _log(outcome, execution.exc_info, duration_ms)
-        return outcome
-
-    return logging
+def log_end(execution: Execution, outcome: Outcome) -> None:
+    """Write the line of a job that has ended."""
+    # In whole microseconds; round(…, 3) would take a microsecond itself.
+    duration_ms = int(execution.elapsed_s * 1e6) / 1000
+    if outcome.fate is _DONE:
+        log.info("job.done", duration_ms=duration_ms)
+    else:
+        _log(outcome, execution.exc_info, duration_ms)
 
 
 def _log(outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:

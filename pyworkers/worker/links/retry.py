@@ -34,7 +34,6 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.link import Run
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
 
@@ -51,24 +50,19 @@ class Retrying:
     retry_in: RetryIn | None = None
     on_exhausted: Sequence[OnExhausted] = ()
 
+    @property
+    def has_hooks(self) -> bool:
+        """True if the fate of a failed job depends on, or is passed to, the application's code."""
+        return bool(self.retry_in or self.on_exhausted)
 
-def retried(call_next: Run, about: Retrying) -> Run:
-    """Put the retry link around ``call_next``; it stores the error of a failed job in the Execution."""
 
-    def retry(execution: Execution) -> Outcome:
-        try:
-            outcome = call_next(execution)
-        except BaseException as error:
-            execution.fail(error, _traceback(error))
-            outcome = _outcome_of(execution.message, error, about)
-            if outcome.final:
-                run_exhausted(about.on_exhausted, execution.message, error)
-            return outcome
-        if outcome.failed and outcome.final:
-            run_exhausted(about.on_exhausted, execution.message, None)
-        return outcome
-
-    return retry
+def outcome_of_failure(execution: Execution, error: BaseException, about: Retrying) -> Outcome:
+    """The outcome of a job that raised; stores the error in the Execution, and runs the hooks."""
+    execution.fail(error, _traceback(error))
+    outcome = _outcome_of(execution.message, error, about)
+    if outcome.final:
+        run_exhausted(about.on_exhausted, execution.message, error)
+    return outcome
 
 
 def exhausted_hooks(worker: Worker, handler: Handler | None) -> tuple[OnExhausted, ...]:
