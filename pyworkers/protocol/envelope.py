@@ -101,7 +101,7 @@ def decode(raw: bytes) -> dict[str, Any]:
         raise BadMessageError(f"not JSON: {error}") from error
     if not isinstance(data, dict):
         raise BadMessageError(f"not a JSON object but {type(data).__name__}")
-    if raw.count(b"[") + raw.count(b"{") > _MAX_LEVELS and _is_deep(data):
+    if len(raw) > _MAX_LEVELS and raw.count(b"[") + raw.count(b"{") > _MAX_LEVELS and _is_deep(data):
         raise BadMessageError(f"nested deeper than {MAX_DEPTH} levels")
     return data
 

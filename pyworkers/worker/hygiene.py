@@ -25,6 +25,8 @@ _SIGNALS = tuple(number for number in range(1, 32) if number not in (signal.SIGK
 # signal.getsignal makes an enum of each result and takes 30 µs for all; this is the function that it wraps.
 _handler_of = _signal.getsignal
 _set_mask = _signal.pthread_sigmask
+# The number: to convert the enum's member takes time.
+_SETMASK = int(signal.SIG_SETMASK)
 
 Handlers = tuple[Callable[[int, FrameType | None], Any] | int | None, ...]
 
@@ -33,7 +35,9 @@ class Snapshot:
     """The state of this process when this object was made; ``restore`` returns to it after each job."""
 
     def __init__(self) -> None:
-        self._pid = os.getpid()
+        self._is_copy = False
+        # Instead of a look at the pid after each job, which is a system call.
+        os.register_at_fork(after_in_child=self._become_copy)
         self._directory = _open_directory()
         self._umask = os.umask(0o022)
         os.umask(self._umask)
@@ -45,20 +49,25 @@ class Snapshot:
 
     def restore(self) -> bool:
         """Undo what the job has changed; False if that is impossible and the process must be replaced."""
+        # Each helper that is called here takes as long as the comparison in it.
         os.umask(self._umask)
-        if _handlers() != self._handlers:
+        if tuple(map(_handler_of, _SIGNALS)) != self._handlers:
             self._restore_handlers()
-        _set_mask(signal.SIG_SETMASK, self._mask)
-        if os.environ is not self._environ or _variables() != self._variables:
+        _set_mask(_SETMASK, self._mask)
+        environ = os.environ
+        if environ is not self._environ or environ._data != self._variables:  # type: ignore[attr-defined]
             self._restore_environ()
-        if _streams() != self._streams:
+        if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams
         return self._restore_directory() and flush_output()
 
     @property
     def is_copy(self) -> bool:
         """True in a child that a job has forked and that also returned from the job's function."""
-        return os.getpid() != self._pid
+        return self._is_copy
+
+    def _become_copy(self) -> None:
+        self._is_copy = True
 
     def _restore_directory(self) -> bool:
         if self._directory is None:

@@ -80,7 +80,7 @@ class SerialRunner:
         self._execution = None
         if execution.exc_info is not None:
             execution.forget()
-        return Report(outcome, round(execution.elapsed_s * 1000), False, chain.name)
+        return Report(outcome, int(execution.elapsed_s * 1000 + 0.5), False, chain.name)
 
     @property
     def current(self) -> int:
