@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -31,43 +31,52 @@ IDENTITY = "host:1:aaa"
 
 
 class FakeDeliveries:
-    """One idle worker without a process."""
+    """Idle workers without processes, at first one."""
 
     def __init__(self) -> None:
         self.free = 1
         self.busy = 0
         self.jobs: list[bytes] = []
+        self.by_queue: dict[str, list[bytes]] = {}
 
-    def deliver(self, _queue: str, raw: bytes) -> None:
+    def deliver(self, queue: str, raw: bytes) -> None:
         self.jobs.append(raw)
+        self.by_queue.setdefault(queue, []).append(raw)
         self.free -= 1
 
-    def known(self, _queue: str) -> Counter[bytes]:
-        return Counter(self.jobs)
+    def known(self, queue: str) -> Counter[bytes]:
+        return Counter(self.by_queue.get(queue, ()))
 
 
 class Bench(RedisBench):
     """A fetcher, and what it brings jobs to."""
 
+    queues: Mapping[str, int] = {"q": 1}
+    strict = True
+
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
         self.health = ServerHealth(time.monotonic, random.Random())
         self.link = Link(self.config)
-        self.waiter = Waiter(self.config)
+        self.waiters = {queue: Waiter(self.config) for queue in self.queues}
+        self.waiter = next(iter(self.waiters.values()))
         self.deliveries = FakeDeliveries()
         self.outbox = Outbox()
         self.fetcher = Fetcher(
-            Group("q", {"q": 1}, strict=True, concurrency=1, processes=1, mode="process"),
-            InProgress(self.keys, ["q"], IDENTITY),
+            Group("g", self.queues, strict=self.strict, concurrency=1, processes=1, mode="process"),
+            InProgress(self.keys, list(self.queues), IDENTITY),
             self.link,
-            [Source("q", self.waiter, self.health.of_queue("q"), self.outbox.changed.set)],
+            [
+                Source(queue, waiter, self.health.of_queue(queue), self.outbox.changed.set)
+                for queue, waiter in self.waiters.items()
+            ],
             self.outbox,
             self.deliveries,  # type: ignore[arg-type]
             Listeners(lambda _: None, lambda _: None),
             random.Random(1),
         )
         self.ends.push_async_callback(self.fetcher.close)
-        self.fetcher.fetch("q")
+        self.fetcher.fetch(self.queues)
 
     async def prepare(self) -> None:
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')

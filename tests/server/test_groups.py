@@ -1,0 +1,180 @@
+"""The fetcher of several queues against a real server: their order, pauses and waits."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from functools import partial
+from types import MappingProxyType
+
+import pytest
+
+from pyworkers.protocol.outcome import DONE, REQUEUE, Report
+from pyworkers.server.plan import Group
+from tests.helpers.bench import bench_fixture
+from tests.helpers.replies import as_list
+from tests.helpers.support import async_wait_for
+from tests.server import test_fetcher
+from tests.server.test_fetcher import IDENTITY
+
+
+class Bench(test_fetcher.Bench):
+    """The fetcher of the queues a, b and c."""
+
+    queues = MappingProxyType({"a": 1, "b": 1, "c": 1})
+
+    async def push(self, queue: str, *jobs: bytes) -> None:
+        await self.redis.lpush(self.keys.queue(queue), *jobs)
+
+    async def waiting(self, queue: str) -> list[bytes]:
+        """The queue in the order in which it will be popped."""
+        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))[::-1]
+
+    def blocked(self) -> str:
+        """The queues in which a blocking move waits."""
+        return "".join(queue for queue, waiter in self.waiters.items() if waiter.blocked)
+
+    async def runs(self, free: int = 1) -> None:
+        """Run the fetcher for so many idle workers, until it waits in all queues."""
+        self.deliveries.free = free
+        self.start(self.fetcher.run())
+        await async_wait_for(lambda: self.blocked() == "abc")
+
+
+bench = bench_fixture(Bench)
+
+
+class WeightedBench(Bench):
+    """As ``Bench``, with weights."""
+
+    queues = MappingProxyType({"a": 1, "b": 5, "c": 2})
+    strict = False
+
+
+weighted = bench_fixture(WeightedBench)
+
+
+async def test_a_strict_group_empties_its_first_queue_first(bench: Bench) -> None:
+    await bench.push("c", b"c1", b"c2")
+    await bench.push("a", b"a1", b"a2")
+    await bench.push("b", b"b1")
+    bench.deliveries.free = 0
+    bench.start(bench.fetcher.run())
+    for free, jobs in ((1, [b"a1"]), (3, [b"a2", b"b1", b"c1"])):
+        bench.deliveries.jobs.clear()
+        bench.deliveries.free = free
+        bench.outbox.changed.set()
+        await async_wait_for(partial(operator.eq, bench.deliveries.jobs, jobs))
+    assert bench.blocked() == ""
+    assert await bench.waiting("c") == [b"c2"]
+
+
+async def test_a_reload_changes_the_order(bench: Bench) -> None:
+    for queue in "abc":
+        await bench.push(queue, queue.encode())
+    bench.fetcher.use(Group("g", {"c": 1, "a": 1, "b": 1}, True, 1, 1, "process"))
+    bench.deliveries.free = 2
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"c", b"a"])
+
+
+async def test_weights_are_the_chances_to_be_asked_first(weighted: WeightedBench) -> None:
+    fetcher = weighted.fetcher
+    orders = Counter("".join(source.queue for source in fetcher._ready()) for _ in range(8000))
+    # Among those that remain, the chance of each to be the next is in proportion to its weight.
+    expected = {
+        "bca": 5 / 8 * 2 / 3, "bac": 5 / 8 * 1 / 3, "cba": 2 / 8 * 5 / 6,
+        "cab": 2 / 8 * 1 / 6, "abc": 1 / 8 * 5 / 7, "acb": 1 / 8 * 2 / 7,
+    }  # fmt: skip
+    assert {order: orders[order] / 8000 for order in expected} == pytest.approx(expected, abs=0.02)
+
+
+async def test_a_job_ends_the_wait_of_its_queue_and_the_others_wait_on_while_a_worker_is_idle(
+    bench: Bench,
+) -> None:
+    await bench.runs(free=2)
+    await bench.push("b", b"b1")
+    await async_wait_for(lambda: bench.waiters["b"]._moves == 2)
+    assert bench.deliveries.by_queue == {"b": [b"b1"]}
+    assert (bench.waiters["a"]._moves, bench.waiters["c"]._moves) == (1, 1)
+
+
+async def test_no_queue_waits_while_no_worker_is_idle(bench: Bench) -> None:
+    await bench.runs()
+    await bench.push("b", b"b1")
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"b1"] and bench.blocked() == "")
+    await bench.push("a", b"a1")
+    await bench.push("c", b"c1")
+    bench.deliveries.free = 1
+    bench.outbox.settle("b", b"b1", Report(DONE))
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"b1", b"a1"])
+    assert await bench.waiting("c") == [b"c1"]
+    assert await bench.redis.llen(bench.keys.inprogress("b", IDENTITY)) == 0
+
+
+async def test_jobs_that_several_queues_bring_at_once_are_all_delivered(bench: Bench) -> None:
+    await bench.runs()
+    async with bench.redis.pipeline(transaction=True) as pipe:
+        for queue in "abc":
+            pipe.lpush(bench.keys.queue(queue), queue)
+        await pipe.execute()
+    await async_wait_for(lambda: sorted(bench.deliveries.jobs) == [b"a", b"b", b"c"])
+    await async_wait_for(lambda: bench.blocked() == "")
+    for queue in "abc":
+        assert await bench.redis.llen(bench.keys.inprogress(queue, IDENTITY)) == 1
+
+
+async def test_a_paused_queue_is_passed_over(bench: Bench) -> None:
+    await bench.runs(free=5)
+    bench.fetcher.fetch("ac")
+    await bench.fetcher.quiet()
+    assert bench.blocked() == "ac"
+    for queue in "bca":
+        await bench.push(queue, queue.encode())
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"c", b"a"])
+    assert await bench.waiting("b") == [b"b"]
+    bench.fetcher.fetch("abc")
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"c", b"a", b"b"])
+
+
+@pytest.mark.fault("R8")
+async def test_a_queue_of_the_wrong_type_stops_alone_and_is_mended(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.queue("b"), "no list")
+    bench.deliveries.free = 5
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.health.troubles == {"fetcher b": ["WRONGTYPE"]})
+    await async_wait_for(lambda: bench.blocked() == "ac")
+    # Its job cannot go back now. The outcomes of the others are settled nevertheless.
+    await bench.redis.lpush(bench.keys.inprogress("b", IDENTITY), b"b1")
+    await bench.redis.lpush(bench.keys.inprogress("c", IDENTITY), b"c0")
+    bench.outbox.settle("b", b"b1", Report(REQUEUE))
+    bench.outbox.settle("c", b"c0", Report(DONE))
+    await bench.push("c", b"c1")
+    await async_wait_for(lambda: len(bench.outbox) == 1 and bench.deliveries.jobs == [b"c1"])
+    await bench.redis.delete(bench.keys.queue("b"))
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"c1", b"b1"])
+    await async_wait_for(lambda: bench.health.troubles == {} and not bench.outbox)
+
+
+async def test_strays_of_each_queue_are_adopted_after_two_checks(bench: Bench) -> None:
+    await bench.runs(free=9)
+    bench.deliveries.deliver("a", b"same")
+    await bench.redis.lpush(bench.keys.inprogress("a", IDENTITY), b"same")
+    for queue, stray in (("b", b"same"), ("c", b"c"), ("c", b"c")):
+        await bench.redis.lpush(bench.keys.inprogress(queue, IDENTITY), stray)
+    await bench.fetcher.adopt()
+    # The moves that were under way must have their replies before the second check.
+    await async_wait_for(lambda: bench.waiters["b"]._moves > 1 and bench.waiters["c"]._moves > 1)
+    await bench.fetcher.adopt()
+    assert bench.deliveries.by_queue == {"a": [b"same"], "b": [b"same"], "c": [b"c", b"c"]}
+
+
+async def test_everything_is_given_back_to_its_own_queue(bench: Bench) -> None:
+    for queue in "abc":
+        await bench.push(queue, queue.encode())
+    bench.deliveries.free = 3
+    task = bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: len(bench.deliveries.jobs) == 3)
+    task.cancel()
+    assert await bench.fetcher.give_back() == 3
+    assert [await bench.waiting(queue) for queue in "abc"] == [[b"a"], [b"b"], [b"c"]]
