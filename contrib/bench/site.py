@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from contrib.bench import machine
 from contrib.bench.broker import Broker
+from contrib.bench.counts import Counts
 from contrib.bench.environments import ROOT
 from contrib.bench.peer import Peer, Serving
 
@@ -53,7 +53,7 @@ class Site:
     def __init__(self, broker: Broker, folder: Path) -> None:
         self.broker = broker
         self.folder = folder
-        self.counts = folder / "counts"
+        self.counts = Counts(folder / "counts")
         self.log = folder / "server.log"
         self.line_log = folder / "lines.log"
         self._servers: list[subprocess.Popen[bytes]] = []
@@ -62,8 +62,7 @@ class Site:
         """An empty Redis and no count: the state before each measurement."""
         self.broker.client.flushall()
         self.broker.client.script_flush()
-        shutil.rmtree(self.counts, ignore_errors=True)
-        self.counts.mkdir(parents=True)
+        self.counts.clear()
         for path in (self.log, self.line_log):
             path.unlink(missing_ok=True)
 
@@ -141,7 +140,7 @@ class Site:
             "PYTHONPATH": str(ROOT),
             "BENCH_URL": serving.url,
             "BENCH_PORT": str(serving.port),
-            "BENCH_FOLDER": str(self.counts),
+            "BENCH_FOLDER": str(self.counts.folder),
             "BENCH_WORKERS": str(serving.workers),
             "BENCH_LINE_LOG": serving.line_log,
         }
@@ -150,21 +149,18 @@ class Site:
 
     def jobs(self) -> int:
         """How many jobs have been executed, by their own count."""
-        return sum(
-            sum(struct.unpack(f"<{len(raw) // 8}q", raw))
-            for raw in (path.read_bytes() for path in self.counts.glob("count-*"))
-        )
+        return self.counts.total()
 
     def stamps_ms(self) -> list[float]:
         """What "stamp" jobs wrote: milliseconds from enqueue to start, one process after the other."""
         nanoseconds: list[int] = []
-        for path in self.counts.glob("stamps-*"):
+        for path in self.counts.folder.glob("stamps-*"):
             raw = path.read_bytes()
             nanoseconds += struct.unpack(f"<{len(raw) // 8}q", raw)
         return [ns / 1e6 for ns in nanoseconds]
 
     def forget_stamps(self) -> None:
-        for path in self.counts.glob("stamps-*"):
+        for path in self.counts.folder.glob("stamps-*"):
             path.unlink()
 
     def log_lines(self) -> int:

@@ -90,7 +90,7 @@ def test_nothing_is_left_of_a_server_not_even_what_outlived_its_parent(site: Sit
 
 def test_jobs_that_run_twice_are_a_failure(site: Site) -> None:
     site.clear()
-    (site.counts / "count-1").write_bytes((101).to_bytes(8, "little"))
+    (site.counts.folder / "count-1").write_bytes((101).to_bytes(8, "little"))
     with pytest.raises(Failed, match="101 executions of 100"):
         site.check_jobs(100)
 
