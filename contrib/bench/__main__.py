@@ -20,7 +20,8 @@ from typing import Any
 
 from contrib.bench import machine, report
 from contrib.bench.broker import running_broker
-from contrib.bench.measures import MEASURES, Measure, Numbers
+from contrib.bench.loads import Numbers
+from contrib.bench.measures import BASE, MEASURES, SHARED_BASE, Measure
 from contrib.bench.peer import Peer
 from contrib.bench.registry import PEERS
 from contrib.bench.site import Failed, Site
@@ -74,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("command", nargs="?", choices=("run", "install", "report"), default="run")
     parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help=", ".join(PEERS))
-    usual = [name for name in MEASURES if name != "backlog10"]
+    usual = [name for name, measure in MEASURES.items() if not measure.rare]
     parser.add_argument("--measures", type=_names(MEASURES), default=usual, help=", ".join(MEASURES))
     parser.add_argument("--rounds", type=int, default=5, help="how often each pair is measured in turn")
     parser.add_argument("--scale", type=float, default=3.0, help="seconds that a load lasts, roughly")
@@ -96,7 +97,7 @@ def _names(known: dict[str, Any]) -> Any:
 
 
 def _with_base(names: list[str]) -> list[str]:
-    return names if report.BASE in names else [report.BASE, *names]
+    return list(dict.fromkeys((BASE, SHARED_BASE, *names)))
 
 
 def install(peers: list[Peer]) -> tuple[list[Peer], dict[str, str]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import statistics
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -98,6 +100,30 @@ def alive(pid: int) -> bool:
         return False
 
 
+def wake_us(cpus: tuple[int, int], rounds: int = 2000) -> float:
+    """Microseconds until a process that waits in a pipe has read what another wrote, each on its CPU."""
+    there, back, mine = os.pipe(), os.pipe(), os.sched_getaffinity(0)
+    child = os.fork()
+    os.sched_setaffinity(0, cpus[:1] if child else cpus[1:])
+    if child == 0:
+        try:
+            for _ in range(rounds):
+                os.write(back[1], os.read(there[0], 1))
+        finally:
+            os._exit(0)
+    took_ns = []
+    for _ in range(rounds):
+        started = time.perf_counter_ns()
+        os.write(there[1], b"x")
+        os.read(back[0], 1)
+        took_ns.append(time.perf_counter_ns() - started)
+    os.waitpid(child, 0)
+    os.sched_setaffinity(0, mine)
+    for end in (*there, *back):
+        os.close(end)
+    return statistics.median(took_ns) / 2000
+
+
 def describe() -> dict[str, str | int]:
     """The machine, for the head of a table."""
     models = [
@@ -105,8 +131,11 @@ def describe() -> dict[str, str | int]:
         for line in (_PROC / "cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     ]
+    first, *_, last = sorted(os.sched_getaffinity(0)) * 2
     return {
         "cpu": models[0] if models else platform.machine(),
+        "virtual": " hypervisor" in (_PROC / "cpuinfo").read_text(),
+        "wake_us": f"{wake_us((first, first)):.1f} on one CPU, {wake_us((first, last)):.1f} on two",
         "cores": cores(),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         "kernel": platform.release(),

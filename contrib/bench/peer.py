@@ -12,6 +12,7 @@ each of which prints {"seconds": …} of this alone; and its job does what its f
     noop         nothing
     cpu          uses 1 ms of CPU time
     sleep        sleeps for 10 ms
+    second       sleeps for a second
     stamp        writes down how long ago it was enqueued, or due (its second argument, Unix time in ns)
     blob         nothing; its second argument is a text of 1 MB
 
@@ -58,6 +59,10 @@ class Peer:
     """What differs from its defaults, and why."""
     expected: int
     """No-op jobs a second, roughly: sizes the loads."""
+    few: bool = True
+    """Whether it takes part in the measurements with ten workers."""
+    many: bool = False
+    """Whether it takes part in those with hundreds: its jobs share a process."""
     bulk: bool = False
     """Whether it can enqueue many jobs at once."""
     later: bool = True

@@ -1,4 +1,4 @@
-"""All peers by name, pyworkers first: the ratios in the tables are to it."""
+"""All peers by name, pyworkers first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ PEERS: dict[str, Peer] = {
     for peer in (
         pyworkers.PYWORKERS,
         pyworkers.PYWORKERS_UVLOOP,
+        pyworkers.PYWORKERS_ASYNC,
+        pyworkers.PYWORKERS_THREAD,
         go.GO_WORKERS,
         go.GO_WORKERS2,
         sidekiq.SIDEKIQ,
@@ -21,6 +23,8 @@ PEERS: dict[str, Peer] = {
         dramatiq.DRAMATIQ,
         celery.CELERY,
         celery.CELERY_LATE,
+        celery.CELERY_THREADS,
+        celery.CELERY_GEVENT,
         arq.ARQ,
         rq.RQ,
         rq.RQ_SIMPLE,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from contrib.bench.measures import MEASURES, Column, Measure, Numbers
+from contrib.bench.loads import Numbers
+from contrib.bench.measures import BASE, MEASURES, SHARED_BASE, Column, Measure
 
-BASE = "pyworkers"
 Rounds = Sequence[Numbers | None]
 """One peer's numbers of each round; None where it failed."""
 
@@ -19,20 +19,30 @@ def tables(results: Mapping[str, Any]) -> str:
     parts = [_head(results["machine"])]
     for name, measured in results["measures"].items():
         parts.append(table(MEASURES[name], measured["peers"]))
-        parts.append(_foot(measured))
+        parts.append(foot(measured))
     parts.append(_peers(results))
     return "\n\n".join(parts) + "\n"
 
 
-def _head(machine: Mapping[str, Any]) -> str:
+def about(machine: Mapping[str, Any]) -> str:
+    """The machine in one line."""
+    virtual = "virtual, " if machine.get("virtual") else ""
+    wake = f", us to wake a process: {machine['wake_us']}" if "wake_us" in machine else ""
     return (
-        f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_mb']} MB, Linux {machine['kernel']}; "
-        "Redis on the same machine, without persistence. Medians, in parentheses the smallest and largest "
-        f"round; the ratio is the median of the rounds' own ratios to {BASE}."
+        f"{machine['cores']} cores ({virtual}{machine['cpu']}), {machine['memory_mb']} MB, "
+        f"Linux {machine['kernel']}, Python {machine['python']}{wake}"
     )
 
 
-def _foot(measured: Mapping[str, Any]) -> str:
+def _head(machine: Mapping[str, Any]) -> str:
+    return (
+        f"{about(machine)}; Redis on the same machine, without persistence. Medians, in parentheses the "
+        f"smallest and largest round; the ratio is the median of the rounds' own ratios to {BASE}, or to "
+        f"{SHARED_BASE} in its tables."
+    )
+
+
+def foot(measured: Mapping[str, Any]) -> str:
     """How it was measured, and what failed."""
     others = [value for rounds in measured["peers"].values() for value in values(rounds, "others_cpus")]
     busy = f", others kept {statistics.median(others):.1f} CPUs busy" if others else ""
@@ -51,7 +61,7 @@ def table(measure: Measure, by_peer: Mapping[str, Rounds]) -> str:
     heads = ["", *ratios, *(column.head for column in measure.columns)]
     rows = [heads, ["---"] * len(heads)]
     for peer in _ranked(measure, by_peer):
-        shares = [_ratio(column.key, by_peer[peer], by_peer.get(BASE, ())) for column in compared]
+        shares = [_ratio(column.key, by_peer[peer], by_peer.get(measure.base, ())) for column in compared]
         rows.append([peer, *shares, *(_cell(column, by_peer[peer]) for column in measure.columns)])
     lines = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     return f"### {measure.title}\n\n{lines}"
@@ -80,20 +90,28 @@ def _cell(column: Column, rounds: Rounds) -> str:
     found = values(rounds, column.key)
     if not found:
         return "failed" if all(numbers is None for numbers in rounds) else "-"
-    shown = [f"{number:,.{column.digits}f}" for number in (statistics.median(found), min(found), max(found))]
-    spread = f" ({shown[1]} to {shown[2]})" if shown[1] != shown[2] else ""
     failed = sum(numbers is None for numbers in rounds)
-    return shown[0] + spread + (f", {failed} failed" if failed else "")
+    return spread(found, column.digits) + (f", {failed} failed" if failed else "")
+
+
+def spread(found: Sequence[float], digits: int) -> str:
+    """The median, and in parentheses the smallest and the largest."""
+    shown = [f"{number:,.{digits}f}" for number in (statistics.median(found), min(found), max(found))]
+    return shown[0] + (f" ({shown[1]} to {shown[2]})" if shown[1] != shown[2] else "")
 
 
 def _ratio(key: str, rounds: Rounds, base: Rounds) -> str:
-    """The median of the rounds' own ratios: a machine that slows down slows both of a pair."""
-    ratios = [
-        mine[key] / other[key]
+    found = ratios(rounds, key, base, key)
+    return f"{statistics.median(found):.2f}" if found else "-"
+
+
+def ratios(rounds: Rounds, key: str, base: Rounds, base_key: str) -> list[float]:
+    """The ratios within the rounds: a machine that slows down slows both of a pair."""
+    return [
+        mine[key] / other[base_key]
         for mine, other in zip(rounds, base, strict=False)
-        if mine and other and key in mine and other.get(key)
+        if mine and other and key in mine and other.get(base_key)
     ]
-    return f"{statistics.median(ratios):.2f}" if ratios else "-"
 
 
 def _peers(results: Mapping[str, Any]) -> str:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from contrib.bench import machine, measures, report
+from contrib.bench import loads, machine, report, stamps
 from contrib.bench.broker import running_broker
 from contrib.bench.environments import Environment
-from contrib.bench.measures import MEASURES, Numbers
+from contrib.bench.fill import fill
+from contrib.bench.loads import Numbers
+from contrib.bench.measures import MEASURES
 from contrib.bench.peer import Peer, Serving
 from contrib.bench.peers.pyworkers import APP, describe
 from contrib.bench.registry import PEERS
@@ -54,7 +56,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def test_no_op_jobs_are_counted_outside_redis_and_cost_cpu(site: Site) -> None:
-    numbers = measures.noop(site, PEER, 1.0)
+    numbers = loads.noop(site, PEER, 1.0)
     assert numbers["jobs"] == 100
     assert numbers["jobs_s"] > 0
     assert numbers["server_cpu_s"] >= 0
@@ -64,7 +66,13 @@ def test_no_op_jobs_are_counted_outside_redis_and_cost_cpu(site: Site) -> None:
 
 
 def test_latency_is_that_of_every_stamped_job(site: Site) -> None:
-    numbers = measures.latency(site, PEER, 0.5)
+    numbers = stamps.latency(site, PEER, 0.5)
+    assert 0 < numbers["p50_ms"] <= numbers["p99_ms"] <= numbers["max_ms"]
+    assert len(site.stamps_ms()) == 100
+
+
+def test_one_producer_for_all_stamps_copies_of_a_job(site: Site) -> None:
+    numbers = stamps.pickup(site, PEER, 0.5)
     assert 0 < numbers["p50_ms"] <= numbers["p99_ms"] <= numbers["max_ms"]
     assert len(site.stamps_ms()) == 100
 
@@ -74,7 +82,7 @@ def test_a_server_that_ends_is_a_failure_and_not_a_number(site: Site) -> None:
         return [("sh", "-c", "echo no such thing; exit 3")]
 
     with pytest.raises(Failed, match="no such thing"):
-        measures.noop(site, replace(PEER, serve=serve), 1.0)
+        loads.noop(site, replace(PEER, serve=serve), 1.0)
 
 
 def test_nothing_is_left_of_a_server_not_even_what_outlived_its_parent(site: Site) -> None:
@@ -97,7 +105,7 @@ def test_jobs_that_run_twice_are_a_failure(site: Site) -> None:
 
 def test_a_queue_is_filled_with_jobs_of_their_own(site: Site) -> None:
     site.clear()
-    assert measures.fill(site, PEER, 25) == 25
+    assert fill(site, PEER, "noop", 25) == 25
     assert len(set(site.broker.client.lrange(PEER.queue_key, 0, -1))) == 25
 
 

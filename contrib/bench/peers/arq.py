@@ -21,5 +21,6 @@ ARQ = Peer(
     delivery="at least once: a dead worker's job runs again after its time limit",
     settings="one process, 10 coroutines, poll_delay 1 ms instead of 500, results not kept",
     expected=700,
+    many=True,
     help=(ENVIRONMENT.command("arq"), "--help"),
 )

@@ -26,5 +26,6 @@ DRAMATIQ = Peer(
     delivery="at least once: a dead worker's jobs run again after a minute",
     settings="2 processes (the cores) of 5 threads, default middleware; log at debug, where its jobs are",
     expected=4_000,
+    many=True,
     help=(ENVIRONMENT.command("dramatiq"), "--help"),
 )

@@ -20,6 +20,7 @@ def peer(name: str, program: str, module: str, settings: str, expected: int) -> 
         delivery="at least once, if a process with the same id starts again",
         settings=settings,
         expected=expected,
+        many=True,
         schedule_key="schedule",
         queue_key="queue:bench",
     )

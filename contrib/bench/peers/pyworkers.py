@@ -1,6 +1,8 @@
-"""pyworkers itself, from this working tree, without and with uvloop."""
+"""pyworkers itself, from this working tree: without and with uvloop, with coroutines, with threads."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from contrib.bench.environments import Environment, Python
 from contrib.bench.peer import Command, Peer, Serving, to_line_log
@@ -25,7 +27,7 @@ def describe(name: str, environment: Environment, settings: str) -> Peer:
         serve=serve,
         delivery="at least once: runs again elsewhere within 60 s",
         settings=settings,
-        expected=20_000,
+        expected=40_000,
         bulk=True,
         schedule_key="schedule",
         queue_key="queue:bench",
@@ -35,3 +37,17 @@ def describe(name: str, environment: Environment, settings: str) -> Peer:
 
 PYWORKERS = describe("pyworkers", PLAIN, "defaults, asyncio's own loop; 10 processes")
 PYWORKERS_UVLOOP = describe("pyworkers-uvloop", FAST, "defaults, the extra fast; 10 processes")
+PYWORKERS_ASYNC = replace(
+    PYWORKERS_UVLOOP,
+    name="pyworkers-async",
+    settings="the extra fast; an async def job in 2 processes (the cores)",
+    variables=(("BENCH_MODE", "async"),),
+    few=False,
+    many=True,
+)
+PYWORKERS_THREAD = replace(
+    PYWORKERS_ASYNC,
+    name="pyworkers-thread",
+    settings="the extra fast; mode thread in 2 processes (the cores)",
+    variables=(("BENCH_MODE", "thread"),),
+)

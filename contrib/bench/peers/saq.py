@@ -24,5 +24,6 @@ SAQ = Peer(
     delivery="at least once, if the job has retries: a sweep finds stuck jobs",
     settings="2 processes (the cores) of 5 coroutines",
     expected=2_500,
+    many=True,
     help=(ENVIRONMENT.command("saq"), "--help"),
 )

@@ -41,10 +41,16 @@ SIDEKIQ = Peer(
     delivery="at most once: popped before it runs (super_fetch is not in the free one)",
     settings="10 threads, one process",
     expected=10_000,
+    many=True,
     bulk=True,
     schedule_key="schedule",
     queue_key="queue:bench",
 )
 SIDEKIQ_TWO = replace(
-    SIDEKIQ, name="sidekiq-2", serve=serve_two, settings="two processes of 10 threads", expected=14_000
+    SIDEKIQ,
+    name="sidekiq-2",
+    serve=serve_two,
+    settings="two processes of 10 threads",
+    expected=14_000,
+    many=False,
 )

@@ -9,7 +9,7 @@ from contrib.bench.peer import Command, Peer, Serving, to_line_log
 
 ENVIRONMENT = Python(
     "taskiq",
-    ("taskiq", "taskiq-redis", "redis[hiredis]", "uvloop"),
+    ("taskiq", "taskiq-redis", "redis[hiredis]", "uvloop", "orjson"),
     ("taskiq", "taskiq-redis", "redis", "uvloop"),
 )
 APP = "contrib.bench.programs.taskiq_app"
@@ -19,7 +19,7 @@ PROCESSES = 2
 def serve(serving: Serving) -> list[Command]:
     tasks = max(1, serving.workers // PROCESSES)
     pool = ("--workers", str(PROCESSES), "--max-async-tasks", str(tasks))
-    command = (ENVIRONMENT.command("taskiq"), "worker", f"{APP}:broker", *pool)
+    command = (ENVIRONMENT.command("taskiq"), "worker", f"{APP}:broker", *pool, "--no-parse")
     if serving.line_log:
         return [to_line_log(*command, "--log-level", "INFO")]
     return [(*command, "--log-level", "WARNING")]
@@ -31,8 +31,9 @@ TASKIQ = Peer(
     program=ENVIRONMENT.program(APP),
     serve=serve,
     delivery="at most once: popped before it runs",
-    settings="2 processes (the cores) of 5 coroutines, no result backend, uvloop",
+    settings="2 processes (the cores), no result backend, uvloop, orjson, parameters not parsed by pydantic",
     expected=5_000,
+    many=True,
     later=False,
     help=(ENVIRONMENT.command("taskiq"), "--help"),
 )

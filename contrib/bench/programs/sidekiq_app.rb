@@ -51,6 +51,7 @@ class Bench
     case kind
     when "cpu" then use_cpu
     when "sleep" then sleep 0.01
+    when "second" then sleep 1
     when "stamp" then stamp(Process.clock_gettime(Process::CLOCK_REALTIME, :nanosecond) - value)
     end
     TALLY.slot[0] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from taskiq.serializers import ORJSONSerializer
 from taskiq_redis import ListQueueBroker, RedisStreamBroker
 
 from contrib.bench.programs import work
@@ -14,6 +15,7 @@ if os.environ.get("BENCH_TASKIQ") == "stream":
     broker = RedisStreamBroker(work.URL, queue_name=work.QUEUE, consumer_id="0")
 else:
     broker = ListQueueBroker(work.URL, queue_name=work.QUEUE)
+broker = broker.with_serializer(ORJSONSerializer())
 
 _started = False
 

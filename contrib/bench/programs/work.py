@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,13 +21,13 @@ LINE_LOG = os.environ.get("BENCH_LINE_LOG", "")
 QUEUE = "bench"
 
 CPU_NS = 1_000_000
-SLEEP_S = 0.01
+SLEEP_S = {"sleep": 0.01, "second": 1.0}
 
 Value = int | str
 
 
-class _Counter(threading.local):
-    """The number of jobs that this thread has executed, and its file of stamps."""
+class _Counter:
+    """The number of jobs that this process has executed, and its file of stamps."""
 
     _view: memoryview | None = None
     _stamps: Path
@@ -52,13 +53,19 @@ class _Counter(threading.local):
         return self._view
 
 
-_counter = _Counter()
+class _CounterOfThread(_Counter, threading.local):
+    """A counter of its own in each thread, for += is not atomic."""
+
+
+# gevent replaces threads by greenlets, one for each job, which do not interrupt each other.
+_new_counter = _Counter if "gevent" in sys.modules else _CounterOfThread
+_counter = _new_counter()
 
 
 def _begin_anew() -> None:
     """A forked process has a counter of its own."""
     global _counter
-    _counter = _Counter()
+    _counter = _new_counter()
 
 
 os.register_at_fork(after_in_child=_begin_anew)
@@ -70,15 +77,15 @@ def run(kind: str, value: Value) -> None:
         _counter.stamp(time.time_ns() - int(value))
     elif kind == "cpu":
         use_cpu()
-    elif kind == "sleep":
-        time.sleep(SLEEP_S)
+    elif kind in SLEEP_S:
+        time.sleep(SLEEP_S[kind])
     _counter.add()
 
 
 async def run_async(kind: str, value: Value) -> None:
     """One job of a peer whose jobs are coroutines."""
-    if kind == "sleep":
-        await asyncio.sleep(SLEEP_S)
+    if kind in SLEEP_S:
+        await asyncio.sleep(SLEEP_S[kind])
         kind = "noop"
     run(kind, value)
 

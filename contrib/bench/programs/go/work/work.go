@@ -60,6 +60,8 @@ func Run(kind string, value func() int64) {
 		useCPU()
 	case "sleep":
 		time.Sleep(10 * time.Millisecond)
+	case "second":
+		time.Sleep(time.Second)
 	case "stamp":
 		stamp(time.Now().UnixNano() - value())
 	}
