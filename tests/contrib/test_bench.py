@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contrib.bench import loads, machine, report, stamps
+from contrib.bench import loads, machine, report, stamps, targets
 from contrib.bench.broker import running_broker
 from contrib.bench.environments import Environment
 from contrib.bench.fill import fill
@@ -132,6 +132,45 @@ def test_a_table_has_medians_spread_ratio_of_pairs_and_failures() -> None:
     assert text[4].startswith("| pyworkers | 1.00 | 1.00 | 1,000 (100 to 1,100) | 0.500 |")
     assert text[5].startswith("| huey | 0.50 | 1.00 | 275 (50 to 500), 1 failed | 0.500, 1 failed |")
     assert text[6] == "| rq | - | - | failed | failed | failed | failed |"
+
+
+def test_a_target_is_the_median_of_ratios_within_the_rounds() -> None:
+    def rounds(*rates: float) -> list[Numbers | None]:
+        return [{"jobs_s": rate, "cpu_s": 0.05, "redis_cpu_s": 0.01} for rate in rates]
+
+    results = {
+        "machine": {"cores": 2, "cpu": "Abacus", "memory_mb": 640, "kernel": "1.0", "python": "3.11"},
+        "measures": {
+            "noop": {
+                "date": "today",
+                "rounds": 3,
+                "scale": 1,
+                "redis": "7",
+                "failures": [],
+                "peers": {
+                    "pyworkers-uvloop": rounds(1000, 100, 1100),
+                    "go-workers2": rounds(500, 50, 400),
+                    "huey": [None] * 3,
+                },
+            }
+        },
+    }
+    rows = [targets.TARGETS[name] for name in ("noop", "noop-huey", "cost", "cost-redis")]
+    lines = targets.table(results, rows).splitlines()
+    assert "2 cores (Abacus), 640 MB, Linux 1.0, Python 3.11" in lines[2]
+    assert lines[6:10] == [
+        "| noop | no-op | go-workers2 | ≥ 2 | 2.00 (2.00 to 2.75) | yes | 1,000 | 400 |",
+        "| noop-huey | no-op | huey | ≥ 4 | not measured | - | 1,000 | - |",
+        "| cost | CPU of a job, all told | go-workers2 | ≤ 0.6 | 1.00 | no | 0.050 | 0.050 |",
+        "| cost-redis | CPU of a job, Redis alone | go-workers2 | - | 1.00 | - | 0.010 | 0.010 |",
+    ]
+    assert lines[11].startswith("`noop`: today, 3 rounds")
+
+
+def test_every_target_names_a_measurement_that_its_peers_take_part_in() -> None:
+    for measure, names in targets.needed(targets.TARGETS.values()).items():
+        for name in names:
+            assert MEASURES[measure].fits(PEERS[name]), (measure, name)
 
 
 def test_tables_replace_those_of_a_page_and_nothing_else() -> None:
