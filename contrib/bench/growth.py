@@ -16,7 +16,7 @@ def by_workers(site: Site, peer: Peer, scale: float) -> Numbers:
     for workers in WORKERS:
         rate = peer.expected / 4 if workers == 1 else peer.expected
         found = execute(site, peer, "noop", size(rate, scale), workers=workers)
-        numbers |= {f"cpu_s_{workers}": found["cpu_s"], f"jobs_s_{workers}": found["jobs_s"]}
+        numbers |= _numbers(workers, found, numbers)
     return numbers
 
 
@@ -34,5 +34,13 @@ def by_backlog(site: Site, peer: Peer, scale: float, backlogs: tuple[int, ...] =
             found = between(before, site.read())
             if not waiting:
                 site.check_jobs(total)
-        numbers |= {f"cpu_s_{waiting}": found["cpu_s"], f"jobs_s_{waiting}": found["jobs_s"]}
+        numbers |= _numbers(waiting, found, numbers)
     return numbers
+
+
+def _numbers(size: int, found: Numbers, before: Numbers) -> Numbers:
+    return {
+        f"cpu_s_{size}": found["cpu_s"],
+        f"jobs_s_{size}": found["jobs_s"],
+        "others_cpus": max(found["others_cpus"], before.get("others_cpus", 0.0)),
+    }

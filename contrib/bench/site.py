@@ -39,6 +39,7 @@ class Reading:
     redis_cpu_s: float
     busy_s: float
     harness_cpu_s: float
+    """With the programs that it has run."""
 
     def others(self, before: Reading) -> float:
         """CPUs that others on this machine kept busy since ``before``."""
@@ -173,7 +174,7 @@ class Site:
             machine.cpu_s(machine.tree(self.roots)),
             self.broker.cpu_s(),
             machine.busy_s(),
-            time.process_time(),
+            sum(os.times()[:4]),
         )
 
     def wait_for_jobs(self, count: int, timeout_s: float) -> None:

@@ -50,10 +50,12 @@ def _paced(site: Site, peer: Peer, count: int, produce: Callable[[int], None]) -
         produce(_WARM_UP)
         site.wait_for_jobs(_FIRST, 30)
         site.forget_stamps()
+        before = site.read()
         produce(count)
         site.wait_for_jobs(_FIRST + count, 30)
+        others = site.read().others(before)
         site.check_jobs(_FIRST + count)
-    return _quantiles(site.stamps_ms(), count)
+    return _quantiles(site.stamps_ms(), count) | {"others_cpus": others}
 
 
 def exactness(site: Site, peer: Peer, _scale: float) -> Numbers:
