@@ -107,7 +107,15 @@ class DeleteKey(_OneKey):
     key: str
 
 
-Effect = Unlock | FreeSlot | CountOut | StoreValue | DeleteKey
+@dataclass(frozen=True, slots=True)
+class DeleteField(_OneKey):
+    """Delete a field of a HASH."""
+
+    key: str
+    field: str
+
+
+Effect = Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField
 # By the number in a frame. The names of the classes are those in the script.
 _KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}

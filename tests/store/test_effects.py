@@ -8,7 +8,7 @@ import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import StoreError
-from pyworkers.protocol.effects import CountOut, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
+from pyworkers.protocol.effects import CountOut, DeleteField, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
@@ -97,6 +97,13 @@ async def test_a_value_is_stored_for_a_time_and_a_key_deleted(bench: Bench) -> N
     assert await bench.redis.exists(bench.key("batch:7")) == 0
 
 
+async def test_a_field_is_deleted_and_the_others_stay(bench: Bench) -> None:
+    await bench.redis.hset(bench.key("batch:7"), mapping={"pending": 2, "total": 2})
+    for name in ("pending", "missing"):
+        assert (await bench.done(b"job", DeleteField("batch:7", name))).failed == ()
+    assert await bench.redis.hgetall(bench.key("batch:7")) == {b"total": b"2"}
+
+
 @pytest.mark.parametrize(
     ("outcome", "place"),
     [
@@ -149,6 +156,7 @@ async def test_of_a_batch_only_the_jobs_that_are_still_ours_have_effects(bench: 
         (CountOut("k", "f", "callbacks", b"x"), ("SET", "k", "x")),
         (CountOut("k", "f", "callbacks", b"x"), ("HSET", "k", "f", "no number")),
         (StoreValue("k", b"x", 60), ("LPUSH", "k", "x")),
+        (DeleteField("k", "f"), ("SET", "k", "x")),
     ],
 )
 async def test_a_key_of_another_type_fails_its_effect_and_nothing_else(

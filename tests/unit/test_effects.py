@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyworkers.protocol import effects
-from pyworkers.protocol.effects import CountOut, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
+from pyworkers.protocol.effects import CountOut, DeleteField, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 
@@ -24,6 +24,7 @@ ALL: list[tuple[Effect, bytes]] = [
     ),
     (StoreValue("result:7", b"1", 60), b"\3\0\0\0\x08result:7\0\0\0\x011\0\0\0\x0260"),
     (DeleteKey("x"), b"\4\0\0\0\x01x"),
+    (DeleteField("x", "f"), b"\5\0\0\0\x01x\0\0\0\x01f"),
 ]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 some = st.lists(
@@ -31,7 +32,8 @@ some = st.lists(
     | st.builds(FreeSlot, texts, texts)
     | st.builds(CountOut, texts, texts, st.just("q"), st.binary(max_size=9))
     | st.builds(StoreValue, texts, st.binary(max_size=9), st.integers(1, 10**9))
-    | st.builds(DeleteKey, texts),
+    | st.builds(DeleteKey, texts)
+    | st.builds(DeleteField, texts, texts),
     max_size=4,
 ).map(tuple)
 
@@ -60,7 +62,7 @@ def test_an_outcome_without_effects_takes_no_byte_more(outcome: Outcome) -> None
 @pytest.mark.parametrize(
     "garbage",
     [
-        b"\x05",
+        b"\x06",
         b"\xff\0\0\0\0",
         b"\4",
         b"\4\0\0",
@@ -119,6 +121,7 @@ def test_the_keys_of_effects_stand_below_our_own_name() -> None:
         ["app:pyworkers:slots:ä"],
         ["app:pyworkers:batch:7", "app:queue:q", "app:queues"],
         ["app:pyworkers:result:7"],
+        ["app:pyworkers:x"],
         ["app:pyworkers:x"],
     ]
 

@@ -136,6 +136,9 @@ if last < #ARGV then
     DeleteKey = { 1, 0, function(k)
       redis.call('DEL', KEYS[k])
     end },
+    DeleteField = { 1, 1, function(k, a)
+      redis.call('HDEL', KEYS[k], ARGV[a])
+    end },
   }
   local unsettled = {}
   for _, places in ipairs({ stale, left }) do
