@@ -92,6 +92,11 @@ class Keys:
         """HASH identity → JSON list of queues: the incarnations that may own in-progress lists."""
         return self._key("pyworkers:owners")
 
+    @property
+    def suspects(self) -> str:
+        """HASH with a TTL: an entry for each job of a dead server, and the suspect that each server runs."""
+        return self.own("suspects")
+
     def own(self, name: str) -> str:
         """A key of a plug-in, as effects name it (effects.py)."""
         return self._key(f"pyworkers:{name}")

@@ -106,7 +106,12 @@ def crash_number(message: Message) -> int:
 
 
 def _after_crash(message: Message, failure: Failure, policy: Policy, now: float) -> Outcome:
-    """The outcome after a crash, which is not counted as a retry: a run within seconds, dead at the third."""
+    """The outcome after a crash, which is not counted as a retry: a run within seconds, dead at the third.
+
+    A failure with the fate DEAD is of the whole server: the deaths of servers are counted elsewhere.
+    """
+    if failure.fate is Fate.DEAD:
+        return _bury(message, failure, _error_fields(message, failure, policy, now), policy)
     crashes = crash_number(message)
     if crashes < MAX_CRASHES:
         fields = _error_fields(message, failure, policy, now) | {"crash_count": crashes}

@@ -27,6 +27,7 @@ from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.requests import Requests
+from pyworkers.server.pool.suspects import Suspects
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.transport.link import Link
@@ -65,6 +66,7 @@ class Manager:
         spawner: Spawner,
         losses: Losses,
         cancellations: Cancellations,
+        suspects: Suspects,
         listeners: Listeners,
         rng: random.Random,
     ) -> None:
@@ -75,11 +77,16 @@ class Manager:
         """The queues of the group that are paused."""
         self._concurrency = group.concurrency
         self._about: dict[str, object] = names_of(group)
-        self._outbox = Outbox()
+        self._outbox = Outbox(suspects.settled)
         self._endings = Endings(self._outbox.settle, losses)
         crew = Crew()
         self.deliveries = Deliveries(
-            crew, self._endings, cancellations, self._outbox.changed.set, lambda: self.pool.run_suspects()
+            crew,
+            self._endings,
+            cancellations,
+            suspects,
+            self._outbox.changed.set,
+            lambda: self.pool.run_suspects(),
         )
         self.pool = Pool(group.name, spawner, crew, self.deliveries, self._failing)
         self.requests = Requests(crew, self.deliveries, cancellations)
@@ -135,6 +142,7 @@ class Manager:
         if was is not self.state and self.state is ManagerState.RUNNING:
             self._enter(ManagerState.RUNNING)
         await self._fetcher.quiet()
+        self.deliveries.give_back_kept(self.paused)
         # Logged only now, because until now the blocking move could still take a job.
         if self.paused == paused:
             self._log_queues("queue.paused", paused - before)
@@ -161,6 +169,7 @@ class Manager:
             self.state = ManagerState.QUIET
             self._fetcher.fetch(())
         await self._fetcher.quiet()
+        self.deliveries.give_back_kept(self.queues)
         if fetched and self.state is ManagerState.QUIET:
             # Logged only now, because until now the blocking moves could still take a job.
             self._enter(ManagerState.QUIET)

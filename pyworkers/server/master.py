@@ -189,6 +189,7 @@ class Master:
             spawner,
             self._losses(),
             self._queues.cancellations,
+            self._services.suspects,
             Listeners(self._services.settled, self._incarnations.lost),
             self._rng,
         )

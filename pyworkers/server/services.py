@@ -24,6 +24,7 @@ from pyworkers.server.heartbeat import Facts, Heartbeat
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import Lease
 from pyworkers.server.parts import Part, Tasks
+from pyworkers.server.pool.suspects import Suspects
 from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues, Strays
 from pyworkers.server.recovery import Recovery
@@ -72,6 +73,7 @@ class Services:
         self.scheduler = self._make_scheduler()
         self.cron = self._make_cron()
         self.changes = self._make_changes()
+        self.suspects = self._make_suspects()
         self._parts: list[Part] = [
             self.lease,
             self.heartbeat,
@@ -81,6 +83,7 @@ class Services:
             self._make_recovery(),
             self.cron,
             self._make_strays(),
+            self.suspects,
         ]
 
     def _make_lease(self) -> Lease:
@@ -144,6 +147,10 @@ class Services:
         server, lease_s = self._server, self._server.config.server.lease
         health = server.health.of(Recovery.name)
         return Recovery(server.store, server.incarnations, health, lease_s, self.counters.interrupted)
+
+    def _make_suspects(self) -> Suspects:
+        server = self._server
+        return Suspects(server.store, server.incarnations.identity, server.health.of(Suspects.name))
 
     def _make_strays(self) -> Strays:
         server = self._server

@@ -14,6 +14,7 @@ import simplejson
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Steps, command, every, one, script
+from pyworkers.store.suspects import ENTRIES_TTL_S
 from pyworkers.store.transport.replies import integer, nonzero
 
 # A tombstone marks an owner whose jobs were recovered. The owner may resume late (a suspended machine, a
@@ -58,7 +59,8 @@ def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Call[bool]:
 
     False if jobs are left in its lists: then the registration stays, so that a peer recovers them.
     """
-    names = [keys.lease(identity), keys.owners, *(keys.inprogress(queue, identity) for queue in queues)]
+    names = [keys.lease(identity), keys.owners, keys.suspects]
+    names += (keys.inprogress(queue, identity) for queue in queues)
     return script("deregister", names, [identity], nonzero)
 
 
@@ -78,13 +80,14 @@ def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Call
     """Return up to ``most`` jobs of a dead incarnation to their queues. Their number; -1 if it has a lease.
 
     The first call removes it from ``processes``; the call that returns fewer than ``most`` jobs deletes its
-    registration, unless the key of a queue is not a list: then the jobs of that queue stay.
+    registration, unless the key of a queue is not a list: then the jobs of that queue stay. Each job is
+    counted in its entry (protocol/suspects.py), for which it gets a mark.
     """
     names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues, keys.processes]
-    names += (keys.work(identity), keys.workers(identity), keys.signals(identity))
+    names += (keys.work(identity), keys.workers(identity), keys.signals(identity), keys.suspects)
     for queue in queues:
         names += (keys.inprogress(queue, identity), keys.queue(queue))
-    return script("recover", names, [identity, TOMBSTONE_TTL_S, most, *queues], integer)
+    return script("recover", names, [identity, TOMBSTONE_TTL_S, most, ENTRIES_TTL_S, *queues], integer)
 
 
 def _renewal(keys: Keys, identity: str, lease_s: float, queues: str) -> tuple[list[str], list[Any]]:

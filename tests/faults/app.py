@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -34,6 +35,17 @@ def meet(place: str, most_s: float = 60.0) -> None:
     while not ledger.path.with_name(place).exists() and time.monotonic() < deadline:
         time.sleep(0.005)
     ledger.note("end", message.jid)
+
+
+@worker.job(queue="q", on_exhausted=lambda message, error: ledger.note("exhausted", message.jid, str(error)))
+def fell(place: str) -> None:
+    """Kill the master, once the test has made the file ``place``: it is the parent of the fork server."""
+    ledger.note("start", current_message().jid)
+    while not ledger.path.with_name(place).exists():
+        time.sleep(0.005)
+    status = Path(f"/proc/{os.getppid()}/stat").read_text()
+    os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    time.sleep(60)
 
 
 @worker.job(queue="q")

@@ -61,7 +61,7 @@ class Bench(RedisBench):
         self.waiters = {queue: Waiter(self.config) for queue in self.queues}
         self.waiter = next(iter(self.waiters.values()))
         self.deliveries = FakeDeliveries()
-        self.outbox = Outbox()
+        self.outbox = Outbox(lambda _, report: report)
         self.fetcher = Fetcher(
             Group("g", self.queues, strict=self.strict, concurrency=1, processes=1, mode="process"),
             InProgress(self.keys, list(self.queues), IDENTITY),

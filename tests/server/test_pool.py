@@ -34,6 +34,7 @@ from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.state import State
 from tests.helpers.processes import children, descriptors, process_alive, state
 from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for, wait_for
+from tests.helpers.suspects import FakeSuspects
 
 HEADER = """
 import os, signal, sys, time
@@ -122,6 +123,7 @@ class Crew:
             self.workers,
             self.endings,
             Cancellations(),
+            FakeSuspects(),
             lambda: None,
             lambda: self.pool.run_suspects(),
             self.limits,

@@ -55,7 +55,7 @@ ALLOWED = {
 # Folders inside of folders, and which of their neighbours they may import.
 INNER = {
     "store/transport": set(),
-    "server/pool": {"cancellations", "generations", "proc"},
+    "server/pool": {"cancellations", "generations", "health", "parts", "proc"},
     "server/generations": {"waiting"},
     "server/fetching": {"health", "plan", "pool", "waiting"},
     "worker/links": {"execution", "interrupts"},

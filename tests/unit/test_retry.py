@@ -250,6 +250,9 @@ def test_a_crash_has_its_own_count(data: dict[str, Any], fate: Fate, at: float) 
         ({"crash_count": 2}, Failure("WorkerLost", "killed", crashed=True), "killed; dead after 3 crashes"),
         ({"crash_count": 2, "retry": 0}, Failure("ValueError", "no"), "no"),
         ({"crash_count": 1}, Failure("Kill", "no", fate=Fate.DEAD), "no"),
+        # Of the whole server, whose deaths are counted elsewhere.
+        ({}, Failure("WorkerLost", "it died", crashed=True, fate=Fate.DEAD), "it died"),
+        ({"crash_count": 2}, Failure("WorkerLost", "it died", crashed=True, fate=Fate.DEAD), "it died"),
     ],
 )
 def test_a_dead_job_says_why_and_has_no_crashes_counted(

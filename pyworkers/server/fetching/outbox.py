@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyworkers.protocol.outcome import DONE, Report
+from pyworkers.protocol.suspects import MARK
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
 MAX_BYTES = 64 * 1024 * 1024
@@ -19,9 +20,13 @@ Batch = list[tuple[str, bytes, Report]]
 
 
 class Outbox:
-    """The outcomes to send. ``changed`` is set whenever there may be a reason to exchange."""
+    """The outcomes to send. ``changed`` is set whenever there may be a reason to exchange.
 
-    def __init__(self) -> None:
+    ``marked`` returns the report to send for a marked job.
+    """
+
+    def __init__(self, marked: Callable[[bytes, Report], Report]) -> None:
+        self._marked = marked
         self.changed = asyncio.Event()
         self._reports: Batch = []
 
@@ -30,6 +35,8 @@ class Outbox:
 
     def settle(self, queue: str, raw: bytes, report: Report) -> None:
         """Add an outcome, for the next exchange to settle."""
+        if raw.endswith(MARK):
+            report = self._marked(raw, report)
         self._reports.append((queue, raw, report))
         self.changed.set()
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
+from pyworkers.protocol.suspects import MARK
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.crew import Crew
@@ -19,6 +20,7 @@ from pyworkers.server.pool.delivery import Delivery, Errand
 from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.limits import DEFAULTS, Limits
+from pyworkers.server.pool.suspects import Suspects
 
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
@@ -33,6 +35,7 @@ class Deliveries:
         crew: Crew,
         endings: Endings,
         cancellations: Cancellations,
+        suspects: Suspects,
         freed: Callable[[], None],
         suspected: Callable[[], None],
         limits: Limits = DEFAULTS,
@@ -45,7 +48,11 @@ class Deliveries:
         self._shared = False
         self._endings = endings
         self._cancellations = cancellations
+        self._suspects = suspects
+        self._freed = freed
         self._numbers = itertools.count(1)
+        self._kept: dict[int, Delivery] = {}
+        """The marked jobs that may not start yet, by number."""
         self.hand_out = HandOut(crew, limits, freed, self._untaken, self._vanished)
 
     # For the fetcher
@@ -53,12 +60,12 @@ class Deliveries:
     @property
     def free(self) -> int:
         """The number of jobs to fetch; negative if jobs wait for a worker."""
-        return self.hand_out.free
+        return self.hand_out.free - self._suspects.unread(self)
 
     @property
     def busy(self) -> int:
         """The number of jobs and errands that run or wait for a worker."""
-        return len(self.hand_out.open)
+        return len(self.hand_out.open) + len(self._kept)
 
     def known(self, queue: str) -> Counter[bytes]:
         """The raw bytes of every job of a queue, with their counts."""
@@ -70,11 +77,42 @@ class Deliveries:
         if self._cancellations.noted and (jid := self._cancellations.jid_of(raw)):
             delivery.cancel(jid)
             self._endings.cancelled(delivery)
-        elif self._shared and b'"crash_count"' in raw:
-            # It was alone in its process when that died: the others are not to die with it the next time.
+        elif raw.endswith(MARK):
+            self._kept[delivery.number] = delivery
+            self._suspects.add(delivery, self)
+        elif self._shared and _has_crashed(raw):
             self._suspect(delivery)
         else:
             self.hand_out.offer(delivery)
+
+    def give_back_kept(self, queues: Container[str]) -> None:
+        """Give back the marked jobs of these queues that may not start yet: no job is fetched from them."""
+        self._untaken(self._drop_kept(lambda job: job.queue in queues))
+
+    # For suspects
+
+    def start(self, job: Delivery) -> None:
+        """Hand out a marked job."""
+        del self._kept[job.number]
+        if self._shared and _has_crashed(job.raw):
+            self._suspect(job)
+        else:
+            self.hand_out.offer(job)
+
+    def hold(self, job: Delivery) -> None:
+        """Note that a suspect waits for its turn: its worker is free for another job."""
+        self._endings.held(job)
+        self._freed()
+
+    def condemn(self, job: Delivery, failure: Failure) -> None:
+        """Settle a job that must not start, as one that was lost."""
+        del self._kept[job.number]
+        self._lost(job, failure)
+        self._freed()
+
+    def holds(self, job: Delivery) -> bool:
+        """True while a job has no outcome."""
+        return job.number in self.hand_out.open or job.number in self._kept
 
     # For the pool
 
@@ -83,8 +121,21 @@ class Deliveries:
         self._shared = shared
 
     def jobs(self) -> list[Delivery]:
-        """The jobs, without the errands, oldest first."""
-        return [delivery for delivery in self.hand_out.open.values() if not delivery.errand]
+        """The jobs, without the errands, oldest first but for those that are kept back."""
+        jobs = [delivery for delivery in self.hand_out.open.values() if not delivery.errand]
+        return [*jobs, *self._kept.values()] if self._kept else jobs
+
+    def take_back(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+        """Remove the wanted ones of those that no worker has taken, oldest first."""
+        jobs = self.hand_out.take_back(wanted) + self._drop_kept(wanted)
+        return sorted(jobs, key=lambda job: job.number)
+
+    def _drop_kept(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+        kept = [job for job in self._kept.values() if wanted(job)]
+        for job in kept:
+            del self._kept[job.number]
+            self._suspects.drop(job)
+        return kept
 
     def unfinished(self, numbers: Collection[int]) -> list[Delivery]:
         """Those with these numbers that have no outcome."""
@@ -118,7 +169,7 @@ class Deliveries:
     def give_back(self) -> None:
         """From now on, leave what is given back to the end of the stop; jobs that wait do not begin."""
         self._endings.give_back()
-        for job in self.hand_out.take_back(lambda delivery: not delivery.errand):
+        for job in self.take_back(lambda delivery: not delivery.errand):
             self._endings.interrupted(job)
 
     def abandoned(self, job: Delivery) -> None:
@@ -159,3 +210,8 @@ class Deliveries:
             # The exhaustion hooks run in a worker, because the master has no user code.
             number = next(self._numbers)
             self.hand_out.offer(Errand(number, delivery.queue, loss.pack()))
+
+
+def _has_crashed(raw: bytes) -> bool:
+    """True if the job was alone in its process when that died: no other is to die with it the next time."""
+    return b'"crash_count"' in raw

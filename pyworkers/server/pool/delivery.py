@@ -6,6 +6,9 @@ Used in the master's event loop. It never decodes the job.
 from __future__ import annotations
 
 
+from pyworkers.protocol.suspects import MARK
+
+
 class Delivery:
     """A job that runs or waits for a worker. ``raw`` are the bytes that LREM removes.
 
@@ -40,6 +43,11 @@ class Delivery:
     def overrun(self, limit_s: float) -> None:
         """Note that the job is killed because it exceeded its limit."""
         self.timed_out_s = limit_s
+
+    @property
+    def marked(self) -> bool:
+        """True if dead servers had the job (protocol/suspects.py)."""
+        return self.raw.endswith(MARK)
 
     @property
     def at_fault(self) -> bool:

@@ -62,6 +62,10 @@ class Endings:
         self.interrupted(job, killed=True)
         self._settle(job.queue, job.raw, Report(REQUEUE))
 
+    def held(self, job: Delivery) -> None:
+        """Log a job that waits for its turn, because several servers died while they had it."""
+        log.warning("job.held", queue=job.queue, **running.names(job.raw, job.queue))
+
     def abandoned(self, job: Delivery) -> None:
         """Log a job whose worker was killed because the server stops, or has lost its lease.
 

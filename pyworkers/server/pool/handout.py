@@ -272,7 +272,8 @@ class HandOut:
         # Only now, because workers may have taken some meanwhile.
         known = {delivery.number for delivery in untaken} | self._alone | self._crew.claims().keys()
         self._find_missing([d for d in self._open.values() if d.number not in known])
-        late = [d for d in untaken if d.handed_at <= limit and not d.errand] if surplus else []
+        # A marked job waits for its worker here: given back, it would only be kept back once more.
+        late = [d for d in untaken if d.handed_at <= limit and not (d.errand or d.marked)] if surplus else []
         for delivery in late:
             del self._open[delivery.number]
         self._send_again([d for d in untaken if d.number in self._open])

@@ -41,7 +41,7 @@ class Losses:
             message, failure, self._policy(queue, message.job_class), self.clock(), self.rng
         )
         about = {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
-        if failure.crashed:
+        if failure.crashed and failure.fate is None:
             about["crash_count"] = retry.crash_number(message)
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
 

@@ -89,7 +89,7 @@ class Pool:
     def abandon(self) -> None:
         """Kill every busy worker and forget its jobs, but those whose outcome is in the pipe already."""
         self._outcomes.drain()
-        self._hand_out.take_back(lambda _: True)
+        self._deliveries.take_back(lambda _: True)
         for worker in self._crew:
             for delivery in worker.abandon():
                 self._deliveries.abandoned(delivery)

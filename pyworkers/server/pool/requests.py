@@ -41,7 +41,7 @@ class Requests:
         self._interrupt([job for job in self._deliveries.jobs() if not job.cancelled])
 
     def _cancel(self, jobs: list[Delivery]) -> None:
-        for job in self._deliveries.hand_out.take_back(jobs.__contains__):
+        for job in self._deliveries.take_back(jobs.__contains__):
             self._deliveries.cancelled(job)
         loop = asyncio.get_running_loop()
         if unclaimed := self._request(jobs, interrupt=False):

@@ -5,9 +5,13 @@
 -- for good when it finds a member without a hash. It reads the set first and the hashes after it, so the hash
 -- itself stays until it expires.
 --
--- KEYS 1 lease  2 tombstone  3 owners  4 queues  5 processes  6 work  7 workers  8 signals
+-- Each job gets a mark and is counted in its entry (suspects.py): the number of dead servers that had it, and
+-- the number of these deaths at which it was the one suspect that the server ran.
+--
+-- KEYS 1 lease  2 tombstone  3 owners  4 queues  5 processes  6 work  7 workers  8 signals  9 suspects
 --      then for each queue: in-progress list, queue
--- ARGV 1 identity  2 life of the tombstone in s  3 most to move  then for each queue: its name
+-- ARGV 1 identity  2 life of the tombstone in s  3 most to move  4 life of the entries in s
+--      then for each queue: its name
 -- Returns -1 while the lease exists, else the number moved; if that is below ARGV 3, the owner is removed
 -- from owners. If a queue's key is not a list, its jobs stay in the in-progress list, and their owner stays.
 
@@ -19,11 +23,38 @@ if holds(KEYS[5], 'set') then
   redis.call('SREM', KEYS[5], ARGV[1])
 end
 redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
+
+local counts = holds(KEYS[9], 'hash')
+local charged = counts and redis.call('HGET', KEYS[9], ARGV[1])
+
+-- Count a job that is given back, and return its bytes with the mark. Other bytes than an object's are no job
+-- and run nowhere; they stay as they are.
+local function count(raw)
+  if not (counts and string.find(string.sub(raw, -1), '[}%s]')) then
+    return raw
+  end
+  local last = #raw
+  while string.byte(raw, last) == 9 do
+    last = last - 1
+  end
+  local field = redis.sha1hex(string.sub(raw, 1, last))
+  local entry = redis.call('HGET', KEYS[9], field) or ''
+  local servers, deaths = string.match(entry, '^(%d+) (%d+)$')
+  servers, deaths = (servers or 0) + 1, deaths or 0
+  if field == charged then
+    deaths = deaths + 1
+    charged = nil
+    redis.call('HDEL', KEYS[9], ARGV[1])
+  end
+  redis.call('HSET', KEYS[9], field, servers .. ' ' .. deaths)
+  return last < #raw and raw or raw .. '\t'
+end
+
 local most = tonumber(ARGV[3])
 local moved = 0
 local stuck = false
-for q = 4, #ARGV do
-  local from, to = KEYS[2 * q + 1], KEYS[2 * q + 2]
+for q = 5, #ARGV do
+  local from, to = KEYS[2 * q], KEYS[2 * q + 1]
   local any = false
   local fits = holds(to, 'list')
   stuck = stuck or not fits and redis.call('EXISTS', from) == 1
@@ -32,7 +63,7 @@ for q = 4, #ARGV do
     if not raw then
       break
     end
-    redis.call('RPUSH', to, raw)
+    redis.call('RPUSH', to, count(raw))
     moved = moved + 1
     any = true
   end
@@ -42,5 +73,11 @@ for q = 4, #ARGV do
 end
 if moved < most and not stuck then
   redis.call('HDEL', KEYS[3], ARGV[1])
+  if charged then
+    redis.call('HDEL', KEYS[9], ARGV[1])
+  end
+end
+if moved > 0 and counts then
+  redis.call('EXPIRE', KEYS[9], ARGV[4])
 end
 return moved

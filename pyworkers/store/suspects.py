@@ -1,0 +1,54 @@
+"""Suspects: reads the entries of marked jobs, and writes which suspect a server runs.
+
+Run by the master. ``recover.lua`` counts the jobs; this module decides nothing. If Redis refuses a command
+(the key has another type), there are no entries: the jobs run, and none is held responsible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.suspects import Entry
+from pyworkers.store.calls import Call, Mode, command
+
+ENTRIES_TTL_S = 86_400
+"""The life of all entries after the last change. The entry of a job that ends is deleted at once."""
+
+
+class Found(NamedTuple):
+    """The field of the suspect that a server runs, empty if none; and the requested entries."""
+
+    running: str
+    entries: list[Entry]
+
+
+def read(keys: Keys, identity: str, fields: Sequence[str]) -> Call[Found]:
+    """The suspect that a server runs, and these entries."""
+    wanted = [command("HGET", keys.suspects, field) for field in (identity, *fields)]
+    return Call(wanted, _found, Mode.LENIENT)
+
+
+def run_alone(keys: Keys, identity: str, field: str) -> Call[None]:
+    """Note that a server runs this suspect: if the server dies, the job is held responsible.
+
+    All entries live for another day from now.
+    """
+    noted = command("HSET", keys.suspects, identity, field)
+    prolonged = command("EXPIRE", keys.suspects, ENTRIES_TTL_S)
+    return Call([noted, prolonged], _nothing, Mode.LENIENT)
+
+
+def run_none(keys: Keys, identity: str) -> Call[None]:
+    """Note that a server runs no suspect."""
+    return Call([command("HDEL", keys.suspects, identity)], _nothing, Mode.LENIENT)
+
+
+def _found(replies: list[Any]) -> Found:
+    running, *entries = replies
+    return Found((running or b"").decode(errors="replace"), [Entry.parse(entry) for entry in entries])
+
+
+def _nothing(_replies: list[Any]) -> None:
+    return None

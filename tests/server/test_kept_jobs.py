@@ -1,0 +1,141 @@
+"""Marked jobs in the table of a group: kept back, and given back, cancelled or settled like any other."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pyworkers.ipc.control import Manifest
+from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Report
+from pyworkers.protocol.retry import Failure
+from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.pool.crew import Crew
+from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.endings import Endings
+from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.requests import Requests
+from tests.helpers.suspects import FakeSuspects
+
+BARE = b'{"class":"Any","args":[],"jid":"j","queue":"q"}'
+JOB = BARE + b"\t"
+MANIFEST: Manifest = {
+    "queues": {"q": {"kind": "process", "concurrency": None, "name": "q", "retry": 5, "dead": True}},
+    "jobs": {},
+    "handlers": ["q"],
+    "cron": [],
+    "hooks": {},
+}
+
+
+class Table:
+    """The jobs of a group without workers."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[str, bytes, Report]] = []
+        self.freed = self.alone = 0
+        self.suspects = FakeSuspects()
+        self.cancellations = Cancellations()
+        crew = Crew()
+        endings = Endings(self._settle, Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1)))
+        self.jobs = Deliveries(crew, endings, self.cancellations, self.suspects, self._free, self._run_alone)
+        self.requests = Requests(crew, self.jobs, self.cancellations)
+
+    def _settle(self, queue: str, raw: bytes, report: Report) -> None:
+        self.settled.append((queue, raw, report))
+
+    def _free(self) -> None:
+        self.freed += 1
+
+    def _run_alone(self) -> None:
+        self.alone += 1
+
+
+@pytest.fixture
+@asynccontextmanager
+async def table() -> AsyncIterator[Table]:
+    table = Table()
+    yield table
+    table.jobs.hand_out.close()
+
+
+async def test_a_marked_job_is_known_while_it_is_kept_back_and_may_need_a_worker(table: Table) -> None:
+    table.jobs.deliver("q", JOB)
+    assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, -1, {JOB: 1})
+    assert table.freed == 0
+    table.suspects.decide(lambda jobs, job: jobs.hold(job))
+    assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, 0, {JOB: 1})
+    assert table.freed == 1
+
+
+async def test_a_marked_job_that_may_start_waits_for_a_worker_like_any_other(table: Table) -> None:
+    table.jobs.deliver("q", JOB)
+    table.jobs.deliver("q", BARE)
+    assert (table.jobs.busy, table.jobs.free) == (2, -2)
+    table.suspects.decide(lambda jobs, job: jobs.start(job))
+    assert (table.jobs.busy, table.jobs.free) == (2, -2)
+    assert table.jobs.known("q") == {JOB: 1, BARE: 1}
+
+
+async def test_a_marked_job_that_has_crashed_alone_shares_no_process(table: Table) -> None:
+    table.jobs.share(True)
+    table.jobs.deliver("q", JOB.replace(b"}", b',"crash_count":1}'))
+    table.jobs.deliver("q", JOB)
+    table.suspects.decide(lambda jobs, job: jobs.start(job))
+    assert table.alone == 1
+    table.suspects.decide(lambda jobs, job: jobs.start(job))
+    assert table.alone == 1
+
+
+async def test_a_stop_leaves_a_job_that_is_kept_back_in_the_list(table: Table) -> None:
+    table.jobs.deliver("q", JOB)
+    table.requests.interrupt()
+    assert (table.jobs.busy, table.suspects.kept, table.settled) == (0, {}, [])
+
+
+async def test_a_pause_gives_back_what_is_kept_back_and_nothing_else(table: Table) -> None:
+    jobs = [BARE.replace(b'"j"', b'"%d"' % number) + b"\t" for number in range(3)]
+    for raw in (*jobs, BARE):
+        table.jobs.deliver("q", raw)
+    table.suspects.decide(lambda jobs, job: jobs.start(job))
+    table.suspects.decide(lambda jobs, job: jobs.hold(job))
+    table.jobs.give_back_kept({"other"})
+    assert table.settled == []
+    table.jobs.give_back_kept({"q"})
+    assert (table.jobs.busy, table.suspects.kept) == (2, {})
+    # The newest first, so that the oldest is popped first.
+    assert table.settled == [("q", raw, Report(REQUEUE)) for raw in (jobs[2], jobs[1])]
+
+
+async def test_jobs_are_taken_back_in_their_order(table: Table) -> None:
+    for raw in (JOB, BARE, JOB, BARE):
+        table.jobs.deliver("q", raw)
+    assert [job.number for job in table.jobs.take_back(lambda _: True)] == [1, 2, 3, 4]
+    assert (table.jobs.busy, table.suspects.kept, table.settled) == (0, {}, [])
+
+
+async def test_a_job_that_is_cancelled_while_it_is_kept_back_does_not_start(table: Table) -> None:
+    table.jobs.deliver("q", JOB)
+    table.cancellations.use(["j"])
+    table.requests.cancel_noted()
+    assert (table.jobs.busy, table.suspects.kept) == (0, {})
+    assert table.settled == [("q", JOB, Report(CANCELLED, cancelled="j"))]
+
+
+async def test_a_condemned_job_is_settled_and_its_hooks_run_in_a_worker(table: Table) -> None:
+    failure = Failure("WorkerLost", "its server died", crashed=True, fate=Fate.DEAD)
+    table.jobs.deliver("q", JOB)
+    table.suspects.decide(lambda jobs, job: jobs.condemn(job, failure))
+    [(_, raw, report)] = table.settled
+    assert (raw, report.outcome.fate, report.outcome.crashed, report.job_class) == (JOB, Fate.DEAD, True, "q")
+    assert json.loads(report.outcome.payload) == {
+        **json.loads(JOB),
+        "error_class": "WorkerLost",
+        "error_message": "its server died",
+        "failed_at": 1000.0,
+    }
+    # The errand waits for a worker.
+    assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, -1, {})
