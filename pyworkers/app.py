@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, ove
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import DeclarationError
+from pyworkers.groups import GroupOptions, group_facts
 from pyworkers.handler import (
     CronOptions,
     Handler,
@@ -38,7 +39,7 @@ from pyworkers.registry import Registry
 from pyworkers.store.transport.connections import config_for
 
 if TYPE_CHECKING:
-    from pyworkers.ipc.control import JobFacts, Manifest
+    from pyworkers.ipc.control import GroupFacts, JobFacts, Manifest
 
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]
 
@@ -72,6 +73,7 @@ class Worker(Producer):
         self._config = None if config is None else Path(config).absolute()
         self._client: Client | None = None
         self._registry = Registry()
+        self._groups: dict[str, GroupFacts] = {}
         self._declared: list[str] = []
         self._producers: dict[str, Job[..., Any]] = {}
         self._draft = self.draft
@@ -91,7 +93,9 @@ class Worker(Producer):
         """Declare the handler of all jobs of ``queue``, of any class; it gets the Message.
 
         Raises DeclarationError. Options and defaults (see ``pyworkers.handler.HandlerOptions``):
-          concurrency=10      the number of worker processes
+          concurrency=10      the number of jobs that run at a time
+          processes=None      the number of worker processes that share them; None: the cores
+          mode=None           ``process``, ``async`` or ``thread``; None: by the function
           retry=0             retries of a job that has no ``retry``; True: 25, 0: keep it in ``dead``
           timeout=None        seconds that a job may run
           dead=True           keep a job in ``dead`` when its retries are used up
@@ -126,7 +130,9 @@ class Worker(Producer):
         Returns a Job. Raises DeclarationError. Options and defaults (see ``pyworkers.handler.JobOptions``):
           queue="default"     the queue of the jobs
           name=None           the class of the jobs, instead of the function's name
-          concurrency=None    the number of worker processes; of several jobs on one queue the largest counts
+          concurrency=None    the jobs that run at a time; of several jobs on one queue the largest counts
+          processes=None      the number of worker processes that share them; None: the cores
+          mode=None           ``process``, ``async`` or ``thread``; None: by the functions of the queue
           timeout=None        seconds that a job may run
           retry_in=None       ``(earlier failures, error, message)`` -> seconds until the retry
           on_exhausted=None   called with message and error of a job that is not tried again
@@ -154,6 +160,28 @@ class Worker(Producer):
             return job
 
         return declare if function is None else declare(function)
+
+    def group(self, name: str, **options: Unpack[GroupOptions]) -> None:
+        """Have the workers of one pool run the jobs of several queues. Raises DeclarationError.
+
+        A queue stands in one group. It may have no job of its own: any job can be enqueued there.
+        Options and defaults (see ``pyworkers.handler.GroupOptions``):
+          queues=             a list, in strict order, or a dict with weights: ``{"critical": 5, "low": 1}``
+          concurrency=None    the number of jobs that run at a time; None: the largest of its queues
+          processes=None      the number of worker processes that share them; None: the cores
+          mode=None           ``process``, ``async`` or ``thread``; None: by the functions of its queues
+        """
+        refuse_unknown(options, GroupOptions, "group")
+        facts = group_facts(name, options)
+        if name in self._groups:
+            raise DeclarationError(f"two groups are named {name!r}")
+        for other, declared in self._groups.items():
+            if shared := [queue for queue in facts["queues"] if queue in declared["queues"]]:
+                raise DeclarationError(
+                    f"the queue {shared[0]!r} stands in two groups, {other!r} and {name!r}",
+                    hint="a queue stands in one group",
+                )
+        self._groups[name] = facts
 
     def cron(
         self, schedule: str | None = None, **options: Unpack[CronOptions]
@@ -215,6 +243,7 @@ class Worker(Producer):
         }
         return {
             "queues": self._registry.queue_facts(),
+            "groups": self._groups,
             "jobs": jobs,
             "handlers": self._declared,
             "cron": [asdict(entry) for entry in self.cron_entries],

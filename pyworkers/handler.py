@@ -13,7 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pyworkers.config.cron_entries import check_entry
+from pyworkers.config.groups import Sizes
 from pyworkers.errors import DeclarationError
+from pyworkers.groups import SizeOptions, check_sizes, sizes_of
 from pyworkers.middleware import AnyMiddleware, is_async
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import check_queue_name
@@ -32,16 +34,13 @@ OnExhausted = Callable[[Message, BaseException | None], object]
 """Called for a failed job that will not be tried again."""
 
 
-class HandlerOptions(FailureOptions, total=False):
+class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """Options of ``@worker.process`` and ``@worker.job``. The defaults that differ are in ``_DEFAULTS``."""
 
     retry: bool | int
     """The number of retries, True for 25, False to drop a failed job; 0 keeps it in ``dead``."""
     timeout: float | None
     """Seconds that a job may run. Default: None, no limit."""
-    concurrency: int | None
-    """The number of worker processes of the queue, from 1; None: that of the configuration. For several jobs
-    on one queue, the largest number counts."""
     retry_in: RetryIn | None
     """Computes the delay of a retry. Default: None, Sidekiq's delay."""
     on_exhausted: OnExhausted | None
@@ -93,7 +92,7 @@ class Handler:
     policy: Policy = field(default_factory=Policy)
     timeout: float | None = None
     """Seconds; None: no limit."""
-    concurrency: int | None = None
+    sizes: Sizes = field(default_factory=Sizes)
     retry_in: RetryIn | None = None
     on_exhausted: OnExhausted | None = None
     middleware: tuple[AnyMiddleware, ...] = ()
@@ -102,7 +101,8 @@ class Handler:
 
     def manifest(self) -> HandlerFacts:
         """The declaration as JSON values, for the master, which has no user code."""
-        return {"name": self.name, "retry": self.policy.retry, "dead": self.policy.dead}
+        retry, dead = self.policy.retry, self.policy.dead
+        return {"name": self.name, "retry": retry, "dead": dead, "is_async": self.is_async}
 
 
 def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOptions) -> partial[Handler]:
@@ -114,7 +114,7 @@ def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOpt
         kind=kind,
         policy=Policy(given["retry"], given.get("dead", True), given.get("backtrace", False)),
         timeout=given.get("timeout") or None,
-        concurrency=given["concurrency"],
+        sizes=sizes_of(given),
         retry_in=given.get("retry_in"),
         on_exhausted=given.get("on_exhausted"),
         middleware=_links_of(given.get("middleware", ())),
@@ -138,10 +138,10 @@ def check_handler(handler: Handler) -> None:
     for name in ("retry", "backtrace", "dead"):
         (fits, rule), value = rule_of(name), getattr(handler.policy, name)
         _check(fits(value), handler, f"{name} is {rule}", value)
-    concurrency, timeout = handler.concurrency, handler.timeout
-    _check(concurrency is None or _is_positive(concurrency), handler, "concurrency is from 1", concurrency)
+    timeout = handler.timeout
     valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
     _check(valid_timeout, handler, "timeout is in seconds", timeout)
+    check_sizes(handler.sizes, handler.name)
     for name in ("retry_in", "on_exhausted"):
         if (function := getattr(handler, name)) is not None:
             check_function(function, f"{name} of {handler.name}")
@@ -248,10 +248,6 @@ def _class_around(function: object) -> str:
 def _check(fits: bool, handler: Handler, rule: str, value: object) -> None:
     if not fits:
         raise DeclarationError(f"{handler.name}: {rule}, not {value!r}")
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _is_number(value: object) -> bool:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyworkers.config.groups import Sizes
 from pyworkers.errors import DeclarationError, UnknownJobError
+from pyworkers.groups import size_facts
 from pyworkers.handler import Handler, check_handler
 
 if TYPE_CHECKING:
@@ -52,13 +54,17 @@ class Registry:
     def queue_facts(self) -> dict[str, QueueFacts]:
         """The manifest of all queues."""
         queues: dict[str, QueueFacts] = {
-            queue: {"kind": "process", "concurrency": handler.concurrency, **handler.manifest()}
+            queue: {"kind": "process", **size_facts(handler.sizes), **handler.manifest()}
             for queue, handler in self._by_queue.items()
         }
-        for job in self._by_class.values():
-            declared = queues.setdefault(job.queue, {"kind": "job", "concurrency": None})
-            declared["concurrency"] = max(declared["concurrency"] or 0, job.concurrency or 0) or None
+        for name in dict.fromkeys(job.queue for job in self._by_class.values()):
+            jobs = self._jobs_of(name)
+            is_async = all(job.is_async for job in jobs)
+            queues[name] = {"kind": "job", "is_async": is_async, **size_facts(_largest(jobs))}
         return queues
+
+    def _jobs_of(self, queue: str) -> list[Handler]:
+        return [job for job in self._by_class.values() if job.queue == queue]
 
     def _check_owner(self, handler: Handler) -> None:
         queue = handler.queue
@@ -78,3 +84,20 @@ class Registry:
             raise DeclarationError(
                 f"two jobs are named {handler.name!r}", hint='give one another name: @worker.job(name="…")'
             )
+        for job in self._jobs_of(queue):
+            modes = job.sizes.mode, handler.sizes.mode
+            if None not in modes and len(set(modes)) > 1:
+                raise DeclarationError(
+                    f"{handler.name}: the mode of the queue {queue!r} is {modes[0]} by the job {job.name}",
+                    hint="the jobs of a queue have one mode: give this one a queue of its own",
+                )
+
+
+def _largest(jobs: list[Handler]) -> Sizes:
+    """The largest sizes that the jobs of one queue declare, and their mode."""
+    sizes = [job.sizes for job in jobs]
+    return Sizes(
+        max((one.concurrency or 0 for one in sizes), default=0) or None,
+        max((one.processes or 0 for one in sizes), default=0) or None,
+        next((one.mode for one in sizes if one.mode), None),
+    )

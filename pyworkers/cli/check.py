@@ -13,12 +13,17 @@ from dataclasses import asdict
 import click
 
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.text import printable, table
 from pyworkers.config.fields import Config, RedisConfig, mask_url
+from pyworkers.config.groups import Only, spell_queues
 from pyworkers.embedded import directory_of, server_binary
 from pyworkers.errors import ConfigError
 from pyworkers.server import rehearse
-from pyworkers.server.plan import plan
+from pyworkers.server.plan import Group, plan
+from pyworkers.server.proc import cores
 from pyworkers.store.preflight import Finding, judge_app, judge_producers, judge_queues
+
+_GROUPS = ("    group", "mode", "processes", "concurrency", "queues")
 
 
 @click.command()
@@ -53,8 +58,9 @@ def _of_app(config: Config) -> Iterator[Finding]:
         click.echo("no application configured: only Redis is checked")
         return
     loaded = rehearse(config)
-    work = plan(loaded.manifest, config, {})
+    work = plan(loaded.manifest, config, Only(), cores())
     click.echo(f"{config.app}: imported in {loaded.import_ms} ms, queues: {', '.join(work.queues)}")
+    click.echo("\n".join(table(_GROUPS, map(_group_row, work.groups.values()), right=(2, 3))))
     yield from judge_app(config.app, loaded.import_ms, loaded.threads)
     yield from judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
     from pyworkers.api import Stats
@@ -62,10 +68,16 @@ def _of_app(config: Config) -> Iterator[Finding]:
     queues = Stats.fetch(config.redis).queues
     waiting = {queue.name: queue.size for queue in queues}
     served = {queue.name for queue in queues if queue.served}
-    findings, unused = judge_queues(work.manifest["queues"], waiting, served)
+    findings, unused = judge_queues(work.queues, waiting, served)
     yield from findings
     for name in unused:
         click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
+
+
+def _group_row(group: Group) -> tuple[str, ...]:
+    queues = spell_queues(tuple(group.queues) if group.strict else group.queues)
+    sizes = map(str, (group.processes, group.concurrency))
+    return f"    {printable(group.name)}", group.mode, *sizes, printable(queues)
 
 
 async def _inspect(config: RedisConfig) -> list[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from pyworkers.cli.options import Source, config_options
+from pyworkers.config.groups import Only, Queues, parse_queues
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.server import serve
 
@@ -21,18 +22,39 @@ def _parse_queues(
 
 
 def _parse_queue(value: str) -> tuple[str, int | None]:
-    name, equals, number = value.rpartition("=")
-    if not equals:
-        name, number = value, ""
+    name, number = _numbered(value)
     try:
         check_queue_name(name)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+    return name, number
+
+
+def _parse_groups(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, tuple[Queues, int | None]]:
+    groups: dict[str, tuple[Queues, int | None]] = {}
+    for value in values:
+        text, number = _numbered(value)
+        try:
+            queues = parse_queues(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        name = ",".join(queues)
+        if name in groups:
+            raise click.BadParameter(f"the group {name} is there twice")
+        groups[name] = queues, number
+    return groups
+
+
+def _numbered(value: str) -> tuple[str, int | None]:
+    """The text before the last ``=``, and the number after it."""
+    text, equals, number = value.rpartition("=")
     if not equals:
-        return name, None
+        return value, None
     if not number.isdecimal() or int(number) < 1:
-        raise click.BadParameter(f"{number!r} is not a number of workers; write {name}=10")
-    return name, int(number)
+        raise click.BadParameter(f"{number!r} is not a number of jobs; write {text}=10")
+    return text, int(number)
 
 
 @click.command()
@@ -44,7 +66,16 @@ def _parse_queue(value: str) -> tuple[str, int | None]:
     multiple=True,
     metavar="NAME[=CONCURRENCY]",
     callback=_parse_queues,
-    help="Serve only this queue, with this many workers; may be repeated.",
+    help="Serve only this queue, with so many jobs at a time; may be repeated.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="QUEUES[=CONCURRENCY]",
+    callback=_parse_groups,
+    help="Serve only these queues, with the same workers: a,b in this order, or a:5,b:2 by weight; may be "
+    "repeated.",
 )
 @click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
 @click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
@@ -54,6 +85,7 @@ def run(
     source: Source,
     app: str | None,
     queues: Mapping[str, int | None],
+    groups: Mapping[str, tuple[Queues, int | None]],
     log_level: str | None,
     log_format: str | None,
     fail_fast: bool,
@@ -70,4 +102,4 @@ def run(
     unreachable with --fail-fast.
     """
     config = source.load({"app": app, "log.level": log_level, "log.format": log_format})
-    serve(config, queues, fail_fast)
+    serve(config, Only(queues, groups), fail_fast)

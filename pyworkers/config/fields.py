@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
+from pyworkers.config.groups import MODES, check_queues
 from pyworkers.protocol.cron import check_schedule
 from pyworkers.protocol.keys import check_queue_name
 
@@ -160,10 +161,34 @@ class QueueConfig:
     """One section ``[queues.NAME]``; None is the decorator's value."""
 
     concurrency: int | None = _option(
-        None, "Worker processes of this queue, instead of the decorator's.", minimum=1
+        None, "Jobs of this queue that run at a time, instead of the decorator's.", minimum=1
+    )
+    processes: int | None = _option(
+        None, "Worker processes of this queue in the modes async and thread.", minimum=1
+    )
+    mode: str | None = _option(
+        None, "What a worker process holds: process (one job), async or thread (several).", choices=MODES
     )
     timeout: float | None = _option(
         None, "Seconds that a job may run, instead of the decorator's; 0: no limit.", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """One section ``[groups.NAME]``; None is the application's value."""
+
+    queues: tuple[str, ...] | Mapping[str, int] | None = _option(
+        None, "The queues: a list in strict order, or a table with the weight of each.", check=check_queues
+    )
+    concurrency: int | None = _option(None, "Jobs of the group that run at a time.", minimum=1)
+    processes: int | None = _option(
+        None, "Worker processes of the group in the modes async and thread; they share its jobs.", minimum=1
+    )
+    mode: str | None = _option(
+        None,
+        "process, async or thread; without one async if all jobs are async def, else process.",
+        choices=MODES,
     )
 
 
@@ -250,6 +275,7 @@ class Config:
     redis: RedisConfig = field(default_factory=RedisConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     queues: Mapping[str, QueueConfig] = field(default_factory=dict)
+    groups: Mapping[str, GroupConfig] = field(default_factory=dict)
     retry: RetryConfig = field(default_factory=RetryConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     log: LogConfig = field(default_factory=LogConfig)
@@ -259,19 +285,26 @@ class Config:
 
 
 KeyPath = tuple[str, ...]
-# The place of each dataclass in the file; * is the name of a queue, or the number of a cron entry.
-GROUPS: tuple[tuple[KeyPath, type[Any]], ...] = (
+# The place of each dataclass in the file; * is the name of a queue or group, or the number of a cron entry.
+SECTIONS: tuple[tuple[KeyPath, type[Any]], ...] = (
     ((), Config),
     (("redis",), RedisConfig),
     (("server",), ServerConfig),
     (("queues", "*"), QueueConfig),
+    (("groups", "*"), GroupConfig),
     (("retry",), RetryConfig),
     (("scheduler",), SchedulerConfig),
     (("log",), LogConfig),
     (("http",), HttpConfig),
     (("cron", "*"), CronConfig),
 )
-_TYPE_NAMES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+_TYPE_NAMES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "tuple[str, ...] | Mapping[str, int]": "array or table",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,13 +333,13 @@ Options = Mapping[KeyPath, Option]
 
 def describe() -> Iterator[Option]:
     """Yield every key of the configuration, in the order of the sample file."""
-    for group, cls in GROUPS:
+    for section, cls in SECTIONS:
         for item in fields(cls):
             if item.metadata:
                 about = dict(item.metadata)
                 required = item.default is MISSING
                 yield Option(
-                    path=(*group, about.pop("key") or item.name),
+                    path=(*section, about.pop("key") or item.name),
                     attribute=item.name,
                     # Annotations are text here, because of the future import.
                     type=_TYPE_NAMES.get(str(item.type).removesuffix(" | None"), "array"),

@@ -18,14 +18,16 @@ from typing import Any
 
 from pyworkers.config import sources
 from pyworkers.config.fields import (
-    GROUPS,
+    SECTIONS,
     Config,
     CronConfig,
+    GroupConfig,
     KeyPath,
     Option,
     QueueConfig,
     describe,
 )
+from pyworkers.config.groups import parse_queues
 from pyworkers.errors import ConfigError
 
 _NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
@@ -36,12 +38,13 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "array": (list,),
     "table": (dict,),
+    "array or table": (list, dict),
 }
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
     ("false", "no", "off", "0"), False
 )
 
-_Groups = dict[KeyPath, dict[str, Any]]
+_Sections = dict[KeyPath, dict[str, Any]]
 
 
 def load(
@@ -56,26 +59,26 @@ def load(
     options = {option.path: option for option in describe()}
     document = sources.read(path)
     given = {key: value for key, value in overrides.items() if value is not None}
-    groups: _Groups = {}
+    sections: _Sections = {}
     for setting in chain(
         sources.from_file(document, options),
         sources.from_redis_url(env, given),
-        sources.from_env(env, document.data.get("queues", ()), options),
+        sources.from_env(env, document, options),
         sources.from_overrides(given, options),
     ):
         option = options[sources.pattern_of(setting.path)]
-        groups.setdefault(setting.path[:-1], {})[option.attribute] = _checked(setting, option)
-    return _build(document, groups)
+        sections.setdefault(setting.path[:-1], {})[option.attribute] = _checked(setting, option)
+    return _build(document, sections)
 
 
 def render(config: Config, mask: bool = True) -> str:
     """The configuration in effect as TOML. Unless ``mask`` is off, passwords are shown as ``***``."""
     options = list(describe())
     lines: list[str] = []
-    for header, group, part in _parts(config):
+    for header, section, part in _parts(config):
         lines += ["", header] if header else []
         for option in options:
-            value = getattr(part, option.attribute) if option.path[:-1] == group else None
+            value = getattr(part, option.attribute) if option.path[:-1] == section else None
             if value is not None:
                 shown = option.mask(value) if mask and option.mask else value
                 lines.append(f"{option.path[-1]} = {_toml(shown)}")
@@ -100,6 +103,8 @@ def _parsed(text: str, option: Option) -> object:
         "number": float,
         "boolean": lambda word: _BOOLEANS[word.lower()],
     }
+    if option.type == "array or table":
+        return parse_queues(text)
     try:
         return readers.get(option.type, str)(text)
     except (ValueError, KeyError):
@@ -135,19 +140,28 @@ def _an(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _build(document: sources.Document, groups: _Groups) -> Config:
-    entries = [groups.get(("cron", str(number)), {}) for number in range(len(document.data.get("cron", ())))]
+def _build(document: sources.Document, found: _Sections) -> Config:
+    entries = [found.get(("cron", str(number)), {}) for number in range(len(document.data.get("cron", ())))]
     _check_cron_entries(document, entries)
-    sections = {group[0]: cls(**groups.get(group, {})) for group, cls in GROUPS if len(group) == 1}
-    # Keep an empty table, too: it names a queue, and the application must have this queue.
-    queues = [*document.data.get("queues", ()), *(path[1] for path in groups if path[:1] == ("queues",))]
+    sections = {path[0]: cls(**found.get(path, {})) for path, cls in SECTIONS if len(path) == 1}
     return Config(
-        **groups.get((), {}),
+        **found.get((), {}),
         **sections,
-        queues={name: QueueConfig(**groups.get(("queues", name), {})) for name in queues},
+        queues={
+            name: QueueConfig(**found.get(("queues", name), {})) for name in _names("queues", document, found)
+        },
+        groups={
+            name: GroupConfig(**found.get(("groups", name), {})) for name in _names("groups", document, found)
+        },
         cron=tuple(CronConfig(**entry) for entry in entries),
         path=document.path,
     )
+
+
+def _names(kind: str, document: sources.Document, found: _Sections) -> dict[str, None]:
+    """The queues or groups that have a section; an empty one, too: the application must have this queue."""
+    named = (path[1] for path in found if path[:1] == (kind,))
+    return dict.fromkeys([*document.data.get(kind, ()), *named])
 
 
 def _check_cron_entries(document: sources.Document, entries: list[dict[str, Any]]) -> None:
@@ -173,16 +187,17 @@ def _check_cron_entries(document: sources.Document, entries: list[dict[str, Any]
 
 
 def _parts(config: Config) -> Iterator[tuple[str, KeyPath, object]]:
-    """The dataclasses in the configuration, each with its header in the file and its group of options."""
-    for group, _ in GROUPS:
-        if group == ("queues", "*"):
-            yield from ((f"[queues.{_toml_key(name)}]", group, part) for name, part in config.queues.items())
-        elif group == ("cron", "*"):
-            yield from (("[[cron]]", group, part) for part in config.cron)
-        elif group:
-            yield f"[{group[0]}]", group, getattr(config, group[0])
+    """The dataclasses in the configuration, each with its header in the file and its path of options."""
+    for path, _ in SECTIONS:
+        if path in (("queues", "*"), ("groups", "*")):
+            named: Mapping[str, object] = getattr(config, path[0])
+            yield from ((f"[{path[0]}.{_toml_key(name)}]", path, part) for name, part in named.items())
+        elif path == ("cron", "*"):
+            yield from (("[[cron]]", path, part) for part in config.cron)
+        elif path:
+            yield f"[{path[0]}]", path, getattr(config, path[0])
         else:
-            yield "", group, config
+            yield "", path, config
 
 
 def _toml(value: object) -> str:

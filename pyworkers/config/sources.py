@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from pyworkers.config.fields import KeyPath, Options
+from pyworkers.config.groups import check_group_name
 from pyworkers.errors import ConfigError
 from pyworkers.protocol.keys import check_queue_name
 
 ENV_PREFIX = "PYWORKERS_"
+# The sections with a table for each queue or group.
+_NAMED = (("queues",), ("groups",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,8 @@ def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any
         raise ConfigError(
             f"{document.label(path)}: must be a table", hint=hint, location=document.location(path)
         )
-    if path[:1] == ("queues",) and len(path) == 2:
-        _check_queue(path[1], document.location(path))
+    if path[:1] in _NAMED and len(path) == 2:
+        _check_name(path, document.location(path))
     return value
 
 
@@ -141,16 +144,16 @@ def from_redis_url(env: Mapping[str, str], overrides: Mapping[str, object]) -> I
         yield Setting(("redis", "url"), "redis.url", env["REDIS_URL"], lambda: "REDIS_URL")
 
 
-def from_env(env: Mapping[str, str], queues: Iterable[str], options: Options) -> Iterator[Setting]:
-    """Yield the settings of ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY``; ``queues`` are the file's."""
+def from_env(env: Mapping[str, str], document: Document, options: Options) -> Iterator[Setting]:
+    """Yield the settings of ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY``."""
     sections = tuple(f"{ENV_PREFIX}{path[0].upper()}__" for path in options if len(path) > 1)
     for name in sorted(env):
         # A name like PYWORKERS_LOG is ignored: it may belong to another program. PYWORKERS_LOG__LEVL is an
         # error, because it begins with the name of a section.
         if name == variable(("app",)) or name.startswith(sections):
             path = _split(name.removeprefix(ENV_PREFIX).lower(), "__")
-            if path[0] == "queues":
-                path = ("queues", _queue_called(path[1], queues), path[2])
+            if path[:1] in _NAMED:
+                path = (path[0], _called(path[1], document.data.get(path[0], ())), path[2])
             label = _known_label(path, name, options, variable)
             yield Setting(path, label, env[name], partial(str, name), is_text=True)
 
@@ -170,17 +173,17 @@ def _known_label(path: KeyPath, location: str, options: Options, spell: Callable
         raise ConfigError("cron entries are read from the file only", location=location)
     if pattern_of(path) not in options:
         raise _unknown(path, location, options, spell)
-    if path[0] == "queues":
-        _check_queue(path[1], location)
+    if path[:1] in _NAMED:
+        _check_name(path, location)
     return ".".join(path)
 
 
 def _split(text: str, separator: str) -> KeyPath:
     """``queues.a.b.timeout`` is ("queues", "a.b", "timeout"): the name of a queue may hold the separator."""
     section, _, rest = text.partition(separator)
-    if section == "queues":
-        queue, _, key = rest.rpartition(separator)
-        return section, queue, key
+    if (section,) in _NAMED:
+        name, _, key = rest.rpartition(separator)
+        return section, name, key
     return (section, rest) if rest else (section,)
 
 
@@ -189,17 +192,17 @@ def variable(path: KeyPath) -> str:
     return ENV_PREFIX + re.sub(r"[^A-Z0-9_]", "_", "__".join(path).upper())
 
 
-def _queue_called(name: str, queues: Iterable[str]) -> str:
-    """The queue that a variable names: LOW_PRIORITY is ``low-priority`` if the file has this queue.
+def _called(name: str, known: Iterable[str]) -> str:
+    """The queue or group that a variable names: LOW_PRIORITY is ``low-priority`` if the file has this name.
 
     The name of a variable has neither a dash nor lower case.
     """
-    return next((queue for queue in queues if variable((queue,)) == variable((name,))), name)
+    return next((one for one in known if variable((one,)) == variable((name,))), name)
 
 
 def pattern_of(path: KeyPath) -> KeyPath:
-    """The path as in the table of options: * for the name of a queue and the number of a cron entry."""
-    return (path[0], "*", *path[2:]) if path[:1] in (("queues",), ("cron",)) and len(path) > 1 else path
+    """The path as in the table of options: * for the name of a queue or group, the number of a cron entry."""
+    return (path[0], "*", *path[2:]) if path[:1] in (*_NAMED, ("cron",)) and len(path) > 1 else path
 
 
 def _unknown(path: KeyPath, location: str, options: Options, spell: Callable[[KeyPath], str]) -> ConfigError:
@@ -210,8 +213,9 @@ def _unknown(path: KeyPath, location: str, options: Options, spell: Callable[[Ke
     return ConfigError(f"unknown key {spell(path)}", hint=near, location=location)
 
 
-def _check_queue(name: str, location: str) -> None:
+def _check_name(path: KeyPath, location: str) -> None:
+    check = check_queue_name if path[0] == "queues" else check_group_name
     try:
-        check_queue_name(name)
+        check(path[1])
     except ValueError as exc:
         raise ConfigError(str(exc), location=location) from exc

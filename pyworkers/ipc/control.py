@@ -40,6 +40,16 @@ class HandlerFacts(TypedDict):
     name: str
     retry: bool | int
     dead: bool
+    is_async: bool
+    """True if the job is an ``async def``."""
+
+
+class SizeFacts(TypedDict):
+    """The declared number of jobs at a time and of processes, and the mode; None: not declared."""
+
+    concurrency: int | None
+    processes: int | None
+    mode: str | None
 
 
 class JobFacts(HandlerFacts):
@@ -49,27 +59,35 @@ class JobFacts(HandlerFacts):
     """The fields that every job carries besides its arguments."""
 
 
-class SharedQueue(TypedDict):
+class SharedQueue(SizeFacts):
     """A queue of ``job`` handlers, whose facts are found by the class of the job."""
 
     kind: Literal["job"]
-    concurrency: int | None
+    is_async: bool
+    """True if all its jobs are ``async def``."""
 
 
-class OwnedQueue(HandlerFacts):
+class OwnedQueue(HandlerFacts, SizeFacts):
     """A queue that one ``process`` handler owns, with the facts of that handler."""
 
     kind: Literal["process"]
-    concurrency: int | None
 
 
 QueueFacts = SharedQueue | OwnedQueue
+
+
+class GroupFacts(SizeFacts):
+    """A group, as ``Worker.group`` declares it."""
+
+    queues: list[str] | dict[str, int]
+    """In strict order, or the weight of each."""
 
 
 class Manifest(TypedDict):
     """The declarations of an application, as JSON values (``Worker.manifest``)."""
 
     queues: dict[str, QueueFacts]
+    groups: dict[str, GroupFacts]
     jobs: dict[str, JobFacts]
     """By class."""
     handlers: list[str]

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pyworkers.config.fields import Config
+from pyworkers.config.groups import Only
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
@@ -25,11 +26,11 @@ from pyworkers.server.generations.launch import Launch, Launched, execute, fork
 from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
 
 
-def serve(config: Config, queues: Mapping[str, int | None] | None = None, fail_fast: bool = False) -> None:
+def serve(config: Config, only: Only | None = None, fail_fast: bool = False) -> None:
     """Run the server that the configuration describes; returns when a signal has stopped it.
 
-    ``queues`` limits it to these queues, each with a number of workers or None. With ``fail_fast`` it ends if
-    Redis is unreachable at the start. Raises PyworkersError.
+    ``only`` limits it to these queues and groups. With ``fail_fast`` it ends if Redis is unreachable at the
+    start. Raises PyworkersError.
     """
     _app_of(config)
     identity = make_identity()
@@ -45,7 +46,7 @@ def serve(config: Config, queues: Mapping[str, int | None] | None = None, fail_f
         from pyworkers.server.master import Master
 
         async def main() -> None:
-            await Master(config, identity, first, partial(_launch, config), queues or {}, fail_fast).run()
+            await Master(config, identity, first, partial(_launch, config), only or Only(), fail_fast).run()
 
         _run_loop(main)
 

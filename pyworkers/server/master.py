@@ -10,11 +10,12 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 
 from pyworkers import logs
 from pyworkers.config.fields import Config
+from pyworkers.config.groups import Only
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
@@ -31,6 +32,7 @@ from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.losses import Losses
+from pyworkers.server.proc import cores
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Server, Services
 from pyworkers.server.waiting import now, on_callback_failure
@@ -49,7 +51,7 @@ log = logs.get_logger()
 class Master:
     """One server, made in its event loop. ``first`` is its first fork server; ``launch`` launches others.
 
-    ``only`` are the queues of the command line, each with a number of workers or None; empty means all.
+    ``only`` are the queues and groups of the command line.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Master:
         identity: str,
         first: Launched,
         launch: Callable[[str], Launched],
-        only: Mapping[str, int | None],
+        only: Only,
         fail_fast: bool = False,
     ) -> None:
         self._config = config
@@ -97,7 +99,7 @@ class Master:
             loaded = await self._generations.first_load(self._stop)
             if loaded is None:
                 return
-            work = plan(loaded.manifest, self._config, self._only)
+            work = plan(loaded.manifest, self._config, self._only, cores())
             self._services.serve(work.queues)
             if not await self._services.register(self._stop, self._fail_fast):
                 return
@@ -226,7 +228,7 @@ class Master:
 
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
         """Move all queues to a generation. Raises ConfigError."""
-        work = plan(loaded.manifest, self._config, self._only)
+        work = plan(loaded.manifest, self._config, self._only, cores())
         self._queues.part(work.groups)
         # A queue that was dropped and is back, or is in another group now, may have its earlier manager yet.
         await self._queues.parted(work.queues)

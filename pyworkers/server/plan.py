@@ -5,18 +5,20 @@ Pure: computed from the manifest of the application and from the configuration. 
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 
-from pyworkers.config.fields import Config
+from pyworkers.config.fields import Config, GroupConfig, QueueConfig
+from pyworkers.config.grouping import Grouped, grouped
+from pyworkers.config.groups import Only, Sizes
 from pyworkers.errors import ConfigError
-from pyworkers.ipc.control import Manifest, QueueFacts
+from pyworkers.ipc.control import GroupFacts, Manifest, QueueFacts
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.server.cron import entries_of
 
 DEFAULT_CONCURRENCY = 5
-"""Workers of a queue whose concurrency neither decorator nor configuration sets (Sidekiq 7's default)."""
+"""Jobs at a time of a queue or group for which nothing sets a concurrency (Sidekiq 7's default)."""
+_SIZES = [item.name for item in fields(Sizes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,20 @@ class Group:
 
     name: str
     queues: Mapping[str, int]
-    """The weight of each queue, in the order of the declaration."""
+    """The weight of each queue, in the order of the declaration; 1 in a strict group."""
     strict: bool
     """True if jobs are fetched from the queues in their order; False if by weight."""
     concurrency: int
-    """The number of jobs that run at once."""
+    """The number of jobs that run at a time."""
     processes: int
     mode: str
+    """``process``, ``async`` or ``thread``."""
+
+    @property
+    def shares(self) -> list[int]:
+        """The number of jobs that each process holds, as even as possible."""
+        least, left = divmod(self.concurrency, self.processes)
+        return [least + 1] * left + [least] * (self.processes - left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,51 +58,106 @@ class Plan:
         return [queue for group in self.groups.values() for queue in group.queues]
 
 
-NOTHING = Plan({"queues": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}, {}, [])
+NOTHING = Plan({"queues": {}, "groups": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}, {}, [])
 """The plan until an application is loaded."""
 
 
-def plan(manifest: Manifest, config: Config, only: Mapping[str, int | None]) -> Plan:
-    """The plan for an application. ``only`` are the queues of the command line; empty means all.
+def plan(manifest: Manifest, config: Config, only: Only, cores: int) -> Plan:
+    """The plan for an application. ``cores`` is the number of cores that the server may use.
 
-    Raises ConfigError for a queue without a handler, and for an invalid cron entry.
+    Raises ConfigError for a queue without a handler, a queue in two groups, sizes that contradict each other,
+    and an invalid cron entry.
     """
-    return Plan(manifest, _groups(manifest["queues"], config, only), entries_of(manifest, config))
-
-
-def _groups(
-    declared: Mapping[str, QueueFacts], config: Config, only: Mapping[str, int | None]
-) -> dict[str, Group]:
+    declared = manifest["queues"]
     if not declared:
         raise ConfigError(
             "the application declares no handler", hint="use @worker.job() or @worker.process()"
         )
-    _check_known(config.queues, declared, "[queues.{}]")
-    _check_known(only, declared, "--queue {}")
-    return {
-        name: _own_group(name, _concurrency(name, declared[name], config, only)) for name in only or declared
-    }
+    groups = {name: _group_config(facts) for name, facts in manifest["groups"].items()}
+    found = grouped(declared, groups, config, only)
+    served = {group.name: _sized(group, manifest, config, cores) for group in found}
+    return Plan(manifest, served, entries_of(manifest, config))
 
 
-def _own_group(queue: str, concurrency: int) -> Group:
-    """The group of a queue that stands in no declared group."""
-    return Group(
-        queue, {queue: 1}, strict=True, concurrency=concurrency, processes=concurrency, mode="process"
+def _group_config(facts: GroupFacts) -> GroupConfig:
+    queues = facts["queues"]
+    listed = queues if isinstance(queues, dict) else tuple(queues)
+    return GroupConfig(listed, facts["concurrency"], facts["processes"], facts["mode"])
+
+
+def _sized(group: Grouped, manifest: Manifest, config: Config, cores: int) -> Group:
+    """The group with its sizes: its own, or else those of its queues."""
+    _check_runnable(group, manifest)
+    own, parts = group.own, [_sizes(name, group, manifest["queues"], config) for name in group.queues]
+    mode = own.mode or _common_mode(group, parts) or _natural_mode(group, manifest)
+    concurrency = own.concurrency or _largest(part.concurrency for part in parts) or DEFAULT_CONCURRENCY
+    processes = own.processes or _largest(part.processes for part in parts)
+    _check_processes(group.name, mode, concurrency, processes)
+    concurrency = group.number or concurrency
+    if mode == "process":
+        processes = concurrency
+    processes = min(processes or cores, concurrency)
+    queues, strict = dict.fromkeys(group.queues, 1), True
+    if isinstance(group.queues, Mapping):
+        queues, strict = dict(group.queues), False
+    return Group(group.name, queues, strict, concurrency, processes, mode)
+
+
+def _sizes(queue: str, group: Grouped, declared: Mapping[str, QueueFacts], config: Config) -> Sizes:
+    """The sizes of one queue, by the file or its handlers. Raises ConfigError where the group has its own."""
+    configured, facts = config.queues.get(queue, QueueConfig()), declared.get(queue)
+    for name in _SIZES:
+        if getattr(configured, name) is not None and getattr(group.own, name) is not None:
+            raise ConfigError(
+                f"{name} is that of the group {group.name!r}, in which the queue stands",
+                hint=f"set {name} in [groups.{group.name}]",
+                location=f"[queues.{queue}]",
+            )
+    return Sizes(
+        configured.concurrency or (facts and facts["concurrency"]),
+        configured.processes or (facts and facts["processes"]),
+        configured.mode or (facts and facts["mode"]),
     )
 
 
-def _concurrency(name: str, declared: QueueFacts, config: Config, only: Mapping[str, int | None]) -> int:
-    configured = config.queues[name].concurrency if name in config.queues else None
-    return only.get(name) or configured or declared["concurrency"] or DEFAULT_CONCURRENCY
-
-
-def _check_known(names: Iterable[str], declared: Collection[str], where: str) -> None:
-    for name in names:
-        if name not in declared:
-            close = difflib.get_close_matches(name, declared, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(sorted(declared))}"
+def _check_runnable(group: Grouped, manifest: Manifest) -> None:
+    """Raise ConfigError for a queue without a handler in an application without jobs."""
+    for queue in group.queues:
+        if queue not in manifest["queues"] and not manifest["jobs"]:
             raise ConfigError(
-                f"the application has no handler for the queue {name!r}",
-                hint=hint,
-                location=where.format(name),
+                f"no job of the application can be in the queue {queue!r} of the group {group.name!r}",
+                hint="declare one with @worker.job(): a process handler runs the jobs of its own queue alone",
             )
+
+
+def _common_mode(group: Grouped, parts: Iterable[Sizes]) -> str | None:
+    modes = list(dict.fromkeys(part.mode for part in parts if part.mode))
+    if len(modes) > 1:
+        raise ConfigError(
+            f"the queues of the group {group.name!r} have the modes {' and '.join(modes)}",
+            hint="set the mode of the group",
+        )
+    return next(iter(modes), None)
+
+
+def _natural_mode(group: Grouped, manifest: Manifest) -> str:
+    """``async`` if all jobs of the group are; a queue without handlers may hold all of the application."""
+    declared, jobs = manifest["queues"], manifest["jobs"].values()
+    facts: list[bool] = []
+    for queue in group.queues:
+        facts += [declared[queue]["is_async"]] if queue in declared else [job["is_async"] for job in jobs]
+    return "async" if all(facts) else "process"
+
+
+def _check_processes(name: str, mode: str, concurrency: int, processes: int | None) -> None:
+    if processes is None or processes == concurrency or (mode != "process" and processes < concurrency):
+        return
+    text, hint = f"{processes} processes for a concurrency of {concurrency}", "set a larger concurrency"
+    if mode == "process":
+        text += ", but in mode process each process runs one job"
+        hint = 'leave processes out, or set mode = "async" or "thread"'
+    raise ConfigError(f"the group {name!r} has {text}", hint=hint)
+
+
+def _largest(numbers: Iterable[int | None]) -> int | None:
+    return max((number for number in numbers if number), default=None)

@@ -1,4 +1,4 @@
-"""Processes by /proc: memory in use, kills for lack of memory, the kill of a worker with its programs.
+"""Processes by /proc: memory in use, kills for lack of memory, cores, the kill of a worker with its programs.
 
 Used by the master. Without /proc, as on macOS, the results are incomplete, and nothing is raised.
 """
@@ -19,6 +19,8 @@ from pyworkers.server.waiting import pause
 # ``oom_kill`` counts the processes that Linux killed for lack of memory, of the machine and of every memory
 # cgroup (since 4.13; the kernel's mm/oom_kill.c). While it does not change, a SIGKILL had another cause.
 _VMSTAT = Path("/proc/vmstat")
+# The limit of CPU time of a container (Linux, cgroup v2; its admin-guide/cgroup-v2.rst).
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _FRESH_S = 60.0
 # The longest wait of a beat for the numbers: a process that holds its memory map locked blocks the thread.
 _PATIENCE_S = 0.5
@@ -75,6 +77,16 @@ class Memory:
             # The loop may be closed by now.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._idle.set)
+
+
+def cores(quota: Path = _CPU_QUOTA) -> int:
+    """The number of cores that this process may use: of its affinity, and of the quota of its container."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # "max 100000", or the microseconds of CPU time per period and the period.
+    with suppress(OSError, ValueError):
+        time_us, period_us = map(int, quota.read_text().split())
+        usable = min(usable, -(-time_us // period_us))
+    return max(1, usable)
 
 
 def kill_tree(pid: int, job_age_s: float | None = None) -> None:

@@ -33,7 +33,7 @@ from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for, by_load, stretched
 
 NOON = 1_793_534_400
-NOTHING: Manifest = {"queues": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}
+NOTHING: Manifest = {"queues": {}, "groups": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}
 T = TypeVar("T")
 
 

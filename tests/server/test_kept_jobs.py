@@ -24,6 +24,7 @@ BARE = b'{"class":"Any","args":[],"jid":"j","queue":"q"}'
 JOB = BARE + b"\t"
 MANIFEST: Manifest = {
     "queues": {"q": {"kind": "process", "concurrency": None, "name": "q", "retry": 5, "dead": True}},
+    "groups": {},
     "jobs": {},
     "handlers": ["q"],
     "cron": [],

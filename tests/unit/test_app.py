@@ -16,6 +16,7 @@ import pytest
 from pyworkers.app import Job, Worker
 from pyworkers.client import AsyncClient, Client
 from pyworkers.errors import BadArgumentError, ConfigError, DeclarationError, UnknownJobError
+from pyworkers.groups import GroupOptions
 from pyworkers.handler import CronOptions, HandlerOptions, JobOptions
 from pyworkers.protocol.cron import CronEntry, envelope_of
 from pyworkers.protocol.message import Message
@@ -210,6 +211,7 @@ def test_fields_of_ones_own_are_declared_or_given(worker: Worker, queue: Fake) -
         (lambda worker: worker.job(timeot=3), "job has no option timeot", "did you mean timeout?"),
         (lambda worker: worker.job(retires=3), "job has no option retires", "did you mean retry?"),
         (lambda worker: worker.process("q", concurency=3), "process has no", "did you mean concurrency?"),
+        (lambda worker: worker.group("web", queue=["a"]), "group has no option", "did you mean queues?"),
         (lambda worker: worker.cron("@daily", timezon="UTC"), "cron has no", "did you mean timezone?"),
         (lambda worker: worker.cron("@daily", zzz=1), "cron has no option zzz", "it has: args, every, grace"),
     ],
@@ -228,6 +230,7 @@ def test_a_misspelt_option_of_a_decorator_is_an_error_that_names_the_nearest(
     [
         (Worker.process, HandlerOptions),
         (Worker.job, JobOptions),
+        (Worker.group, GroupOptions),
         (Worker.cron, CronOptions),
         (Job.options, JobOverrides),
         (Client.enqueue, EnqueueOptions),
@@ -243,7 +246,12 @@ def test_the_help_of_a_call_lists_its_options(call: Callable[..., object], optio
 
 @pytest.mark.parametrize(
     ("call", "options"),
-    [(Worker.process, HandlerOptions), (Worker.job, JobOptions), (Worker.cron, CronOptions)],
+    [
+        (Worker.process, HandlerOptions),
+        (Worker.job, JobOptions),
+        (Worker.group, GroupOptions),
+        (Worker.cron, CronOptions),
+    ],
 )
 def test_the_help_of_a_decorator_lists_no_other_options(call: Callable[..., object], options: type) -> None:
     listed = re.findall(r"^  (\w+)=", inspect.getdoc(call) or "", re.M)
@@ -470,6 +478,9 @@ def test_a_bound_method_can_be_a_job(worker: Worker) -> None:
         ({"dead": None}, "dead is True or False"),
         ({"concurrency": 0}, "concurrency is from 1, not 0"),
         ({"concurrency": True}, "concurrency is from 1"),
+        ({"processes": 0}, "processes is from 1, not 0"),
+        ({"mode": "asnyc"}, "mode is process, async, thread, not 'asnyc'\ndid you mean async?"),
+        ({"mode": 1}, "mode is process, async, thread, not 1"),
         ({"timeout": -1}, "timeout is in seconds"),
         ({"timeout": "30"}, "timeout is in seconds"),
         ({"timeout": float("nan")}, "timeout is in seconds"),
@@ -479,6 +490,39 @@ def test_a_bound_method_can_be_a_job(worker: Worker) -> None:
 def test_bad_options_of_a_job(worker: Worker, options: dict[str, Any], message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         worker.job(**{"name": "x", **options})(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("web", {}, "the group 'web': a group has at least one queue"),
+        ("web", {"queues": "a"}, r"the group 'web' needs a list of queues\nqueues=\["),
+        ("web", {"queues": {"a"}}, "the group 'web' needs a list of queues"),
+        ("web", {"queues": ["a", "a"]}, "a is there twice: for weights, give each queue its number"),
+        ("web", {"queues": ["a b"]}, "'a b' cannot be a queue"),
+        ("web", {"queues": [7]}, "7 cannot be a queue"),
+        ("web", {"queues": {"a": 0}}, "the weight of a is an integer from 1, not 0"),
+        ("web", {"queues": {"a": 1.5}}, "the weight of a is an integer from 1, not 1.5"),
+        ("web", {"queues": ["a"], "mode": "threads"}, r"not 'threads'\ndid you mean thread\?"),
+        ("web", {"queues": ["a"], "concurrency": 0}, "the group 'web': concurrency is from 1, not 0"),
+        ("a b", {"queues": ["a"]}, "'a b' cannot name a group"),
+        ("web", {"queues": ["x", "mail"]}, "two groups are named 'web'"),
+        ("other", {"queues": ["x", "mail"]}, "the queue 'mail' stands in two groups, 'web' and 'other'"),
+    ],
+)
+def test_bad_groups(worker: Worker, name: str, options: dict[str, Any], message: str) -> None:
+    if "mail" in options.get("queues", ()):
+        worker.group("web", queues=["mail"])
+    with pytest.raises(DeclarationError, match=message):
+        worker.group(name, **options)
+
+
+def test_the_jobs_of_a_queue_have_one_mode(worker: Worker) -> None:
+    worker.job(queue="q", name="one", mode="thread")(lambda: None)
+    worker.job(queue="q", name="two")(lambda: None)
+    worker.job(queue="other", name="three", mode="process")(lambda: None)
+    with pytest.raises(DeclarationError, match="four: the mode of the queue 'q' is thread by the job one"):
+        worker.job(queue="q", name="four", mode="process")(lambda: None)
 
 
 def test_a_process_handler_takes_one_argument(worker: Worker) -> None:
@@ -633,8 +677,10 @@ def test_hooks_and_links_are_kept_in_order_and_stay_functions(worker: Worker) ->
 def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
     worker.process("myqueue", concurrency=3, retry=2, dead=False, timeout=7)(lambda message: None)
     worker.job(queue="mail", concurrency=2, name="a", on_exhausted=lambda message, error: None)(lambda: None)
-    worker.job(queue="mail", concurrency=4, name="b", retry=False)(lambda: None)
-    worker.job(queue="mail", name="c", timeout=9)(lambda: None)
+    worker.job(queue="mail", concurrency=4, processes=2, name="b", retry=False)(lambda: None)
+    worker.job(queue="mail", name="c", timeout=9, mode="thread")(lambda: None)
+    worker.group("web", queues={"mail": 5, "low": 1}, concurrency=20, processes=2, mode="thread")
+    worker.group("all", queues=("b", "a"))
     worker.job(name="d")(lambda: None)
     worker.during_drain(lambda: None)
     manifest = worker.manifest()
@@ -643,17 +689,25 @@ def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
         "myqueue": {
             "kind": "process",
             "concurrency": 3,
+            "processes": None,
+            "mode": None,
             "name": "<lambda>",
             "retry": 2,
             "dead": False,
+            "is_async": False,
         },
-        "mail": {"kind": "job", "concurrency": 4},
-        "default": {"kind": "job", "concurrency": None},
+        "mail": {"kind": "job", "concurrency": 4, "processes": 2, "mode": "thread", "is_async": False},
+        "default": {"kind": "job", "concurrency": None, "processes": None, "mode": None, "is_async": False},
+    }
+    assert manifest["groups"] == {
+        "web": {"queues": {"mail": 5, "low": 1}, "concurrency": 20, "processes": 2, "mode": "thread"},
+        "all": {"queues": ["b", "a"], "concurrency": None, "processes": None, "mode": None},
     }
     assert manifest["jobs"]["a"] == {
         "name": "a",
         "retry": True,
         "dead": True,
+        "is_async": False,
         "envelope": {"retry": True},
     }
     assert [manifest["jobs"][name]["retry"] for name in "bcd"] == [False, True, True]

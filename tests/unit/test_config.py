@@ -15,6 +15,7 @@ import pytest
 from pyworkers.config.fields import (
     Config,
     CronConfig,
+    GroupConfig,
     HttpConfig,
     LogConfig,
     QueueConfig,
@@ -76,6 +77,7 @@ def test_without_any_source_every_key_has_its_default() -> None:
         ),
         server=ServerConfig(shutdown_timeout=25.0, lease=30.0, max_jobs_per_worker=0, max_memory_mb=0),
         queues={},
+        groups={},
         retry=RetryConfig(max=25, drain_goretry=False),
         scheduler=SchedulerConfig(poll_interval=1.0),
         log=LogConfig(level="info", format="auto"),
@@ -142,6 +144,7 @@ def test_cron_entries_keep_the_order_of_the_file(toml: Toml) -> None:
         (RedisConfig(), "url"),
         (ServerConfig(), "lease"),
         (QueueConfig(), "timeout"),
+        (GroupConfig(), "queues"),
         (RetryConfig(), "max"),
         (SchedulerConfig(), "poll_interval"),
         (LogConfig(), "level"),
@@ -204,6 +207,9 @@ def test_an_empty_redis_url_counts_as_not_set() -> None:
         ("PYWORKERS_RETRY__DRAIN_GORETRY", "0", Config(retry=RetryConfig(drain_goretry=False))),
         ("PYWORKERS_QUEUES__MAIL__CONCURRENCY", "3", Config(queues={"mail": QueueConfig(concurrency=3)})),
         ("PYWORKERS_QUEUES__MY__MAIL__TIMEOUT", "3", Config(queues={"my__mail": QueueConfig(timeout=3.0)})),
+        ("PYWORKERS_GROUPS__WEB__QUEUES", "b,a", Config(groups={"web": GroupConfig(queues=("b", "a"))})),
+        ("PYWORKERS_GROUPS__WEB__QUEUES", "b:2,a", Config(groups={"web": GroupConfig({"b": 2, "a": 1})})),
+        ("PYWORKERS_GROUPS__A__B__MODE", "async", Config(groups={"a__b": GroupConfig(mode="async")})),
     ],
 )
 def test_a_variable_is_read_as_the_type_of_its_field(name: str, text: str, expected: Config) -> None:
@@ -230,6 +236,56 @@ def test_overrides_reach_every_depth_and_none_means_not_given(toml: Toml) -> Non
     assert config.app == "a:b"
     assert config.queues == {"a.b": QueueConfig(concurrency=3)}
     assert config.server.lease == 12.0
+
+
+@pytest.mark.parametrize(
+    ("text", "queues"),
+    [
+        ('queues = ["critical", "default"]', ("critical", "default")),
+        ("queues = {critical = 5, default = 2}", {"critical": 5, "default": 2}),
+        ("[groups.web.queues]\ncritical = 5\ndefault = 2", {"critical": 5, "default": 2}),
+    ],
+)
+def test_the_queues_of_a_group_are_a_list_or_a_table_with_weights(
+    toml: Toml, text: str, queues: tuple[str, ...] | dict[str, int]
+) -> None:
+    assert toml(f"[groups.web]\nconcurrency = 20\n{text}").groups == {
+        "web": GroupConfig(queues=queues, concurrency=20)
+    }
+
+
+def test_a_variable_overrules_one_key_of_a_group(toml: Toml) -> None:
+    text = '[groups."web-1"]\nqueues = ["a", "b"]\nconcurrency = 20'
+    config = toml(text, {"PYWORKERS_GROUPS__WEB_1__CONCURRENCY": "4"})
+    assert config.groups == {"web-1": GroupConfig(queues=("a", "b"), concurrency=4)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("queues = []", "3: groups.web.queues: a group has at least one queue"),
+        ('queues = "a"', "3: groups.web.queues: must be an array or table, not a string"),
+        ('queues = ["a", "b", "a"]', "3: groups.web.queues: a is there twice: for weights, give each queue"),
+        ('queues = ["a b"]', "3: groups.web.queues: 'a b' cannot be a queue"),
+        ('queues = ["a", 1]', "3: groups.web.queues: 1 cannot be a queue"),
+        ("queues = {a = 0}", "3: groups.web.queues: the weight of a is an integer from 1, not 0"),
+        ("queues = {a = true}", "3: groups.web.queues: the weight of a is an integer from 1, not True"),
+        ('mode = "proces"', "3: groups.web.mode: must be one of process, async, thread, not 'proces'"),
+        ("processes = 0", "3: groups.web.processes: must be at least 1, not 0"),
+        ("queue = 1", "3: unknown key groups.web.queue\ndid you mean groups.web.queues?"),
+        ('[groups."a b"]', "3: 'a b' cannot name a group: a queue name has 1 to 128 characters"),
+    ],
+)
+def test_a_bad_group_is_named_with_its_line_and_the_rule(toml: Toml, text: str, message: str) -> None:
+    assert f"workers.toml:{message}" in str(load_error(toml, f"\n[groups.web]\n{text}"))
+
+
+def test_a_bad_group_of_a_variable_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, env={"PYWORKERS_GROUPS__WEB__QUEUES": "a:0"})
+    error = caught.value
+    assert error.location == "PYWORKERS_GROUPS__WEB__QUEUES"
+    assert error.message == "groups.web.queues: the weight of a is an integer from 1, not 0"
 
 
 def test_an_override_leaves_the_other_keys_of_the_table(toml: Toml) -> None:
@@ -669,9 +725,14 @@ EVERY_KEY = Config(
         shutdown_timeout=0.5, lease=1e16, max_jobs_per_worker=7, max_memory_mb=9, sidekiq6=True
     ),
     queues={
-        "mail": QueueConfig(concurrency=3, timeout=1.5),
+        "mail": QueueConfig(concurrency=3, processes=2, mode="thread", timeout=1.5),
         "a.b": QueueConfig(timeout=0.0),
         "é": QueueConfig(),
+    },
+    groups={
+        "web": GroupConfig(queues=("critical", "low"), concurrency=50, processes=4, mode="async"),
+        "a.b": GroupConfig(queues={"x": 5, "y.z": 1}),
+        "é": GroupConfig(),
     },
     retry=RetryConfig(max=0, drain_goretry=True),
     scheduler=SchedulerConfig(poll_interval=0.25),
@@ -717,6 +778,7 @@ def test_the_unmasked_rendering_loads_as_the_same_configuration(toml: Toml) -> N
 def test_the_round_trip_covers_every_key() -> None:
     values = tomllib.loads(render(EVERY_KEY, mask=False))
     values["queues"] = {"*": values["queues"]["mail"]}
+    values["groups"] = {"*": values["groups"]["web"]}
     values["cron"] = {"*": values["cron"][1] | values["cron"][0]}
     assert flat(values).keys() == {option.key for option in describe()}
     assert [option.key for option in describe() if flat(values)[option.key] == option.default] == []
@@ -756,6 +818,7 @@ def test_every_field_of_every_dataclass_is_described() -> None:
         RedisConfig: ("redis",),
         ServerConfig: ("server",),
         QueueConfig: ("queues", "*"),
+        GroupConfig: ("groups", "*"),
         RetryConfig: ("retry",),
         SchedulerConfig: ("scheduler",),
         LogConfig: ("log",),
@@ -778,6 +841,7 @@ def test_every_field_of_every_dataclass_is_described() -> None:
         ("retry.drain_goretry", "boolean", False, False),
         ("queues.*.concurrency", "integer", None, False),
         ("queues.*.timeout", "number", None, False),
+        ("groups.*.queues", "array or table", None, False),
         ("cron.*.class", "string", None, True),
         ("cron.*.args", "array", (), False),
     ],
@@ -807,12 +871,13 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
 
 
 def sample_with_everything_switched_on() -> dict[str, object]:
-    """The sample's keys and values, with ``queues.default`` and the one cron entry as ``*``."""
+    """The keys and values of the sample, with its queue, its group and its cron entry as ``*``."""
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     values = tomllib.loads(text)
     (queue,) = values["queues"].values()
+    (group,) = values["groups"].values()
     (entry,) = values["cron"]
-    return flat(values | {"queues": {"*": queue}, "cron": {"*": entry}})
+    return flat(values | {"queues": {"*": queue}, "groups": {"*": group}, "cron": {"*": entry}})
 
 
 def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue() -> None:
@@ -826,7 +891,10 @@ def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue
 def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
-    assert config.queues == {"default": QueueConfig(concurrency=2, timeout=30.0)}
+    assert config.queues == {"default": QueueConfig(concurrency=2, processes=2, mode="process", timeout=30.0)}
+    assert config.groups == {
+        "web": GroupConfig(queues=("critical", "low"), concurrency=20, processes=2, mode="thread")
+    }
     assert config.cron == (CronConfig(name="sweep", schedule="*/5 * * * *", job_class="sweep"),)
 
 
@@ -839,7 +907,13 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "app",
         "redis.url",
         "queues.*.concurrency",
+        "queues.*.processes",
+        "queues.*.mode",
         "queues.*.timeout",
+        "groups.*.queues",
+        "groups.*.concurrency",
+        "groups.*.processes",
+        "groups.*.mode",
         "cron.*.schedule",
         "cron.*.every",
     }

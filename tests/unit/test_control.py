@@ -24,7 +24,8 @@ from pyworkers.ipc.control import (
 )
 
 MANIFEST: Manifest = {
-    "queues": {"ü": {"kind": "job", "concurrency": None}},
+    "queues": {"ü": {"kind": "job", "concurrency": None, "processes": 2, "mode": "async", "is_async": True}},
+    "groups": {"web": {"queues": {"a\n": 5}, "concurrency": 20, "processes": None, "mode": None}},
     "jobs": {},
     "handlers": ["ü"],
     "cron": [],

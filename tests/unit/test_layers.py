@@ -29,12 +29,13 @@ ALLOWED = {
     "middleware": {"protocol"},
     "producer": {"protocol", "middleware"},
     "client": {"protocol", "config", "store", "middleware", "producer"},
-    "handler": {"protocol", "config", "middleware", "errors"},
+    "groups": {"protocol", "config", "errors"},
+    "handler": {"protocol", "config", "middleware", "groups", "errors"},
     "job": {"protocol", "producer", "client", "handler", "errors"},
-    "registry": {"handler", "errors"},
+    "registry": {"config", "groups", "handler", "errors"},
     "app": {
-        "protocol", "config", "store", "middleware", "producer", "client", "handler", "job", "registry",
-        "errors",
+        "protocol", "config", "store", "middleware", "producer", "client", "groups", "handler", "job",
+        "registry", "errors",
     },
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "logs", "errors", "failpoints",

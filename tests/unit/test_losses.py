@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers.ipc.control import Manifest
+from pyworkers.ipc.control import Manifest, SizeFacts
 from pyworkers.protocol.outcome import Fate
 from pyworkers.protocol.retry import Failure
 from pyworkers.server import proc
@@ -18,16 +18,37 @@ from pyworkers.server.pool import losses
 from pyworkers.server.pool.losses import Losses
 
 NOW = 1_000_000.0
+SIZES: SizeFacts = {"concurrency": None, "processes": None, "mode": None}
 MANIFEST: Manifest = {
     "queues": {
-        "go": {"kind": "process", "concurrency": None, "name": "go", "retry": 0, "dead": True},
-        "go-retrying": {"kind": "process", "concurrency": None, "name": "again", "retry": 4, "dead": True},
-        "mail": {"kind": "job", "concurrency": None},
+        "go": {"kind": "process", **SIZES, "name": "go", "retry": 0, "dead": True, "is_async": False},
+        "go-retrying": {
+            "kind": "process",
+            **SIZES,
+            "name": "again",
+            "retry": 4,
+            "dead": True,
+            "is_async": False,
+        },
+        "mail": {"kind": "job", **SIZES, "is_async": False},
     },
+    "groups": {},
     "jobs": {
-        "send": {"name": "send", "retry": 2, "dead": True, "envelope": {"queue": "mail"}},
-        "drop": {"name": "drop", "retry": False, "dead": True, "envelope": {"queue": "mail"}},
-        "forget": {"name": "forget", "retry": 0, "dead": False, "envelope": {"queue": "mail"}},
+        "send": {"name": "send", "retry": 2, "dead": True, "is_async": False, "envelope": {"queue": "mail"}},
+        "drop": {
+            "name": "drop",
+            "retry": False,
+            "dead": True,
+            "is_async": False,
+            "envelope": {"queue": "mail"},
+        },
+        "forget": {
+            "name": "forget",
+            "retry": 0,
+            "dead": False,
+            "is_async": False,
+            "envelope": {"queue": "mail"},
+        },
     },
     "handlers": ["go", "again", "send", "drop", "forget"],
     "cron": [],

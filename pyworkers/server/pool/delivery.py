@@ -5,7 +5,6 @@ Used in the master's event loop. It never decodes the job.
 
 from __future__ import annotations
 
-
 from pyworkers.protocol.suspects import MARK
 
 

@@ -1,0 +1,88 @@
+"""Groups: the rules for their names, their queues and their modes, and the part that a command line selects.
+
+Pure; used by the application, the configuration, the command line and the master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyworkers.protocol.keys import QUEUE_NAME_RULE, check_queue_name
+
+MODES = ("process", "async", "thread")
+"""What a worker process holds: one job, or several on an event loop or on threads."""
+
+Queues = tuple[str, ...] | Mapping[str, int]
+"""Queues in strict order, or the weight of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The number of jobs that run at a time, that of worker processes, and the mode; None: not given."""
+
+    concurrency: int | None = None
+    processes: int | None = None
+    mode: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """The queues and the groups that a server serves, by its command line; empty: all.
+
+    ``queues`` holds the concurrency, or None; ``groups`` the queues and the concurrency by the name of the
+    group.
+    """
+
+    queues: Mapping[str, int | None] = field(default_factory=dict)
+    groups: Mapping[str, tuple[Queues, int | None]] = field(default_factory=dict)
+
+
+def check_group_name(name: object) -> None:
+    """Raise ValueError, with the rule, for a name that cannot be a group: the rule is that of queues."""
+    try:
+        check_queue_name(name)
+    except ValueError as error:
+        raise ValueError(f"{name!r} cannot name a group: {QUEUE_NAME_RULE}") from error
+
+
+def check_queues(queues: Queues) -> None:
+    """Raise ValueError, with the rule, for queues that cannot form a group."""
+    if not queues:
+        raise ValueError("a group has at least one queue")
+    for name in queues:
+        check_queue_name(name)
+    if isinstance(queues, Mapping):
+        for name, weight in queues.items():
+            if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
+                raise ValueError(f"the weight of {name} is an integer from 1, not {weight!r}")
+    elif twice := [name for place, name in enumerate(queues) if name in queues[:place]]:
+        raise ValueError(f"{twice[0]} is there twice: for weights, give each queue its number")
+
+
+def parse_queues(text: str) -> Queues:
+    """``critical,default`` in this order, or by weight: ``critical:5,default:2``. Raises ValueError.
+
+    As in Sidekiq, a queue without a number has the weight 1 if another queue has one.
+    """
+    names: list[str] = []
+    weights: list[str] = []
+    for part in text.split(","):
+        name, colon, weight = part.rpartition(":")
+        weighted = bool(colon) and weight.isdecimal()
+        names.append(name if weighted else part)
+        weights.append(weight if weighted else "")
+    # Before a dict drops the second weight of a queue.
+    check_queues(tuple(names))
+    if not any(weights):
+        return tuple(names)
+    queues = {name: int(weight or 1) for name, weight in zip(names, weights, strict=True)}
+    check_queues(queues)
+    return queues
+
+
+def spell_queues(queues: Queues) -> str:
+    """The text that ``parse_queues`` reads."""
+    if isinstance(queues, Mapping):
+        return ",".join(f"{name}:{weight}" for name, weight in queues.items())
+    return ",".join(queues)
