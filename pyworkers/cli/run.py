@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import click
 
@@ -95,11 +96,11 @@ def run(
     \b
     Signals: TERM, INT  finish running jobs (server.shutdown_timeout), then exit 0
              TSTP       fetch nothing more
-             HUP        reload the application without a gap
+             HUP        reload the configuration and the application without a gap
              TTIN       log the state of the server and the stacks of all workers
 
     Exit codes: 0 stopped by a signal, 1 unexpected error, 2 configuration, 3 application import, 4 Redis
     unreachable with --fail-fast.
     """
-    config = source.load({"app": app, "log.level": log_level, "log.format": log_format})
-    serve(config, Only(queues, groups), fail_fast)
+    read = partial(source.load, {"app": app, "log.level": log_level, "log.format": log_format})
+    serve(read(), Only(queues, groups), fail_fast, read)

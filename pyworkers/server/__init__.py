@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyworkers.config.fields import Config
 from pyworkers.config.groups import Only
+from pyworkers.config.reloading import Configurations
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
@@ -26,12 +26,18 @@ from pyworkers.server.generations.launch import Launch, Launched, execute, fork
 from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
 
 
-def serve(config: Config, only: Only | None = None, fail_fast: bool = False) -> None:
+def serve(
+    config: Config,
+    only: Only | None = None,
+    fail_fast: bool = False,
+    read: Callable[[], Config] | None = None,
+) -> None:
     """Run the server that the configuration describes; returns when a signal has stopped it.
 
     ``only`` limits it to these queues and groups. With ``fail_fast`` it ends if Redis is unreachable at the
-    start. Raises PyworkersError.
+    start. ``read`` reads the configuration again, for a reload. Raises PyworkersError.
     """
+    started = config
     _app_of(config)
     identity = make_identity()
     set_up_logs(config.log, identity)
@@ -46,7 +52,8 @@ def serve(config: Config, only: Only | None = None, fail_fast: bool = False) -> 
         from pyworkers.server.master import Master
 
         async def main() -> None:
-            await Master(config, identity, first, partial(_launch, config), only or Only(), fail_fast).run()
+            configurations = Configurations(started, config, read or (lambda: started))
+            await Master(configurations, identity, first, _launch, only or Only(), fail_fast).run()
 
         _run_loop(main)
 

@@ -78,6 +78,11 @@ class Incarnations:
         """The current identity."""
         return self.current.identity
 
+    def log_as(self, config: LogConfig) -> None:
+        """Log by this configuration, from now on."""
+        self._log_config = config
+        set_up_logs(config, self.identity())
+
     def lost(self, identity: str) -> None:
         """Continue under a new identity: a peer has recovered the lists of this one, and runs its jobs.
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.config.groups import Only
+from pyworkers.config.reloading import Configurations
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
@@ -49,21 +50,24 @@ log = logs.get_logger()
 
 
 class Master:
-    """One server, made in its event loop. ``first`` is its first fork server; ``launch`` launches others.
+    """One server, made in its event loop.
+
+    ``first`` is its first fork server; ``launch`` launches others, with a configuration and an identity.
 
     ``only`` are the queues and groups of the command line.
     """
 
     def __init__(
         self,
-        config: Config,
+        configurations: Configurations,
         identity: str,
         first: Launched,
-        launch: Callable[[str], Launched],
+        launch: Callable[[Config, str], Launched],
         only: Only,
         fail_fast: bool = False,
     ) -> None:
-        self._config = config
+        config = configurations.current
+        self._configurations = configurations
         self._only = only
         self._fail_fast = fail_fast
         self._rng = random.Random()
@@ -78,7 +82,7 @@ class Master:
         self._queues = Queues(self._make_manager, self._tasks, config.server.shutdown_timeout, self._parted)
         self._generations = Generations(
             first,
-            lambda: launch(self._incarnations.identity()),
+            lambda: launch(configurations.load(), self._incarnations.identity()),
             Callbacks(self._install, self._tasks.start),
         )
         words = {"TSTP": self.quiet, "TERM": self.stop, "TTIN": self.dump}
@@ -99,7 +103,7 @@ class Master:
             loaded = await self._generations.first_load(self._stop)
             if loaded is None:
                 return
-            work = plan(loaded.manifest, self._config, self._only, cores())
+            work = self._planned(loaded)
             self._services.serve(work.queues)
             if not await self._services.register(self._stop, self._fail_fast):
                 return
@@ -126,7 +130,7 @@ class Master:
             (signal.SIGINT, self.stop),
             (signal.SIGTSTP, self.quiet),
             (signal.SIGTTIN, self.dump),
-            (signal.SIGHUP, self._generations.reload),
+            (signal.SIGHUP, self.reload),
         ):
             loop.add_signal_handler(number, react)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -169,6 +173,14 @@ class Master:
         self._stop.set()
 
     # Work
+
+    @property
+    def _config(self) -> Config:
+        return self._configurations.current
+
+    def _planned(self, loaded: Loaded) -> Plan:
+        """The plan for a load, by the configuration that it began with. Raises ConfigError."""
+        return plan(loaded.manifest, self._configurations.loading, self._only, cores())
 
     def _apply(self, spawner: Spawner, loaded: Loaded, work: Plan) -> None:
         """Make the managers match the plan and the code that was loaded last."""
@@ -226,12 +238,25 @@ class Master:
 
     # Reload
 
+    def reload(self) -> None:
+        """SIGHUP: read the configuration and load the application again; after an error, both remain."""
+        try:
+            ignored = self._configurations.read_again()
+        except PyworkersError as error:
+            log.error("reload.failed", error=str(error), hint="the old code and configuration continue")
+            return
+        if ignored:
+            log.warning("reload.incomplete", keys=ignored, hint="restart the server to change these")
+        self._generations.reload()
+
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
-        """Move all queues to a generation. Raises ConfigError."""
-        work = plan(loaded.manifest, self._config, self._only, cores())
+        """Move all queues to a generation, and to the configuration that it has. Raises ConfigError."""
+        work = self._planned(loaded)
         self._queues.part(work.groups)
         # A queue that was dropped and is back, or is in another group now, may have its earlier manager yet.
         await self._queues.parted(work.queues)
+        self._configurations.use(self._configurations.loading)
+        self._incarnations.log_as(self._config.log)
         self._apply(spawner, loaded, work)
         if self._quiet:
             await self._quiet_all()

@@ -60,6 +60,7 @@ class ServerProcess:
         namespace: str,
         *options: str,
         direct_url: str | None = None,
+        log_level: str | None = "debug",
         **environment: str,
     ) -> None:
         self.folder = folder
@@ -71,7 +72,9 @@ class ServerProcess:
             # With the rights that `pyworkers acl` prints, where Redis keeps its users during the test.
             url = url_of(url, Role(role), namespace)
         self._command = [sys.executable, "-m", "pyworkers", "run", "--url", url, "--namespace", namespace]
-        self._command += ["--log-format", "json", "--log-level", "debug", *options]
+        self._command += ["--log-format", "json", *options]
+        if log_level is not None:
+            self._command += ["--log-level", log_level]
         path = os.pathsep.join([environment.get("PYTHONPATH", ""), str(ROOT)]).lstrip(os.pathsep)
         # Unbuffered, what a job prints comes in pieces, and a log line may come between them.
         self._environment = os.environ | {"PYTHONUNBUFFERED": ""} | environment | {"PYTHONPATH": path}
@@ -230,10 +233,16 @@ def serving(
     code: str,
     *options: str,
     direct_url: str | None = None,
+    log_level: str | None = "debug",
     **environment: str,
 ) -> Iterator[ServerProcess]:
-    """A started server with this application; whatever is left of it is killed after the block."""
-    server = ServerProcess(folder, url, namespace, *options, direct_url=direct_url, **environment)
+    """A started server with this application; whatever is left of it is killed after the block.
+
+    ``log_level`` None: that of the configuration.
+    """
+    server = ServerProcess(
+        folder, url, namespace, *options, direct_url=direct_url, log_level=log_level, **environment
+    )
     server.write_app(code)
     try:
         yield server.start()

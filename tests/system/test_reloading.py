@@ -1,0 +1,109 @@
+"""SIGHUP: the configuration file is read again; an error keeps the code and the configuration that were."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes import process_alive
+from tests.helpers.records import job
+from tests.helpers.server_process import Serve
+
+APP = """
+@worker.on_startup
+def up():
+    note("up")
+
+@worker.job(queue="q", concurrency=1)
+def ran(key):
+    note("ran", key)
+
+@worker.job(queue="q")
+def sleeps():
+    time.sleep(600)
+
+@worker.job(queue="ticks", concurrency=1)
+def tick():
+    note("tick")
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "workers.toml"
+    path.write_text("[server]\nlease = 30\n")
+    return path
+
+
+def test_hup_applies_sizes_limits_log_level_and_cron_entries(serve: Serve, file: Path) -> None:
+    with serve(APP, "--config", str(file), log_level=None) as server:
+        server.wait_for_notes(2, "up")
+        server.push("q", job("a", "ran", 1))
+        server.wait_for_event("job.done", jid="a")
+        assert server.events("job.start") == []
+
+        file.write_text(
+            '[log]\nlevel = "debug"\n[queues.q]\nconcurrency = 3\ntimeout = 0.1\n'
+            '[[cron]]\nname = "tick"\nevery = "1s"\nqueue = "ticks"\nclass = "tick"\n'
+        )
+        server.signal(signal.SIGHUP)
+        assert server.wait_for_event("reload.done")["queues"] == {"q": 3, "ticks": 1}
+        server.wait_for_notes(2 + 3 + 1, "up")
+        server.push("q", job("b", "ran", 2), job("c", "sleeps", retry=False))
+        server.wait_for_event("job.start", jid="b")
+        server.wait_for_event("job.timeout", jid="c")
+        server.wait_for_notes(1, "tick")
+
+        file.write_text('[log]\nlevel = "debug"\n[queues.q]\ntimeout = 600\n')
+        server.signal(signal.SIGHUP)
+        assert server.wait_for_event("reload.done", count=2)["queues"] == {"q": 1, "ticks": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("concurrency = 3\n", "workers.toml:1: unknown key concurrency"),
+        ("[queues.q]\nconcurrency = 0\n", "queues.q.concurrency: must be at least 1, not 0"),
+        ("[queues.other]\nconcurrency = 2\n", "[queues.other]: the application has no handler"),
+        ('[groups.a]\nqueues = ["q"]\n[groups.b]\nqueues = ["q"]\n', "the queue 'q' stands in two groups"),
+    ],
+)
+def test_a_configuration_with_an_error_changes_nothing(
+    serve: Serve, file: Path, text: str, message: str
+) -> None:
+    with serve(APP, "--config", str(file)) as server:
+        [[before, *_], _] = server.wait_for_notes(2, "up")
+        file.write_text(text)
+        server.signal(signal.SIGHUP)
+        assert message in server.wait_for_event("reload.failed")["error"]
+        server.push("q", job("a", "ran", 1))
+        server.wait_for_notes(1, "ran", 1)
+        assert process_alive(before)
+
+
+def test_a_lost_fork_server_is_replaced_while_the_file_is_invalid(serve: Serve, file: Path) -> None:
+    with serve(APP, "--config", str(file)) as server:
+        file.write_text('[groups.a]\nqueues = ["q"]\n[groups.b]\nqueues = ["q"]\n')
+        server.signal(signal.SIGHUP)
+        lost = server.wait_for_event("reload.failed")
+        # The parent of the workers.
+        [[worker, *_], _] = server.wait_for_notes(2, "up")
+        forker = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(forker, signal.SIGKILL)
+        server.wait_for_event("forkserver.lost", pid=forker)
+        assert server.wait_for_event("reload.done")["queues"] == {"q": 1, "ticks": 1}
+        server.push("q", job("a", "ran", 1))
+        server.wait_for_notes(1, "ran", 1)
+        assert server.events("reload.failed") == [lost]
+
+
+def test_what_only_a_restart_changes_is_named(serve: Serve, file: Path) -> None:
+    with serve(APP, "--config", str(file)) as server:
+        file.write_text("[server]\nlease = 20\nmax_jobs_per_worker = 5\n[scheduler]\npoll_interval = 2\n")
+        server.signal(signal.SIGHUP)
+        named = server.wait_for_event("reload.incomplete")["keys"]
+        assert named == ["server.lease", "scheduler.poll_interval"]
+        server.wait_for_event("reload.done")

@@ -1,0 +1,69 @@
+"""The configuration of a reload: what applies at once, what only a restart changes, what an error leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pyworkers.config.fields import Config, HttpConfig, LogConfig, RedisConfig, RetryConfig, ServerConfig
+from pyworkers.config.reloading import Configurations
+from pyworkers.errors import ConfigError
+
+STARTED = Config(app="a:b", redis=RedisConfig(url="embedded:x"), server=ServerConfig(lease=30))
+RUNNING = Config(app="a:b", redis=RedisConfig(url="unix:///x"), server=ServerConfig(lease=30))
+
+
+def configurations(read: Callable[[], Config]) -> Configurations:
+    return Configurations(STARTED, RUNNING, read)
+
+
+def test_a_reload_keeps_what_only_a_restart_changes_and_names_it() -> None:
+    new = Config(
+        app="c:d",
+        redis=RedisConfig(url="embedded:y"),
+        server=ServerConfig(lease=20, max_memory_mb=7),
+        retry=RetryConfig(max=3, drain_goretry=True),
+        log=LogConfig(level="debug"),
+        http=HttpConfig(bind="127.0.0.1:1"),
+    )
+    found = configurations(lambda: new)
+    assert found.read_again() == ["redis.url", "server.lease", "retry.drain_goretry", "http.bind"]
+    assert found.load() == Config(
+        app="c:d",
+        redis=RedisConfig(url="unix:///x"),
+        server=ServerConfig(lease=30, max_memory_mb=7),
+        retry=RetryConfig(max=3),
+        log=LogConfig(level="debug"),
+    )
+
+
+def test_the_same_sources_change_nothing() -> None:
+    found = configurations(lambda: STARTED)
+    assert found.read_again() == []
+    assert found.load() == RUNNING
+
+
+def test_what_was_read_counts_for_one_load_and_stays_once_it_is_used() -> None:
+    new = Config(app="c:d")
+    found = configurations(lambda: new)
+    found.read_again()
+    assert found.load().app == found.loading.app == "c:d"
+    # That load failed; or the fork server is lost and replaced.
+    assert found.load().app == found.loading.app == "a:b"
+    found.read_again()
+    found.use(found.load())
+    assert found.current.app == found.load().app == "c:d"
+
+
+@pytest.mark.parametrize("app", [None, "bad"])
+def test_an_error_changes_nothing(app: str | None) -> None:
+    def read() -> Config:
+        if app is not None:
+            raise ConfigError("unknown key")
+        return Config(app=None)
+
+    found = configurations(read)
+    with pytest.raises(ConfigError, match="no application" if app is None else "unknown key"):
+        found.read_again()
+    assert found.load() == RUNNING
