@@ -6,6 +6,7 @@ moved once and never lost.
 """
 
 from pyworkers.api.cron import CronJob, CronSet
+from pyworkers.api.groups import GroupStats
 from pyworkers.api.processes import Process, ProcessSet, Work, WorkSet
 from pyworkers.api.queue import Queue, QueuedJob
 from pyworkers.api.record import JobRecord
@@ -19,6 +20,7 @@ __all__ = [
     "CronSet",
     "Day",
     "DeadSet",
+    "GroupStats",
     "JobRecord",
     "JobSet",
     "Process",

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from pyworkers.api.groups import GroupStats
 from pyworkers.api.record import JobRecord, valid
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import PyworkersError, StoreError
@@ -151,6 +152,7 @@ def describe(about: ProcessView) -> dict[str, Any]:
         "embedded": about.embedded,
         "queues": list(about.queues),
         "labels": list(about.labels),
+        "groups": [GroupStats.of([group]).as_dict() for group in about.groups],
     }
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyworkers.api import processes
+from pyworkers.api.groups import GroupStats, groups_of
 from pyworkers.api.record import valid
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
@@ -87,6 +88,7 @@ class Stats:
     processes: int
     queues: Sequence[QueueStats] = field(default=(), repr=False)
     servers: Sequence[ProcessView] = field(default=(), repr=False)
+    groups: Sequence[GroupStats] = field(default=(), repr=False)
 
     @classmethod
     def fetch(
@@ -98,7 +100,8 @@ class Stats:
         """
         admin = admin_of(where, namespace)
         found = Search(admin.keys) if search is True else search or None
-        seen = admin.run(overview(admin.keys, time.time(), found))
+        now = time.time()
+        seen = admin.run(overview(admin.keys, now, found))
         return cls(
             processed=seen.processed,
             failed=seen.failed,
@@ -110,6 +113,7 @@ class Stats:
             processes=seen.processes,
             queues=[_queue(queue) for queue in seen.queues],
             servers=seen.servers,
+            groups=groups_of(seen.servers, now),
         )
 
     def counts(self) -> dict[str, int]:
@@ -118,11 +122,12 @@ class Stats:
         return {name: getattr(self, name) for name in names}
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
-        """The numbers, queues and servers for JSON; the latencies are those at ``now`` (epoch seconds)."""
+        """All of it for JSON; the latencies are those at ``now`` (epoch seconds)."""
         now = time.time() if now is None else now
         return {
             **self.counts(),
             "queues": [queue.as_dict(now) for queue in self.queues],
+            "groups": [group.as_dict() for group in self.groups],
             "servers": [processes.describe(about) for about in self.servers],
         }
 

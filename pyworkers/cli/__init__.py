@@ -20,7 +20,7 @@ from pyworkers.version import __version__
 _COMMANDS = {
     "run": ("run", "Run the server: execute jobs until a signal stops it."),
     "enqueue": ("enqueue", "Enqueue a job of CLASS into QUEUE and print its id (jid)."),
-    "stats": ("stats", "Show the number of jobs in each state."),
+    "stats": ("stats", "Show the number of jobs in each state, queue and group."),
     "top": ("top", "Watch queues, servers and running jobs; q quits."),
     "queues": ("queues", "Show all queues: size, latency, jobs in progress."),
     "jobs": ("jobsets", "Show the jobs waiting in QUEUE; kill or delete them."),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pyworkers.api import (
     DeadSet,
+    GroupStats,
     JobRecord,
     JobSet,
     ProcessView,
@@ -23,6 +24,7 @@ from pyworkers.api import (
 )
 from pyworkers.cli.text import duration, fit, printable, width
 from pyworkers.config.fields import RedisConfig
+from pyworkers.config.groups import spell_queues
 
 Jobs = Queue | JobSet
 
@@ -94,6 +96,13 @@ def _process_state(about: ProcessView, now: float) -> str:
     if about.silent(now):
         return "silent"
     return "quiet" if about.quiet else ""
+
+
+def group_row(group: GroupStats) -> tuple[str, ...]:
+    """The columns of one group of queues."""
+    queues = spell_queues(tuple(group.queues) if group.strict else group.queues)
+    sizes = map(str, (group.servers, group.processes, group.busy, group.concurrency))
+    return printable(group.name), printable(group.mode), *sizes, printable(queues)
 
 
 def work_row(work: Work, now: float) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import click
 
 from pyworkers.api import ProcessSet, ProcessView, QueueStats, Search, Stats, Work, WorkSet
 from pyworkers.api.target import Admin, admin_of
-from pyworkers.cli.listing import process_row, queue_state, work_row
+from pyworkers.cli.listing import group_row, process_row, queue_state, work_row
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.text import duration, fit, printable, table
 from pyworkers.config.fields import mask_url
@@ -22,6 +22,7 @@ _PATIENCE_S = 0.3
 # The longest time that a search stops the screen, twice a minute.
 _SEARCH_S = 0.2
 _QUEUES = ("QUEUE", "SIZE", "LATENCY", "RUNNING", "STATE")
+_GROUPS = ("GROUP", "MODE", "SERVERS", "PROCESSES", "BUSY", "OF", "QUEUES")
 _SERVERS = ("SERVER", "UP", "BUSY", "OF", "MEMORY", "BEAT", "STATE", "QUEUES")
 _RUNNING = ("RUNNING", "JID", "QUEUE", "CLASS", "THREAD", "SERVER")
 # Blank line, header, and one row of each section.
@@ -124,6 +125,7 @@ def frame(sample: Sample, before: Sample | None, title: str, width: int, height:
     head = [title, *_wrapped(words, width)]
     sections = [
         _section(_QUEUES, [_queue(queue, sample.at) for queue in _fullest(stats.queues)], (1, 2, 3)),
+        _section(_GROUPS, [group_row(group) for group in stats.groups], (2, 3, 4, 5)),
         _section(_SERVERS, [process_row(server, sample.at) for server in _busiest(stats)], (2, 3, 4)),
         _section(_RUNNING, [work_row(work, sample.at) for work in _longest(sample.works)], ()),
     ]

@@ -11,6 +11,7 @@ import math
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,9 +62,16 @@ class Facts:
         return sum(group.concurrency for group in self.groups.values())
 
     @property
-    def weights(self) -> dict[str, int]:
-        """The weight of each queue in its group."""
-        return {queue: weight for group in self.groups.values() for queue, weight in group.queues.items()}
+    def queues(self) -> list[str]:
+        """The queues of all groups."""
+        return [queue for group in self.groups.values() for queue in group.queues]
+
+    @property
+    def busy(self) -> dict[str, int]:
+        """The number of running jobs by group; a job of a queue that a reload has dropped is in none."""
+        group_of = {queue: name for name, group in self.groups.items() for queue in group.queues}
+        running = Counter(group_of.get(job.queue) for job in self.running)
+        return {name: running[name] for name in self.groups}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,7 @@ class Heartbeat(Part):
             "quiet": "true" if facts.quiet else "false",
             "rss": rss_kb,
             "worker_heartbeats": "[]",
+            "groups": envelope.encode(described(facts)),
             "look": watch.name,
         }
         signalled, self._signalled = self._signalled, False
@@ -241,22 +250,55 @@ class Heartbeat(Part):
 
 def info(facts: Facts, started_at: float) -> str:
     """The JSON text about the process, with the keys of all Sidekiq versions (protocol.md, Servers)."""
-    weights, concurrency = facts.weights, facts.concurrency
+    capsules = {group.name: _capsule(group) for group in facts.groups.values()}
     about = {
         "hostname": socket.gethostname(),
         "started_at": started_at,
         "pid": os.getpid(),
         "tag": _tag(),
-        "concurrency": concurrency,
-        "queues": list(weights),
-        "weights": [weights],
-        "capsules": {"default": {"concurrency": concurrency, "mode": "random", "weights": weights}},
-        "labels": [],
+        "concurrency": facts.concurrency,
+        "queues": facts.queues,
+        "weights": [capsule["weights"] for capsule in capsules.values()],
+        "capsules": capsules,
+        "labels": [_label(group) for group in facts.groups.values() if _is_shared(group)],
         "identity": facts.identity,
         "version": __version__,
         "embedded": False,
     }
     return envelope.encode(about)
+
+
+def described(facts: Facts) -> dict[str, dict[str, object]]:
+    """The groups for JSON, by name: queues, sizes, and the number of running jobs."""
+    busy = facts.busy
+    return {
+        name: {
+            "queues": dict(group.queues),
+            "strict": group.strict,
+            "mode": group.mode,
+            "processes": group.processes,
+            "concurrency": group.concurrency,
+            "busy": busy[name],
+        }
+        for name, group in facts.groups.items()
+    }
+
+
+def _capsule(group: Group) -> dict[str, Any]:
+    """A group as Sidekiq's ``Capsule#to_h`` describes a capsule; the weights of a strict one are 0."""
+    weights = dict.fromkeys(group.queues, 0) if group.strict else dict(group.queues)
+    mode = "strict" if group.strict else "random" if set(weights.values()) == {1} else "weighted"
+    return {"concurrency": group.concurrency, "mode": mode, "weights": weights}
+
+
+def _is_shared(group: Group) -> bool:
+    """True if several queues share its workers, or several jobs a worker."""
+    return len(group.queues) > 1 or group.mode != "process"
+
+
+def _label(group: Group) -> str:
+    """``web: async, 50 in 4``: mode, concurrency and number of processes."""
+    return f"{group.name}: {group.mode}, {group.concurrency} in {group.processes}"
 
 
 def work(job: Running, payload: str) -> str:

@@ -20,7 +20,18 @@ from pyworkers.protocol.keys import INPROGRESS_SUFFIX, WATCHED_TTL_S, Keys
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one
 from pyworkers.store.transport.replies import integer
 
-_FIELDS = ("info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "look", "worker_heartbeats")
+_FIELDS = (
+    "info",
+    "busy",
+    "beat",
+    "quiet",
+    "rss",
+    "rtt_us",
+    "concurrency",
+    "look",
+    "worker_heartbeats",
+    "groups",
+)
 _LIST_FIELDS = ("queue", "in_progress_queue")
 # Sidekiq's names of the signals: TSTP: take no more jobs, TERM: stop, TTIN: log the stacks.
 QUIET, STOP, DUMP = "TSTP", "TERM", "TTIN"
@@ -35,6 +46,22 @@ _SILENT_S = 60.0
 _ANSWERS_S = 20.0
 
 J = TypeVar("J", dict[str, Any], list[Any], str)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group of a pyworkers server: queues that share workers, each with its weight.
+
+    ``concurrency`` is the number of jobs that can run at a time, ``busy`` that of the jobs that run.
+    """
+
+    name: str
+    queues: Mapping[str, int]
+    strict: bool
+    mode: str
+    processes: int
+    concurrency: int
+    busy: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +88,8 @@ class ProcessView:
     """The number of the last ``watch`` that the server has answered; None for other programs' servers."""
     lists: tuple[tuple[str, str], ...] = ()
     """Queue and in-progress list (without ``queue:``) of each worker, from go-workers2's heartbeat."""
+    groups: tuple[GroupView, ...] = ()
+    """Empty for other programs' servers."""
 
     def silent(self, now: float) -> bool:
         """True without a heartbeat for a minute: go-workers2's descriptions remain after an exit."""
@@ -203,6 +232,7 @@ def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessVi
         info=info,
         look=None if stored.get("look") is None else _int(stored.get("look")),
         lists=tuple(dict.fromkeys(_lists(stored.get("worker_heartbeats")))),
+        groups=tuple(_groups(stored.get("groups"))),
     )
 
 
@@ -248,6 +278,22 @@ def _queues(info: Mapping[str, Any]) -> dict[str, None]:
         weights = capsule.get("weights") if isinstance(capsule, dict) else None
         found |= dict.fromkeys(names_of(list(weights) if isinstance(weights, dict) else ()))
     return found
+
+
+def _groups(stored: bytes | None) -> Iterator[GroupView]:
+    for name, about in (_object(stored) or {}).items():
+        if _encodes(name) and isinstance(about, dict):
+            queues = about.get("queues")
+            weights = queues if isinstance(queues, dict) else {}
+            yield GroupView(
+                name,
+                {queue: _int(weights[queue]) for queue in names_of(list(weights))},
+                about.get("strict") is True,
+                _str(about.get("mode")),
+                _int(about.get("processes")),
+                _int(about.get("concurrency")),
+                _int(about.get("busy")),
+            )
 
 
 def _lists(stored: bytes | None) -> Iterator[tuple[str, str]]:

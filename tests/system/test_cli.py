@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis
+from redis.typing import EncodableT, FieldT
 
 from pyworkers.embedded import EmbeddedServer, socket_url
 from pyworkers.protocol.keys import Keys
@@ -118,17 +119,51 @@ EXPECTED = {
     "dead": 1,
     "processes": 1,
 }
+SIZES = {"bare": 1, "idle": 0, "mail": 2, r"\xff": 0}
 
 
 @pytest.mark.usefixtures("two_servers")
 def test_stats_count_the_jobs_in_each_state(cli: Cli) -> None:
-    assert json.loads(cli("stats", "--json").stdout) == EXPECTED
-    lines = cli("stats").stdout.splitlines()
-    assert {name: int(count) for name, count in map(str.split, lines)} == EXPECTED
+    found = json.loads(cli("stats", "--json").stdout)
+    assert {queue["name"]: queue["size"] for queue in found.pop("queues")} == SIZES
+    assert found == EXPECTED | {"groups": []}
+    counts, queues = (text.splitlines() for text in cli("stats").stdout.split("\n\n"))
+    assert {name: int(count) for name, count in map(str.split, counts)} == EXPECTED
+    header, *rows = map(str.split, queues)
+    assert header == ["queue", "size"]
+    assert {name: int(size) for name, size in rows} == SIZES
+
+
+@pytest.mark.usefixtures("two_servers")
+def test_stats_show_the_groups_of_all_servers_together(cli: Cli, db: redis.Redis, keys: Keys) -> None:
+    web = {"queues": {"a": 5, "b": 1}, "strict": False, "mode": "async", "processes": 2, "concurrency": 50}
+    for identity, busy in (("one:1:a", 40), ("two:2:b", 2)):
+        groups = {"web": {**web, "busy": busy}, "odd\n": {"queues": ["x"], "busy": "many"}, "broken": 5}
+        about: dict[FieldT, EncodableT] = {
+            "info": "{}",
+            "beat": f"{time.time()}",
+            "groups": json.dumps(groups),
+        }
+        db.sadd(keys.processes, identity)
+        db.hset(keys.process(identity), mapping=about)
+    db.sadd(keys.processes, "silent:3:c")
+    db.hset(keys.process("silent:3:c"), mapping={**about, "beat": "1"})
+    odd = {"name": "odd\n", "queues": {}, "strict": False, "mode": "", "servers": 2}
+    assert json.loads(cli("stats", "--json").stdout)["groups"] == [
+        {**odd, "processes": 0, "concurrency": 0, "busy": 0},
+        {**web, "name": "web", "servers": 2, "processes": 4, "concurrency": 100, "busy": 42},
+    ]
+    _, _, groups_shown = cli("stats").stdout.split("\n\n")
+    assert groups_shown.splitlines() == [
+        "group  mode   servers  processes  busy   of  queues",
+        "odd\\n               2          0     0    0",
+        "web    async        2          4    42  100  a:5,b:1",
+    ]
 
 
 def test_stats_of_an_empty_namespace_are_zeros(cli: Cli) -> None:
-    assert json.loads(cli("stats", "--json").stdout) == dict.fromkeys(EXPECTED, 0)
+    empty = {**dict.fromkeys(EXPECTED, 0), "queues": [], "groups": []}
+    assert json.loads(cli("stats", "--json").stdout) == empty
 
 
 @pytest.mark.usefixtures("two_servers")
@@ -165,7 +200,8 @@ def test_no_command_asks_redis_for_all_keys(
     try:
         url = redis_url.replace("://", f"://{user}:pw@")
         done = python_m_pyworkers("stats", "--json", "--url", url, "--namespace", namespace)
-        assert json.loads(done.stdout) == EXPECTED
+        found = json.loads(done.stdout)
+        assert {name: found[name] for name in EXPECTED} == EXPECTED
     finally:
         db.acl_deluser(user)
 

@@ -66,6 +66,7 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         hostname, pid, _ = identity_of(server).split(":")
         assert set(fields) == {
             "info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "worker_heartbeats", "look",
+            "groups",
         }  # fmt: skip
         assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")
         assert info["started_at"] - 1 < int(fields["beat"]) <= time.time()
@@ -75,9 +76,16 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         assert info["hostname"] == hostname and str(info["pid"]) == pid == str(server.pid)
         assert begun <= info["started_at"] <= started
         assert info["concurrency"] == 5 and info["queues"] == ["q", "mail"]
-        assert info["weights"] == [{"q": 1, "mail": 1}]
-        capsule = {"concurrency": 5, "mode": "random", "weights": {"q": 1, "mail": 1}}
-        assert info["capsules"] == {"default": capsule}
+        assert info["weights"] == [{"q": 0}, {"mail": 0}]
+        assert info["capsules"] == {
+            "q": {"concurrency": 2, "mode": "strict", "weights": {"q": 0}},
+            "mail": {"concurrency": 3, "mode": "strict", "weights": {"mail": 0}},
+        }
+        shared = {"strict": True, "mode": "process"}
+        assert json.loads(fields["groups"]) == {
+            "q": {**shared, "queues": {"q": 1}, "processes": 2, "concurrency": 2, "busy": 1},
+            "mail": {**shared, "queues": {"mail": 1}, "processes": 3, "concurrency": 3, "busy": 0},
+        }
         assert info["identity"] == identity_of(server) and info["labels"] == [] and info["embedded"] is False
         assert info["tag"] == tmp_path.name
         (work,) = work_of(server)

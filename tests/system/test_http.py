@@ -88,14 +88,28 @@ def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
         assert stats == {
             "processed": 3, "failed": 2, "retries": 2,
             "jobs": {"mail": []}, "enqueued": {"q": "1", "mail": "0"},
+            "groups": {
+                "q": {
+                    "queues": {"q": 1}, "strict": True, "mode": "process",
+                    "processes": 2, "concurrency": 2, "busy": 1,
+                },
+                "mail": {
+                    "queues": {"mail": 1}, "strict": True, "mode": "process",
+                    "processes": 1, "concurrency": 1, "busy": 0,
+                },
+            },
         }  # fmt: skip
         assert site.json("/readyz") == ready
         assert site.number('pyworkers_jobs_processed_total{job_class="handle"}') == 1
         assert site.number('pyworkers_jobs_failed_total{job_class="send_mail"}') == 1
         assert site.number('pyworkers_job_duration_seconds_count{job_class="handle"}') == 1
-        assert site.number('pyworkers_workers{queue="q",state="busy"}') == 1
-        assert site.number('pyworkers_workers{queue="q",state="idle"}') == 1
+        assert site.number('pyworkers_workers{group="q",state="busy"}') == 1
+        assert site.number('pyworkers_workers{group="q",state="idle"}') == 1
+        assert site.number('pyworkers_group_concurrency{group="q",mode="process"}') == 2
+        assert site.number('pyworkers_group_busy{group="q"}') == 1
+        assert site.number('pyworkers_group_busy{group="mail"}') == 0
         assert site.number('pyworkers_queue_paused{queue="q"}') == 1
+        assert site.number('pyworkers_queue_paused{queue="mail"}') == 0
         assert site.number('pyworkers_queue_size{queue="q"}') == 1
         assert site.number("pyworkers_retries") == 2
         assert site.number("pyworkers_ready_fetching") == 1

@@ -117,7 +117,11 @@ def test_counts_are_described_for_json() -> None:
     stats = Stats(5, 1, 2, 1, 0, 0, 0, 1, [queue])
     row = {"name": "\\xff", "size": 2, "latency_s": 10.0, "in_progress": 1, "in_progress_by": {"our:1:x": 1}}
     assert queue.as_dict(100.0) == row | {"paused": False, "served": True}
-    assert stats.as_dict(100.0) == stats.counts() | {"queues": [queue.as_dict(100.0)], "servers": []}
+    assert stats.as_dict(100.0) == stats.counts() | {
+        "queues": [queue.as_dict(100.0)],
+        "groups": [],
+        "servers": [],
+    }
     day = Day(date(2026, 11, 21), 5, 1)
     assert day.as_dict() == {"date": "2026-11-21", "processed": 5, "failed": 1}
 

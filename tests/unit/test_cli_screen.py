@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyworkers.api import QueueStats, Stats, Work
+from pyworkers.api import GroupStats, QueueStats, Stats, Work
 from pyworkers.cli.text import width
 from pyworkers.cli.top import Sample, frame
 from pyworkers.store.processes import ProcessView, WorkView, process_view
@@ -29,10 +29,13 @@ def work(jid: str, run_at: float) -> Work:
     return Work(WorkView("host:1:a", "t1", "q", run_at, payload))
 
 
-def sample(queues: int, servers: int, works: int) -> Sample:
+def sample(queues: int, servers: int, works: int, groups: int = 0) -> Sample:
     stats = replace(
         EMPTY,
         processed=1000,
+        groups=[
+            GroupStats(f"g{n}", {f"q{n}": 5, "low": 1}, False, "async", 1, 2, 50, n) for n in range(groups)
+        ],
         queues=[QueueStats(f"q{n}", n, 0, NOW - 61, False, True) for n in range(queues)],
         servers=[server(f"host:{n}:a") for n in range(servers)],
     )
@@ -40,7 +43,7 @@ def sample(queues: int, servers: int, works: int) -> Sample:
 
 
 def test_a_frame_shows_counts_queues_servers_and_running_jobs() -> None:
-    lines = [line.rstrip() for line in frame(sample(2, 1, 1), None, "title", 80, None)]
+    lines = [line.rstrip() for line in frame(sample(2, 1, 1, 2), None, "title", 80, None)]
     assert lines == [
         "title",
         "processed 1,000  failed 0  enqueued 0  busy 0  scheduled 0  retries 0  dead 0",
@@ -49,6 +52,10 @@ def test_a_frame_shows_counts_queues_servers_and_running_jobs() -> None:
         "QUEUE  SIZE  LATENCY  RUNNING  STATE",
         "q1        1     1m1s        0",
         "q0        0                 0",
+        "",
+        "GROUP  MODE   SERVERS  PROCESSES  BUSY  OF  QUEUES",
+        "g0     async        1          2     0  50  q0:5,low:1",
+        "g1     async        1          2     1  50  q1:5,low:1",
         "",
         "SERVER    UP    BUSY  OF  MEMORY  BEAT  STATE  QUEUES",
         "host:0:a  2h1m     1   5    2 MB  3s    quiet  q",
@@ -77,8 +84,8 @@ def test_counters_that_were_reset_have_no_negative_rate() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (132, 50), (20, 5), (1, 1), (80, 3)])
-@pytest.mark.parametrize("things", [(0, 0, 0), (1, 1, 1), (500, 40, 100), (3, 0, 200)])
-def test_a_frame_never_leaves_the_screen(size: tuple[int, int], things: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("things", [(0, 0, 0), (1, 1, 1, 1), (500, 40, 100, 30), (3, 0, 200)])
+def test_a_frame_never_leaves_the_screen(size: tuple[int, int], things: tuple[int, ...]) -> None:
     columns, lines = size
     shown = frame(sample(*things), None, "pyworkers top", columns, lines)
     assert len(shown) <= lines
@@ -86,15 +93,18 @@ def test_a_frame_never_leaves_the_screen(size: tuple[int, int], things: tuple[in
 
 
 def test_at_80_by_24_each_section_keeps_room_and_says_what_is_cut() -> None:
-    lines = [line.rstrip() for line in frame(sample(500, 40, 100), None, "t", 80, 24)]
+    lines = [line.rstrip() for line in frame(sample(500, 40, 100, 30), None, "t", 80, 24)]
     assert len(lines) == 24
-    assert sum(line.endswith(" more") for line in lines) == 3
-    assert [line.split()[0] for line in lines if line.isupper()] == ["QUEUE", "SERVER", "RUNNING"]
+    assert sum(line.endswith(" more") for line in lines) == 4
+    assert [line.split()[0] for line in lines if line.isupper()] == ["QUEUE", "GROUP", "SERVER", "RUNNING"]
 
 
 def test_nothing_that_is_shown_steers_the_terminal() -> None:
     stats = replace(
-        EMPTY, queues=[QueueStats("a\x1b[2J", 1, 0, None, True, False)], servers=[server("\x9bm\n")]
+        EMPTY,
+        queues=[QueueStats("a\x1b[2J", 1, 0, None, True, False)],
+        groups=[GroupStats("\x1b", {"\x9b": 1}, True, "\n", 1, 1, 1, 1)],
+        servers=[server("\x9bm\n")],
     )
     evil = Sample(NOW, stats, [work("\x1b]0;title\x07", NOW)])
     assert all(line.isprintable() for line in frame(evil, None, "t", 200, None))

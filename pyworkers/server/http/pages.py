@@ -19,9 +19,10 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.histogram import Tally
 from pyworkers.server.counters import Counters
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.heartbeat import Facts
+from pyworkers.server.heartbeat import Facts, described
 from pyworkers.server.lease import Lease
 from pyworkers.server.manager import Manager, ManagerState
+from pyworkers.server.plan import Group
 from pyworkers.server.pool.running import Payloads
 from pyworkers.server.proc import Memory
 from pyworkers.store import counters
@@ -52,8 +53,12 @@ class Numbers:
     ready: Mapping[str, bool]
     tallies: Mapping[str, Tally]
     workers: Mapping[str, Mapping[str, int]]
-    """Number of workers by group and state."""
+    """Number of worker processes by group and state."""
+    groups: Mapping[str, Group]
+    busy: Mapping[str, int]
+    """Number of running jobs by group."""
     paused: Mapping[str, bool]
+    """By queue."""
     counts: Counts | None
     memory_bytes: int
 
@@ -81,7 +86,7 @@ class Views:
         }
 
     async def stats(self) -> str:
-        """go-workers' JSON (its stats.go): counters of all servers, running jobs of this one.
+        """go-workers' JSON (its stats.go): counters of all servers, running jobs of this one; and its groups.
 
         Raises PyworkersError.
         """
@@ -90,18 +95,21 @@ class Views:
         for job, payload in self._payloads.of(self._from.facts().running):
             message: Any = simplejson.RawJSON(payload)
             jobs.setdefault(job.queue, []).append({"message": message, "started_at": int(job.started_at)})
+        facts = self._from.facts()
         page = {
             "processed": counts.processed,
             "failed": counts.failed,
             "jobs": jobs,
             "enqueued": {queue: str(size) for queue, size in counts.enqueued.items()},
             "retries": counts.retries,
+            "groups": described(facts),
         }
         return str(simplejson.dumps(page))
 
     async def snapshot(self) -> Numbers:
         """The numbers for monitoring."""
-        managers = self._from.managers()
+        managers, facts = self._from.managers(), self._from.facts()
+        paused = frozenset[str]().union(*(manager.paused for manager in managers.values()))
         try:
             counts = await self._read_counts()
         except PyworkersError:
@@ -110,19 +118,18 @@ class Views:
             self.ready(),
             self._from.counters.executions.totals(),
             {name: Counter(manager.pool.pids().values()) for name, manager in managers.items()},
-            {queue: queue in manager.paused for manager in managers.values() for queue in manager.queues},
+            facts.groups,
+            facts.busy,
+            {queue: queue in paused for queue in facts.queues},
             counts,
-            await self._from.memory.total_kb(self._from.facts().pids) * 1024,
+            await self._from.memory.total_kb(facts.pids) * 1024,
         )
-
-    def _queues(self) -> list[str]:
-        return [queue for manager in self._from.managers().values() for queue in manager.queues]
 
     async def _read_counts(self) -> Counts:
         async with self._asking:
             if self._counts is None or time.monotonic() - self._counted_at > _FRESH_S:
                 self._counts = None
-                store, queues = self._from.store, self._queues()
+                store, queues = self._from.store, self._from.facts().queues
                 try:
                     async with asyncio.timeout(_PATIENCE_S):
                         self._counts = await store.arun(counters.read(store.keys, queues))

@@ -1,7 +1,7 @@
 """Prometheus: the numbers of one server in Prometheus' format. Needs the extra ``metrics``.
 
-Runs in the master, which has aggregated all workers. Labels are the names of queues and handlers alone, so
-that no payload can add a time series.
+Runs in the master, which has aggregated all workers. Labels are the names of groups, queues and handlers
+alone, so that no payload can add a time series.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class _Collector:
     def collect(self) -> Iterator[Any]:
         """The metric families: prometheus_client's interface."""
         yield from self._jobs()
+        yield from self._groups()
         yield from self._queues()
         for name, holds in self._snapshot.ready.items():
             yield GaugeMetricFamily(f"pyworkers_ready_{name}", f"1 if this holds: {name}", value=holds)
@@ -54,15 +55,25 @@ class _Collector:
             duration.add_metric([name], buckets=_buckets(tally), sum_value=tally.total_ms / 1000)
         yield from (processed, failed, duration)
 
-    def _queues(self) -> Iterator[Any]:
-        workers = GaugeMetricFamily("pyworkers_workers", "Worker processes", labels=["queue", "state"])
-        for queue, states in self._snapshot.workers.items():
+    def _groups(self) -> Iterator[Any]:
+        workers = GaugeMetricFamily("pyworkers_workers", "Worker processes", labels=["group", "state"])
+        for name, states in self._snapshot.workers.items():
             for state in _STATES:
-                workers.add_metric([queue, state], states.get(state, 0))
+                workers.add_metric([name, state], states.get(state, 0))
+        most = GaugeMetricFamily(
+            "pyworkers_group_concurrency", "Jobs that can run at a time", labels=["group", "mode"]
+        )
+        busy = GaugeMetricFamily("pyworkers_group_busy", "Jobs that run", labels=["group"])
+        for name, group in self._snapshot.groups.items():
+            most.add_metric([name, group.mode], group.concurrency)
+            busy.add_metric([name], self._snapshot.busy[name])
+        yield from (workers, most, busy)
+
+    def _queues(self) -> Iterator[Any]:
         paused = GaugeMetricFamily("pyworkers_queue_paused", "1 if the queue is paused", labels=["queue"])
         for queue, holds in self._snapshot.paused.items():
             paused.add_metric([queue], holds)
-        yield from (workers, paused)
+        yield paused
         if self._snapshot.counts is not None:
             size = GaugeMetricFamily("pyworkers_queue_size", "Jobs that wait", labels=["queue"])
             for queue, number in self._snapshot.counts.enqueued.items():
