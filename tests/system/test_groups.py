@@ -1,0 +1,176 @@
+"""Groups of queues under a real server: their order, their pauses, their moves, and what is shown of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pyworkers.cli import main
+from tests.helpers.records import job
+from tests.helpers.server_process import Serve, ServerProcess
+from tests.helpers.support import wait_for
+
+APP = """
+@worker.job(queue="critical")
+def ran(queue, key):
+    note("ran", queue, key)
+
+@worker.job(queue="critical")
+def waits(name):
+    meet(name)
+    note("end", name)
+
+@worker.job(queue="critical")
+def sleeps(queue):
+    time.sleep(0.004)
+    note("slept", queue)
+"""
+IN_ORDER = f'{APP}\nworker.group("web", queues=["critical", "default"], concurrency=1)'
+
+
+def blocked(server: ServerProcess, name: str = "first") -> None:
+    """Have the one worker of the group run a job that waits for ``let_go``, so that it fetches nothing."""
+    server.push("default", job(name, "waits", name))
+    server.wait_for_notes(1, name)
+
+
+def push(server: ServerProcess, queue: str, *keys: int) -> None:
+    server.push(queue, *(job(f"{queue}-{key}", "ran", queue, key) for key in keys))
+
+
+def order(server: ServerProcess, count: int) -> list[list[Any]]:
+    return [note[2:] for note in server.wait_for_notes(count, "ran")]
+
+
+def test_a_list_is_served_in_its_order(serve: Serve) -> None:
+    with serve(IN_ORDER) as server:
+        blocked(server)
+        push(server, "default", 1, 2, 3)
+        push(server, "critical", 1, 2, 3)
+        server.let_go("first")
+        expected = [[queue, key] for queue in ("critical", "default") for key in (1, 2, 3)]
+        assert order(server, 6) == expected
+        wait_for(lambda: server.settled("critical", "default"))
+
+
+def test_weights_decide_how_often_a_queue_is_first(serve: Serve) -> None:
+    code = APP + '\nworker.group("web", queues={"critical": 3, "default": 1}, concurrency=1)'
+    with serve(code) as server:
+        blocked(server)
+        for queue in ("critical", "default"):
+            server.push(queue, *(job(f"{queue}-{key}", "sleeps", queue) for key in range(400)))
+        server.let_go("first")
+        notes = server.wait_for_notes(400, "slept", timeout=120)[:400]
+        counts = Counter(note[2] for note in notes)
+        # The jobs are too long to be fetched ahead, so that each is a draw: 300 of 400, give or take 8.7. Six
+        # times that happens once in a billion runs.
+        assert 248 <= counts["critical"] <= 352, counts
+
+
+def test_a_paused_queue_is_passed_over(serve: Serve) -> None:
+    with serve(IN_ORDER) as server:
+        blocked(server)
+        push(server, "critical", 1)
+        push(server, "default", 1)
+        server.redis.sadd(server.keys.paused, "critical")
+        server.wait_for_event("queue.paused", queue="critical")
+        server.let_go("first")
+        assert order(server, 1) == [["default", 1]]
+        wait_for(lambda: server.settled("default"))
+        assert server.waiting("critical") == 1
+        server.redis.srem(server.keys.paused, "critical")
+        assert order(server, 2) == [["default", 1], ["critical", 1]]
+
+
+def test_a_queue_without_a_job_of_its_own_runs_any_job(serve: Serve) -> None:
+    code = APP + '\nworker.group("all", queues=["urgent", "critical"], concurrency=2)'
+    with serve(code) as server:
+        push(server, "urgent", 1)
+        assert order(server, 1) == [["urgent", 1]]
+        server.push("urgent", job("bad", "Unknown", retry=False))
+        failed = server.wait_for_event("job.failed", jid="bad")
+        assert (failed["queue"], failed["error_class"]) == ("urgent", "UnknownJobError")
+        wait_for(lambda: server.settled("urgent", "critical"))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--group", "default,critical=1"), [["default", 1], ["critical", 1]]),
+        (("--queue", "critical=1"), [["critical", 1]]),
+    ],
+)
+def test_the_command_line_overrules_the_application(
+    serve: Serve, words: tuple[str, ...], expected: list[list[Any]]
+) -> None:
+    with serve(IN_ORDER, *words) as server:
+        server.push("critical", job("first", "waits", "first"))
+        server.wait_for_notes(1, "first")
+        push(server, "critical", 1)
+        push(server, "default", 1)
+        server.let_go("first")
+        assert order(server, len(expected)) == expected
+        wait_for(lambda: server.settled(*(queue for queue, _ in expected)))
+
+
+def test_hup_moves_queues_from_group_to_group_and_loses_no_job(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "workers.toml"
+    file.write_text('[groups.web]\nqueues = ["critical", "default"]\nconcurrency = 2\n')
+    with serve(APP, "--config", str(file)) as server:
+        total = 0
+        for number, text in enumerate(
+            (
+                '[groups.web]\nqueues = ["default", "critical"]\nconcurrency = 3\n',
+                "[groups.other]\nqueues = {default = 1, critical = 2}\nconcurrency = 2\n",
+                '[groups.web]\nqueues = ["default"]\nconcurrency = 2\n',
+                '[groups.web]\nqueues = ["critical", "default"]\nconcurrency = 2\n',
+            ),
+            1,
+        ):
+            server.push("default", job(f"running{number}", "waits", f"running{number}"))
+            server.wait_for_notes(1, f"running{number}")
+            for queue in ("critical", "default"):
+                push(server, queue, *range(total, total + 50))
+            total += 50
+            file.write_text(text)
+            server.signal(signal.SIGHUP)
+            server.wait_for_event("reload.started", count=number)
+            server.let_go(f"running{number}")
+            server.wait_for_event("reload.done", count=number)
+        ran = order(server, 2 * total)
+        wait_for(lambda: server.settled("critical", "default"))
+        assert sorted(map(tuple, ran)) == sorted(
+            (queue, key) for queue in ("critical", "default") for key in range(total)
+        )
+        assert len(server.ledger()) == 2 * total + 2 * 4
+        assert server.stop() == 0
+        assert server.events("reload.failed") == []
+
+
+def test_sizes_and_running_jobs_are_shown_for_the_group(
+    serve: Serve, one_redis_url: str, namespace: str
+) -> None:
+    code = APP + '\nworker.group("web", queues={"critical": 5, "default": 2}, concurrency=2)'
+    with serve(code) as server:
+        for name in ("first", "second"):
+            blocked(server, name)
+        push(server, "critical", 1, 2, 3)
+        push(server, "default", 1)
+        options = ["--url", one_redis_url, "--namespace", namespace]
+        found = json.loads(CliRunner().invoke(main, ["stats", "--json", *options]).stdout)
+        assert {queue["name"]: queue["size"] for queue in found["queues"]} == {"critical": 3, "default": 1}
+        web = {
+            "name": "web", "queues": {"critical": 5, "default": 2}, "strict": False, "mode": "process",
+            "servers": 1, "processes": 2, "concurrency": 2, "busy": 2,
+        }  # fmt: skip
+        assert found["groups"] == [web]
+        frame = CliRunner().invoke(main, ["top", "--once", *options]).stdout
+        assert ["web", "process", "1", "2", "2", "2", "critical:5,default:2"] in [
+            line.split() for line in frame.splitlines()
+        ]
