@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import resource
 import signal
 import socket
 import threading
@@ -111,3 +114,36 @@ def test_a_packet_that_was_received_is_not_lost_by_the_detachment(ends: Pair) ->
     assert workers.receive() == packet(1)
     workers.detach()
     assert workers.receive() is None
+
+
+def test_a_large_job_whose_file_the_reader_cannot_open_is_an_error_and_no_empty_job(ends: Pair) -> None:
+    masters, workers = ends
+    masters.send(packet(1, b"x" * (LARGE + 1)))
+    masters.send(packet(2, b""))
+    with _no_more_descriptors(), pytest.raises(OSError, match="Too many open files") as caught:
+        workers.receive()
+    assert caught.value.errno == errno.EMFILE
+    assert workers.receive() == packet(2, b"")
+
+
+def test_a_large_job_is_withdrawn_by_its_number_also_without_descriptors(ends: Pair) -> None:
+    masters, workers = ends
+    before = descriptors(os.getpid())
+    for number in (1, 2):
+        masters.send(packet(number, b"x" * (LARGE + 1)))
+    masters.send(packet(3))
+    assert workers.withdraw() == 1
+    with _no_more_descriptors():
+        assert workers.withdraw() == 2
+    assert [workers.withdraw(), workers.withdraw()] == [3, None]
+    assert descriptors(os.getpid()) == before
+
+
+@contextlib.contextmanager
+def _no_more_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

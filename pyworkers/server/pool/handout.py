@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.jobsocket import DONT_WAIT, JobSocket, Kind
+from pyworkers.ipc.jobsocket import JobSocket, Kind
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.limits import Limits
@@ -218,14 +218,8 @@ class HandOut:
     def _drain(self) -> list[Delivery]:
         """Take every job that no worker has taken out of the socket, oldest first."""
         numbers = []
-        while True:
-            try:
-                packet = self._theirs.receive(DONT_WAIT)
-            except BlockingIOError:
-                break
-            if packet is None:
-                break
-            numbers.append(packet.number)
+        while (number := self._theirs.withdraw()) is not None:
+            numbers.append(number)
         found = [self._open[number] for number in numbers if number in self._open]
         found += self._unsent
         self._unsent.clear()
