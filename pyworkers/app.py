@@ -276,12 +276,19 @@ class Worker(Producer):
         return link
 
     def on_startup(self, function: F) -> F:
-        """Call the function in each worker process before its first job."""
-        return self._hook("on_startup", function)
+        """Call the function in each worker process before its first job.
+
+        It may be ``async def``: it runs on the loop of the process, on which its async jobs run; in mode
+        ``thread``, each thread has another one.
+        """
+        return self._hook("on_startup", function, may_be_async=True)
 
     def on_shutdown(self, function: F) -> F:
-        """Call the function in each worker process after its last job, unless it is killed."""
-        return self._hook("on_shutdown", function)
+        """Call the function in each worker process after its last job, unless it is killed.
+
+        It may be ``async def``, as a function of ``on_startup`` may.
+        """
+        return self._hook("on_shutdown", function, may_be_async=True)
 
     def before_start(self, function: F) -> F:
         """Call the function once, before the first worker process is forked; it must not start threads."""
@@ -335,8 +342,8 @@ class Worker(Producer):
         """Send jobs through the application's client; called by the enqueue methods."""
         self.client.push(jobs)
 
-    def _hook(self, kind: str, function: F) -> F:
-        check_function(function, kind)
+    def _hook(self, kind: str, function: F, *, may_be_async: bool = False) -> F:
+        check_function(function, kind, may_be_async=may_be_async)
         self._hooks[kind].append(function)
         return function
 

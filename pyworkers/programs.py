@@ -73,6 +73,15 @@ def started_by(worker: int, reapers: Iterable[int], since: int) -> list[int]:
     return list(dict.fromkeys([*young, *(deep for pid in young for deep in below(pid))]))
 
 
+def started_by_thread(thread: int, since: int) -> list[int]:
+    """The running programs that a thread of this process has started since a ``tick``, with descendants."""
+    found: list[int] = []
+    with suppress(OSError):
+        found += map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())
+    young = [pid for pid in found if _runs_since(pid, since)]
+    return list(dict.fromkeys([*young, *(deep for pid in young for deep in below(pid))]))
+
+
 def _is_marked(pid: int, worker: int) -> bool:
     if sys.platform == "linux":
         with suppress(OSError):

@@ -150,6 +150,8 @@ class Spawn:
     """Its number in the group, by which its frames name it."""
     slots: int = 1
     """The number of jobs that it runs at once."""
+    mode: str = "process"
+    """How it runs them: ``process``, ``async`` or ``thread``."""
 
 
 @dataclass(frozen=True, slots=True)

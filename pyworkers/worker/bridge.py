@@ -31,10 +31,12 @@ _MAX_THREADS = 1 << 16
 
 
 class Bridge:
-    """The loops and threads of a worker process. ``shared`` if its jobs are tasks of one running loop."""
+    """The loops and threads of a worker process, by its mode: ``process``, ``async`` or ``thread``."""
 
-    def __init__(self, *, shared: bool = False) -> None:
-        self._shared = shared
+    def __init__(self, mode: str = "process") -> None:
+        self._shared = mode == "async"
+        # Only a signal handler can raise a request, and Python calls these in the main thread alone.
+        self._deliver_here = raise_here if mode == "process" else None
         self._here = threading.local()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -54,7 +56,7 @@ class Bridge:
 
         async def in_this_thread(message: Message) -> Outcome:
             # Here, requests to end can be raised in it, as in any def job of this thread.
-            before = current_execution().deliver_by(raise_here)
+            before = current_execution().deliver_by(self._deliver_here)
             try:
                 with _no_running_loop():
                     return call(message)
@@ -95,6 +97,10 @@ class Bridge:
                 cancelled = error
         return cancelled
 
+    def loop(self) -> AbstractEventLoop:
+        """The loop of this thread."""
+        return self._own_loop().loop
+
     def run(self, function: Callable[[], object]) -> object:
         """Call a hook, on the loop of this thread if it is async."""
         if not is_async(function):
@@ -132,7 +138,7 @@ class Bridge:
     def _own_loop(self) -> _OwnLoop:
         own: _OwnLoop | None = self._here.__dict__.get("own")
         if own is None:
-            own = self._here.__dict__["own"] = _OwnLoop()
+            own = self._here.__dict__["own"] = _OwnLoop(self._shared)
         return own
 
     def _be_guest(self, host: AbstractEventLoop, work: _Work) -> None:
@@ -144,10 +150,14 @@ class Bridge:
 class _OwnLoop:
     """The loop of a thread, which runs while code of that thread waits for async code."""
 
-    def __init__(self) -> None:
-        self._runner = asyncio.Runner()
+    def __init__(self, shared: bool) -> None:
+        self._runner = asyncio.Runner(loop_factory=_fast_loop() if shared else None)
         with _no_running_loop():
             self.loop = self._runner.get_loop()
+        # uvloop, which is no BaseEventLoop, does the same by itself.
+        self._wakes = threading.current_thread() is threading.main_thread() and isinstance(
+            self.loop, asyncio.BaseEventLoop
+        )
         self._reader, self._waker = socket.socketpair()
         for end in (self._reader, self._waker):
             end.setblocking(False)
@@ -170,7 +180,7 @@ class _OwnLoop:
     def _woken_by_signals(self) -> Iterator[None]:
         # Python runs its signal handlers before the loop goes to sleep, and when a signal interrupts that. A
         # signal that arrives in between would have to wait for the next event.
-        if threading.current_thread() is not threading.main_thread():
+        if not self._wakes:
             yield
             return
         before = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -178,6 +188,16 @@ class _OwnLoop:
             yield
         finally:
             signal.set_wakeup_fd(before)
+
+
+def _fast_loop() -> Callable[[], AbstractEventLoop] | None:
+    """uvloop's, if it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    make: Callable[[], AbstractEventLoop] = uvloop.new_event_loop
+    return make
 
 
 class _Work:

@@ -44,7 +44,8 @@ from pyworkers.ipc.control import (
 )
 from pyworkers.middleware import name_of
 from pyworkers.worker import process
-from pyworkers.worker.hygiene import flush_output
+from pyworkers.worker.connection import Ends
+from pyworkers.worker.hygiene import exit_now, flush_output
 from pyworkers.worker.importing import searched, users_traceback
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.runner import SerialRunner
@@ -162,7 +163,7 @@ class ForkServer:
     def _spawn(self, spawn: Spawn) -> None:
         fds = [self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN)]
         jobs, outcomes, lifeline, presence, page = fds
-        ends = process.Ends(jobs, outcomes, lifeline, presence, page, spawn.member, spawn.slots)
+        ends = Ends(jobs, outcomes, lifeline, presence, page, spawn.member, spawn.slots, spawn.mode)
         try:
             pid = os.fork()
         except OSError as error:
@@ -175,7 +176,7 @@ class ForkServer:
         for fd in fds:
             os.close(fd)
 
-    def _be_worker(self, group: str, ends: process.Ends) -> NoReturn:
+    def _be_worker(self, group: str, ends: Ends) -> NoReturn:
         # This must not return: the child would continue as a second fork server.
         try:
             self._become_child()
@@ -183,7 +184,7 @@ class ForkServer:
         except BaseException:
             log.exception("worker.boot_failed", queue=group)
         finally:
-            process.exit_now(process.BOOT_FAILED)
+            exit_now(process.BOOT_FAILED)
 
     def _run_hooks(self, kind: str) -> None:
         try:
@@ -202,7 +203,7 @@ class ForkServer:
             self._become_child()
             status = process.run_hooks(self._app.hooks(kind), kind)
         finally:
-            process.exit_now(status)
+            exit_now(status)
 
     def _become_child(self) -> None:
         """In a forked child: close the fork server's descriptors, and undo its handling of SIGCHLD."""
@@ -260,7 +261,7 @@ def chains_of(app: Worker, settings: Settings) -> list[HandlerChain]:
     chains: list[HandlerChain] = []
     for handler in app.handlers():
         runner = SerialRunner(app, settings, random.Random(), lambda *_: None, lambda _: None)
-        links = list(runner.build(handler.queue, handler).links)
+        links = list(runner.chains.build(handler.queue, handler).links)
         chains.append({"handler": handler.name, "queue": handler.queue, "links": links})
     return chains
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 _STDERR = 2
 _stdout = select.poll()
@@ -31,13 +31,28 @@ _SETMASK = int(signal.SIG_SETMASK)
 Handlers = tuple[Callable[[int, FrameType | None], Any] | int | None, ...]
 
 
-class Snapshot:
-    """The state of this process when this object was made; ``restore`` returns to it after each job."""
+class Original:
+    """The process in which this object was made."""
 
     def __init__(self) -> None:
         self._is_copy = False
         # Instead of a look at the pid after each job, which is a system call.
         os.register_at_fork(after_in_child=self._become_copy)
+
+    @property
+    def is_copy(self) -> bool:
+        """True in a child that a job has forked and that also returned from the job's function."""
+        return self._is_copy
+
+    def _become_copy(self) -> None:
+        self._is_copy = True
+
+
+class Snapshot(Original):
+    """The state of this process when this object was made; ``restore`` returns to it after each job."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._directory = _open_directory()
         self._umask = os.umask(0o022)
         os.umask(self._umask)
@@ -60,14 +75,6 @@ class Snapshot:
         if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams
         return self._restore_directory() and flush_output()
-
-    @property
-    def is_copy(self) -> bool:
-        """True in a child that a job has forked and that also returned from the job's function."""
-        return self._is_copy
-
-    def _become_copy(self) -> None:
-        self._is_copy = True
 
     def _restore_directory(self) -> bool:
         if self._directory is None:
@@ -136,3 +143,11 @@ def flush_output() -> bool:
     except (OSError, AttributeError):  # no process reads the pipe, or the server was started without a stream
         return True
     return True
+
+
+def exit_now(status: int) -> NoReturn:
+    """Exit without the exit handlers that this process, a fork, has inherited from the fork server."""
+    try:
+        flush_output()
+    finally:
+        os._exit(status)

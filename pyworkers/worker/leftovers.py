@@ -20,10 +20,11 @@ _PAUSE_S = 0.001
 _EMPTY_LOOKS = 2
 
 
-def end_programs(age_s: float) -> list[int]:
+def end_programs(age_s: float, thread: int | None = None) -> list[int]:
     """Kill the programs that this process has started in the last ``age_s`` seconds; returns their pids.
 
-    They have exited when this returns, except those that cannot be killed.
+    With the native id of a ``thread``, only those of this thread: orphans belong to no thread. They have
+    exited when this returns, except those that cannot be killed.
     """
     since = programs.tick(age_s)
     killed: dict[int, None] = {}
@@ -33,7 +34,7 @@ def end_programs(age_s: float) -> list[int]:
     # enough.
     empty_looks = 0
     while empty_looks < _EMPTY_LOOKS and time.monotonic() <= deadline:
-        found = _started(since)
+        found = _started(since) if thread is None else programs.started_by_thread(thread, since)
         empty_looks = 0 if found else empty_looks + 1
         if found:
             killed |= dict.fromkeys(found)

@@ -1,86 +1,67 @@
-"""Runner: runs the jobs of a worker process, here one at a time in the main thread.
+"""SerialRunner: runs the jobs of a worker process one at a time, in its main thread (mode ``process``).
 
-It takes a packet, runs the handler's chain and returns the report. It reads no socket and writes no pipe.
+What a job changes in the process is undone after it.
 """
 
 from __future__ import annotations
 
-import random
 import time
-from dataclasses import dataclass, field
 
 from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
-from pyworkers.handler import Handler
+from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Kind, Packet
-from pyworkers.protocol import envelope, retry
-from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
+from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chains import Chains, Surroundings, report_of
+from pyworkers.worker.connection import Connection
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.limits import Alarm, Announce, Limits
-from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
+from pyworkers.worker.hygiene import Snapshot, exit_now
+from pyworkers.worker.interrupts import listen
+from pyworkers.worker.leftovers import end_programs
+from pyworkers.worker.links.limits import Alarm, Announce
 from pyworkers.worker.links.running import AfterRequest
+from pyworkers.worker.recycle import Recycler
+
+# A module constant, because reading an attribute of an enum takes three times as long.
+_JOB = Kind.JOB
 
 log = logs.get_logger()
 
 
-@dataclass(slots=True)
-class _Queue:
-    """The chains of one queue by class; one for the handler of a whole queue, whose payloads may name any
-    number of classes."""
-
-    name: str
-    one_handler: bool
-    chains: dict[str, Chain] = field(default_factory=dict)
-
-
 class SerialRunner:
-    """Runs the jobs of a group, one after the other."""
+    """Runs jobs one after the other."""
 
     def __init__(
         self,
         app: Worker,
         settings: Settings,
-        rng: random.Random,
+        rng: Rng,
         announce_limit: Announce,
         after_request: AfterRequest,
+        bridge: Bridge | None = None,
     ) -> None:
-        self._app = app
-        self._settings = settings
-        self._rng = rng
-        self._announce_limit = announce_limit
-        self._setting = Setting(Bridge(), settings.max_retries, time.time, rng, after_request)
-        self._queues: dict[bytes, _Queue] = {}
+        around = Surroundings(bridge or Bridge(), announce_limit, Alarm, after_request)
+        self.chains = Chains(app, settings, rng, around)
         self._execution: Execution | None = None
         self._early: tuple[int, BaseException] | None = None
 
     def run(self, packet: Packet) -> Report:
         """Run the job of a packet, or the exhaustion hooks of a lost one."""
-        number, kind, name, raw = packet
-        queue = self._queues.get(name) or self._first_of(name)
-        if kind != Kind.JOB:
-            return self._run_exhausted_hooks(queue.name, raw)
-        try:
-            message = Message.parse(raw, queue.name, self._make_jid)
-        except BadMessageError as error:
-            fields = {"queue": queue.name, "error_class": "BadMessageError", "error": error.message}
-            log.error("job.failed", outcome="dead", **fields)
-            payload = retry.refused(raw, error.message, queue.name, time.time())
-            return Report(Outcome(Fate.DEAD, payload=payload))
-        job_class = "" if queue.one_handler else message.job_class
-        chain = queue.chains.get(job_class) or self._first(queue, job_class)
-        execution = self._execution = Execution(message, number)
-        if self._early is not None and self._early[0] == number:
+        if packet.kind != _JOB:
+            return self.chains.run_exhausted_hooks(packet)
+        found = self.chains.prepare(packet)
+        if found is None:
+            return self.chains.refuse(packet)
+        chain, execution = found
+        self._execution = execution
+        if self._early is not None and self._early[0] == packet.number:
             execution.ask(self._early[1])
         outcome = chain.run(execution)
         self._execution = None
-        if execution.exc_info is not None:
-            execution.forget()
-        return Report(outcome, int(execution.elapsed_s * 1000 + 0.5), False, chain.name)
+        return report_of(chain, execution, outcome)
 
     @property
     def current(self) -> int:
@@ -95,39 +76,58 @@ class SerialRunner:
         elif self._execution.delivery == number:
             self._execution.ask(request)
 
-    def _run_exhausted_hooks(self, queue: str, payload: bytes) -> Report:
-        """Run the exhaustion hooks of a job whose own worker died."""
-        loss = Loss.unpack(payload)
-        message = Message.parse(loss.raw, queue, self._make_jid)
-        try:
-            handler = self._app.lookup(queue, message.job_class)
-        except UnknownJobError:
-            handler = None
-        kind = JobTimeout if loss.error_class == JobTimeout.__name__ else WorkerLost
-        run_exhausted(exhausted_hooks(self._app, handler), message, kind(loss.error_message))
-        return Report(DONE)
 
-    def build(self, queue: str, handler: Handler | None) -> Chain:
-        """The chain of a handler for jobs of a queue, or of jobs without one."""
-        default_s = self._settings.timeouts.get(queue)
-        if default_s is None:
-            default_s = (handler.timeout if handler else None) or 0.0
-        return Chain(self._app, handler, self._setting, Limits(default_s, self._announce_limit, Alarm))
+class SerialProcess:
+    """A worker process of mode ``process``."""
 
-    def _first_of(self, name: bytes) -> _Queue:
-        """Note a queue at its first job."""
-        queue = name.decode()
-        found = self._queues[name] = _Queue(queue, self._app.owns(queue))
-        return found
+    def __init__(
+        self, app: Worker, settings: Settings, rng: Rng, bridge: Bridge, connection: Connection
+    ) -> None:
+        self._connection = connection
+        self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
+        self._runner = SerialRunner(app, settings, rng, connection.announce_limit, self._end_programs, bridge)
+        listen(self._look)
+        self._state = Snapshot()
 
-    def _first(self, queue: _Queue, job_class: str) -> Chain:
-        """Build the chain of a class at its first job; not kept for a class without a handler."""
-        try:
-            handler = self._app.lookup(queue.name, job_class)
-        except UnknownJobError:
-            return self.build(queue.name, None)
-        chain = queue.chains[job_class] = self.build(queue.name, handler)
-        return chain
+    def serve(self) -> None:
+        """Run jobs until the master asks this process to leave, or until it must be replaced."""
+        connection, take, run = self._connection, self._connection.take, self._runner.run
+        connection.ready()
+        while not connection.leaving and (packet := take(0)) is not None:
+            report = run(packet)
+            hit("job_end")
+            if self._state.is_copy:
+                # A job has forked, and both processes returned from it: only the original is the worker.
+                exit_now(0)
+            retiring = self._recycler.due() or not self._restored()
+            if retiring:
+                report = report._replace(retiring=True)
+            connection.report(packet.number, report)
+            if retiring:
+                return
 
-    def _make_jid(self) -> str:
-        return envelope.new_jid(self._rng)
+    def _look(self) -> None:
+        """Do what the master has written into the page: leave, or end a job; say which job runs."""
+        self._connection.answer(self._runner.current)
+        if self._connection.leaving:
+            self._connection.stop_taking()
+        for number, request in self._connection.requests():
+            self._runner.ask_to_end(number, request)
+
+    def _restored(self) -> bool:
+        restored = self._state.restore()
+        if not restored:
+            log.warning("worker.spoiled", hint="the job closed stdout, or the working directory is gone")
+        return restored
+
+    def _end_programs(self, execution: Execution) -> None:
+        """Kill the programs of a job that was asked to end; if there were any, have this worker replaced.
+
+        A killed program may have belonged to the worker instead of the job: a thread or a program of an
+        ``on_startup`` hook may have started it while the job ran.
+        """
+        if self._state.is_copy:
+            return
+        if killed := end_programs(time.monotonic() - execution.started_s):
+            log.warning("programs.killed", pids=killed, hint="their job was asked to end")
+            self._recycler.retire()

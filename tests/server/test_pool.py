@@ -98,7 +98,9 @@ class Crew:
         else:
             self.settled.append((raw, report))
 
-    async def use(self, *codes: str, concurrency: int = 1, **settings: Any) -> Spawner:
+    async def use(
+        self, *codes: str, concurrency: int = 1, slots: int = 1, mode: str = "process", **settings: Any
+    ) -> Spawner:
         """Load an application, and have the pool use it from now on."""
         name = f"app{len(self.spawners)}"
         (self.folder / f"{name}.py").write_text(HEADER + "".join(map(textwrap.dedent, codes)))
@@ -113,7 +115,7 @@ class Crew:
             self._build(spawner, losses)
         else:
             self.endings.decide_by(losses)
-        self.pool.use(spawner, [1] * concurrency)
+        self.pool.use(spawner, [slots] * concurrency, mode)
         return spawner
 
     def _build(self, spawner: Spawner, losses: Losses) -> None:

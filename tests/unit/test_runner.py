@@ -16,6 +16,7 @@ from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Kind, Packet
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
+from pyworkers.worker.chains import Chains
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.runner import SerialRunner
 
@@ -133,13 +134,13 @@ def test_nothing_of_a_failed_job_is_kept() -> None:
 
 def test_a_handler_has_one_chain_and_a_queue_with_one_handler_too(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
-    build = SerialRunner.build
+    build = Chains.build
 
-    def counting(self: SerialRunner, queue: str, handler: Any) -> Any:
+    def counting(self: Chains, queue: str, handler: Any) -> Any:
         built.append(handler.name if handler else "")
         return build(self, queue, handler)
 
-    monkeypatch.setattr(SerialRunner, "build", counting)
+    monkeypatch.setattr(Chains, "build", counting)
     jobs, whole = Worker(), Worker()
     for name in "ab":
         jobs.job(name=name, queue="q")(lambda: None)

@@ -67,14 +67,14 @@ class Spawner:
         """Wait for the result of the import."""
         return await asyncio.shield(self._answer)
 
-    def spawn(self, worker: Handle, group: str, member: int, slots: int, descriptors: Fds) -> int:
+    def spawn(self, worker: Handle, group: str, member: int, slots: int, mode: str, descriptors: Fds) -> int:
         """Request a worker; returns its number, which is unique in this fork server.
 
         The descriptors are closed here once they are sent.
         """
         number = next(self._numbers)
         self._workers[number] = worker
-        self._post(Spawn(number, group, member, slots), descriptors)
+        self._post(Spawn(number, group, member, slots, mode), descriptors)
         return number
 
     def expect(self, pid: int, worker: Handle) -> None:

@@ -32,8 +32,8 @@ log = logs.get_logger()
 class Pool:
     """Workers of one group, in ``crew``; ``resize`` and ``use`` set their sizes and generation.
 
-    A size is the number of jobs that one worker runs at once. ``failing`` is called when starts begin to
-    fail, and when they succeed again.
+    A size is the number of jobs that one worker runs at once, in the way of the ``mode`` (worker/process.py).
+    ``failing`` is called when starts begin to fail, and when they succeed again.
     """
 
     def __init__(
@@ -56,24 +56,25 @@ class Pool:
         self._respawn = Respawn(self._reconcile, failing)
         self._numbers = itertools.count(1)
         self._sizes: Sequence[int] = ()
+        self._mode = "process"
         self._alone: dict[Worker, Delivery] = {}
         """The workers that were started for one suspect each."""
 
     # For the manager
 
-    def resize(self, sizes: Sequence[int]) -> None:
-        """Set the sizes of the workers."""
-        self._set(sizes)
+    def resize(self, sizes: Sequence[int], mode: str = "process") -> None:
+        """Set the sizes of the workers, and their mode."""
+        self._set(sizes, mode)
         self._reconcile()
 
-    def _set(self, sizes: Sequence[int]) -> None:
-        self._sizes = sizes
+    def _set(self, sizes: Sequence[int], mode: str) -> None:
+        self._sizes, self._mode = sizes, mode
         self._deliveries.share(any(size > 1 for size in sizes))
 
-    def use(self, spawner: Spawner, sizes: Sequence[int]) -> None:
+    def use(self, spawner: Spawner, sizes: Sequence[int], mode: str = "process") -> None:
         """Replace all workers by these of a generation, one by one, as the new ones become ready."""
         self._spawner = spawner
-        self._set(sizes)
+        self._set(sizes, mode)
         self._respawn.cancel()
         for worker in self._crew:
             if worker.state is State.BOOTING and worker.spawner is not spawner:
@@ -219,15 +220,18 @@ class Pool:
             return
         self.run_suspects()
         staying = [w for w in self._crew if w.state is not State.LEAVING and w not in self._alone]
-        current = Counter(worker.slots for worker in staying if worker.spawner is self._spawner)
+        current = Counter(worker.slots for worker in staying if self._is_current(worker))
         if self._spawner.alive:
             for slots in (Counter(self._sizes) - current).elements():
                 self._spawn(slots)
         serving = [worker for worker in staying if worker.state is State.SERVING]
         # Workers with old code first; with the same code, idle workers first.
-        serving.sort(key=lambda worker: (worker.spawner is self._spawner, bool(worker.unfinished())))
+        serving.sort(key=lambda worker: (self._is_current(worker), bool(worker.unfinished())))
         for worker in serving[: max(0, len(serving) - len(self._sizes))]:
             self._dismiss(worker)
+
+    def _is_current(self, worker: Worker) -> bool:
+        return worker.spawner is self._spawner and worker.mode == self._mode
 
     def _spawn(self, slots: int) -> None:
         try:
@@ -236,7 +240,7 @@ class Pool:
             self._not_started(error)
 
     def _start(self, slots: int, jobs: int) -> Worker:
-        seat = Seat(self._group, next(self._numbers), slots, jobs, self._outcomes.write_end)
+        seat = Seat(self._group, next(self._numbers), slots, self._mode, jobs, self._outcomes.write_end)
         worker = Worker(seat, self._spawner, self, self._limits)
         self._crew.add(worker)
         return worker

@@ -38,6 +38,8 @@ class Seat:
     group: str
     member: int
     slots: int
+    mode: str
+    """How it runs them (worker/process.py)."""
     jobs: int
     """The descriptor of the workers' end of the job socket."""
     outcomes: int
@@ -80,7 +82,7 @@ class Worker:
     def __init__(self, seat: Seat, spawner: Spawner, owner: Owner, limits: Limits) -> None:
         """Request the process from the fork server. Raises OSError if a descriptor cannot be opened."""
         self.spawner = spawner
-        self.member, self.slots = seat.member, seat.slots
+        self.member, self.slots, self.mode = seat.member, seat.slots, seat.mode
         self.state = State.BOOTING
         self.pid = 0
         self.ended = False
@@ -102,7 +104,7 @@ class Worker:
         self._page, descriptors, lifeline, self._presence = _open_all(seat)
         self._lifeline = Lifeline(lifeline)
         self._loop.add_reader(self._presence, self._pipe_ended)
-        self._number = spawner.spawn(self, seat.group, seat.member, seat.slots, descriptors)
+        self._number = spawner.spawn(self, seat.group, seat.member, seat.slots, seat.mode, descriptors)
         self._expect(self._overdue, self._limits.overdue_s)
 
     # For the pool
@@ -266,12 +268,14 @@ class Worker:
         """Have a leaving process look at its page; a signal while a job runs could disturb the job.
 
         A process with a job looks at its page after the job; but it may have looked before ``leave``, and its
-        outcome may be under way: this is called for each outcome.
+        outcome may be under way: this is called for each outcome. A process that has room for several jobs
+        looks at once.
         """
-        if not self.unfinished():
+        idle = not self.unfinished()
+        if idle or self.mode != "process":
             self.signal(ATTENTION)
-            if not self.ended:
-                self._expect(self._overdue, self._limits.overdue_s)
+        if idle and not self.ended:
+            self._expect(self._overdue, self._limits.overdue_s)
 
     # Missing reports
 

@@ -1,0 +1,233 @@
+"""AsyncProcess: runs many jobs at once as tasks of one event loop (mode ``async``).
+
+Runs in the worker process, in its main thread; ``def`` code of the jobs runs on other threads (bridge.py). A
+request to end cancels a task. If the task does not end then, the master kills the process. What a job changes
+in the process stays, because other jobs may use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from typing import Any
+
+from pyworkers import logs
+from pyworkers.app import Worker
+from pyworkers.failpoints import hit
+from pyworkers.ipc.control import Settings
+from pyworkers.ipc.jobsocket import Kind, Packet
+from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.outcome import Report
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chains import Chains, Surroundings, report_of
+from pyworkers.worker.connection import Connection
+from pyworkers.worker.execution import Execution, current_execution
+from pyworkers.worker.hygiene import Original, exit_now, flush_output
+from pyworkers.worker.interrupts import listen
+from pyworkers.worker.leftovers import end_programs
+from pyworkers.worker.links.limits import overdue
+from pyworkers.worker.recycle import Recycler
+
+# Jobs that are taken in one turn of the loop: the first of them must start, and other processes get a share.
+_AT_ONCE = 8
+
+log = logs.get_logger()
+
+
+class AsyncProcess:
+    """A worker process of mode ``async``."""
+
+    def __init__(
+        self, app: Worker, settings: Settings, rng: Rng, bridge: Bridge, connection: Connection
+    ) -> None:
+        self._connection = connection
+        self._bridge = bridge
+        self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
+        around = Surroundings(bridge, connection.announce_limit, LoopTimer, self._end_programs)
+        self._chains = Chains(app, settings, rng, around)
+        self._loop = bridge.loop()
+        self._left = self._loop.create_future()
+        """Done once the process is to leave, and its jobs have ended."""
+        self._free = list(range(connection.slots))
+        self._running: dict[int, tuple[Execution | None, asyncio.Task[None]]] = {}
+        """Execution and task of each delivery; no execution for the exhaustion hooks of a lost job."""
+        self._context = copy_context()
+        self._taking = False
+        self._leaving = False
+        self._held = False
+        self._together_s = 0.0
+        """The last moment when more than one job ran."""
+        self._original = Original()
+
+    def serve(self) -> None:
+        """Run jobs until the master asks this process to leave, or until it must be replaced."""
+        self._bridge.run(self._serve)
+
+    async def _serve(self) -> None:
+        # Not the loop's add_signal_handler: a job that blocks the loop must be found, too.
+        listen(self._answer)
+        self._connection.ready()
+        self._take_or_not()
+        await self._left
+
+    # --- jobs -----------------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        """Take jobs from the socket, which has some unless another process was faster."""
+        for _ in range(min(_AT_ONCE, len(self._free))):
+            if self._connection.leaving:
+                self._leave()
+                return
+            try:
+                packet = self._connection.take_now(self._free[-1])
+            except BlockingIOError:
+                return
+            if packet is None:
+                self._leave()
+                return
+            self._start(self._free.pop(), packet)
+        self._take_or_not()
+
+    def _start(self, slot: int, packet: Packet) -> None:
+        if self._running:
+            self._together_s = time.monotonic()
+        if packet.kind != Kind.JOB:
+            work = self._bridge.finish(self._chains.run_exhausted_hooks, packet)
+            self._keep(slot, packet.number, None, work)
+            return
+        found = self._chains.prepare(packet)
+        if found is None:
+            self._send(slot, packet.number, self._chains.refuse(packet))
+            return
+        chain, execution = found
+
+        async def run() -> Report:
+            return report_of(chain, execution, await chain.run_async(execution))
+
+        self._keep(slot, packet.number, execution, run())
+
+    def _keep(
+        self, slot: int, number: int, execution: Execution | None, work: Coroutine[Any, Any, Report]
+    ) -> None:
+        task = self._loop.create_task(self._run(slot, number, work), context=self._context.copy())
+        self._running[number] = execution, task
+
+    async def _run(self, slot: int, number: int, work: Coroutine[Any, Any, Report]) -> None:
+        try:
+            report = await work
+            hit("job_end")
+            if self._original.is_copy:
+                # A job has forked, and both processes returned from it: only the original is the worker.
+                exit_now(0)
+            if len(self._running) > 1:
+                self._together_s = time.monotonic()
+            del self._running[number]
+            self._send(slot, number, report)
+        except BaseException as error:
+            # The master counts on a report for each job, so this process must end.
+            if not self._left.done():
+                self._left.set_exception(error)
+
+    def _send(self, slot: int, number: int, report: Report) -> None:
+        if self._recycler.due() or not flush_output():
+            self._leaving = True
+            report = report._replace(retiring=True)
+        self._connection.report(number, report)
+        self._free.append(slot)
+        self._take_or_not()
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        """Answer a signal, at any point of the code of a job or of the loop: say which job runs here."""
+        self._connection.answer(self._current())
+        self._loop.call_soon_threadsafe(self._look)
+
+    def _current(self) -> int:
+        """The delivery whose code a signal has interrupted; 0 if none."""
+        try:
+            # By the context, which tasks and callbacks of a job share with it.
+            return current_execution().delivery
+        except LookupError:
+            return 0
+
+    def _look(self) -> None:
+        """Do what the master has written into the page: leave, or end jobs."""
+        for number, request in self._connection.requests():
+            execution, _ = self._running.get(number, (None, None))
+            if execution is not None:
+                execution.ask(request)
+        if self._connection.leaving:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._take_or_not()
+
+    def _take_or_not(self) -> None:
+        """Watch the socket while there is room; end when the last job has ended and none may be taken."""
+        wanted = bool(self._free) and not self._leaving and not self._held
+        if wanted and not self._taking:
+            # In the context of no job, which would be kept.
+            self._context.run(self._loop.add_reader, self._connection.fileno(), self._take)
+        elif self._taking and not wanted:
+            self._loop.remove_reader(self._connection.fileno())
+        self._taking = wanted
+        if self._leaving and not self._running and not self._left.done():
+            self._left.set_result(None)
+
+    def _end_programs(self, execution: Execution) -> None:
+        """Kill the programs of a job that was asked to end, if no other job ran beside it; on a thread.
+
+        Otherwise nothing shows to which job a program belongs. No job is taken meanwhile.
+        """
+        if self._original.is_copy or not self._on_loop(lambda: self._hold(execution)):
+            return
+        try:
+            if killed := end_programs(time.monotonic() - execution.started_s):
+                log.warning("programs.killed", pids=killed, hint="their job was asked to end")
+                self._recycler.retire()
+        finally:
+            self._on_loop(self._release)
+
+    def _hold(self, execution: Execution) -> bool:
+        """Take no job for now, if this one has had the process for itself."""
+        if len(self._running) > 1 or execution.started_s <= self._together_s:
+            return False
+        self._held = True
+        self._take_or_not()
+        return True
+
+    def _release(self) -> bool:
+        self._held = False
+        self._take_or_not()
+        return True
+
+    def _on_loop(self, function: Callable[[], bool]) -> bool:
+        """Call a function on the loop, from a thread; returns its result."""
+
+        async def call() -> bool:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+
+class LoopTimer:
+    """A time limit, by a timer of the running loop."""
+
+    def __init__(self, seconds: float, ask: Callable[[BaseException], None]) -> None:
+        self._seconds = seconds
+        self._ask = ask
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to count."""
+        loop = asyncio.get_running_loop()
+        self._handle = loop.call_later(self._seconds, lambda: self._ask(overdue(self._seconds)))
+
+    def stop(self) -> None:
+        """Forget the limit."""
+        if self._handle is not None:
+            self._handle.cancel()

@@ -1,0 +1,128 @@
+"""Chains: the chains of an application, by queue and class, and what a runner does before and after them.
+
+Runs in the worker process; the same for every runner. It reads no socket and writes no pipe.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pyworkers import logs
+from pyworkers.app import Worker
+from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
+from pyworkers.handler import Handler
+from pyworkers.ipc.control import Settings
+from pyworkers.ipc.jobsocket import Packet
+from pyworkers.protocol import envelope, retry
+from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.limits import Announce, Limits, MakeTimer
+from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
+from pyworkers.worker.links.running import AfterRequest
+
+log = logs.get_logger()
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The chains of one queue by class; one for the handler of a whole queue, whose payloads may name any
+    number of classes."""
+
+    name: str
+    one_handler: bool
+    chains: dict[str, Chain] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a runner supplies to the chains of its jobs."""
+
+    bridge: Bridge
+    announce_limit: Announce
+    timer: MakeTimer
+    after_request: AfterRequest
+
+
+class Chains:
+    """Finds the chain for each job of a group."""
+
+    def __init__(self, app: Worker, settings: Settings, rng: Rng, around: Surroundings) -> None:
+        self._app = app
+        self._settings = settings
+        self._rng = rng
+        self._around = around
+        self._setting = Setting(around.bridge, settings.max_retries, time.time, rng, around.after_request)
+        self._queues: dict[bytes, _Queue] = {}
+
+    def prepare(self, packet: Packet) -> tuple[Chain, Execution] | None:
+        """The chain of a job and the record of its run; None for an invalid job: see ``refuse``."""
+        number, _, name, raw = packet
+        queue = self._queues.get(name) or self._first_of(name)
+        try:
+            message = Message.parse(raw, queue.name, self._make_jid)
+        except BadMessageError:
+            return None
+        job_class = "" if queue.one_handler else message.job_class
+        chain = queue.chains.get(job_class) or self._first(queue, job_class)
+        return chain, Execution(message, number)
+
+    def refuse(self, packet: Packet) -> Report:
+        """The report about an invalid job, which is kept in ``dead`` with the reason."""
+        queue, error = packet.queue.decode(), ""
+        try:
+            Message.parse(packet.payload, queue, self._make_jid)
+        except BadMessageError as bad:
+            error = bad.message
+        log.error("job.failed", outcome="dead", queue=queue, error_class="BadMessageError", error=error)
+        payload = retry.refused(packet.payload, error, queue, time.time())
+        return Report(Outcome(Fate.DEAD, payload=payload))
+
+    def run_exhausted_hooks(self, packet: Packet) -> Report:
+        """Run the exhaustion hooks of a job whose own worker died."""
+        loss, queue = Loss.unpack(packet.payload), packet.queue.decode()
+        message = Message.parse(loss.raw, queue, self._make_jid)
+        try:
+            handler = self._app.lookup(queue, message.job_class)
+        except UnknownJobError:
+            handler = None
+        kind = JobTimeout if loss.error_class == JobTimeout.__name__ else WorkerLost
+        run_exhausted(exhausted_hooks(self._app, handler), message, kind(loss.error_message))
+        return Report(DONE)
+
+    def build(self, queue: str, handler: Handler | None) -> Chain:
+        """The chain of a handler for jobs of a queue, or of jobs without one."""
+        default_s = self._settings.timeouts.get(queue)
+        if default_s is None:
+            default_s = (handler.timeout if handler else None) or 0.0
+        limits = Limits(default_s, self._around.announce_limit, self._around.timer)
+        return Chain(self._app, handler, self._setting, limits)
+
+    def _first_of(self, name: bytes) -> _Queue:
+        """Note a queue at its first job."""
+        queue = name.decode()
+        found = self._queues[name] = _Queue(queue, self._app.owns(queue))
+        return found
+
+    def _first(self, queue: _Queue, job_class: str) -> Chain:
+        """Build the chain of a class at its first job; not kept for a class without a handler."""
+        try:
+            handler = self._app.lookup(queue.name, job_class)
+        except UnknownJobError:
+            return self.build(queue.name, None)
+        chain = queue.chains[job_class] = self.build(queue.name, handler)
+        return chain
+
+    def _make_jid(self) -> str:
+        return envelope.new_jid(self._rng)
+
+
+def report_of(chain: Chain, execution: Execution, outcome: Outcome) -> Report:
+    """The report about a job that has ended, whose error is dropped."""
+    if execution.exc_info is not None:
+        execution.forget()
+    return Report(outcome, int(execution.elapsed_s * 1000 + 0.5), False, chain.name)

@@ -1,0 +1,100 @@
+"""Connection: a worker process's ends of the job socket, the outcome pipe and the page.
+
+Runs in the worker process. A runner takes jobs from it and gives it reports; nothing here runs a job.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyworkers.failpoints import hit
+from pyworkers.ipc.frames import SECONDS, Kind
+from pyworkers.ipc.jobsocket import DONT_WAIT, JobSocket, Packet
+from pyworkers.ipc.page import Page
+from pyworkers.protocol.outcome import Report
+from pyworkers.worker.framewriter import FrameWriter
+from pyworkers.worker.interrupts import cancelled, interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The descriptors of one worker, its number in its group, and how it runs jobs."""
+
+    jobs: int
+    outcomes: int
+    lifeline: int
+    presence: int
+    """The write end of a pipe that is only held open: its end shows that this process has ended."""
+    page: int
+    member: int
+    slots: int
+    mode: str = "process"
+
+
+class Connection:
+    """The way between one worker process and the master. ``numbers`` are those of the handlers, by name."""
+
+    def __init__(self, ends: Ends, numbers: Mapping[str, int]) -> None:
+        self.slots = ends.slots
+        """The number of jobs that the process runs at once; each has a slot, from 0."""
+        self._numbers = numbers
+        self._jobs = JobSocket(socket.socket(fileno=ends.jobs))
+        self._page = Page(ends.page, ends.slots)
+        os.close(ends.page)
+        self._frames = FrameWriter(ends.outcomes, ends.member)
+
+    def fileno(self) -> int:
+        """The descriptor of the job socket."""
+        return self._jobs.fileno()
+
+    def ready(self) -> None:
+        """Tell the master that this process has started."""
+        self._frames.write(Kind.READY, os.getpid())
+
+    @property
+    def leaving(self) -> bool:
+        """True if the process is to take no more jobs."""
+        return self._page.leaving
+
+    def take(self, slot: int) -> Packet | None:
+        """Take the next job for a free slot, for which it waits; None once the process is to leave."""
+        packet = self._jobs.receive()
+        if packet is not None:
+            self._claim(slot, packet)
+        return packet
+
+    def take_now(self, slot: int) -> Packet | None:
+        """``take`` without waiting. Raises BlockingIOError if no job is there."""
+        packet = self._jobs.receive(DONT_WAIT)
+        if packet is not None:
+            self._claim(slot, packet)
+        return packet
+
+    def stop_taking(self) -> None:
+        """Have ``take`` return None from now on; safe in a signal handler."""
+        self._jobs.detach()
+
+    def answer(self, running: int) -> None:
+        """Answer a signal with the delivery whose code runs in the main thread; 0 if none."""
+        self._page.answer(running)
+
+    def requests(self) -> Iterator[tuple[int, BaseException]]:
+        """The deliveries that are to end, with the exception for each; also some that have ended."""
+        for number, interrupt in self._page.requests():
+            yield number, interrupted() if interrupt else cancelled()
+
+    def announce_limit(self, number: int, seconds: float) -> None:
+        """Send a time limit to the master, which enforces it, before the job can hang."""
+        self._frames.write(Kind.LIMIT, number, SECONDS.pack(seconds))
+
+    def report(self, number: int, report: Report) -> None:
+        """Send a report. Its slot is free."""
+        self._frames.write(Kind.OUTCOME, number, report.pack(self._numbers.get(report.job_class, 0)))
+
+    def _claim(self, slot: int, packet: Packet) -> None:
+        hit("before_claim")
+        self._page.claim(slot, packet.number)
+        hit("job_start")

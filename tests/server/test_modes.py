@@ -1,0 +1,362 @@
+"""Workers that run several jobs at once, on a loop or on threads, through the pool with real forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
+from tests.helpers.processes import process_alive
+from tests.helpers.support import PATIENCE_S, async_wait_for, wait_for
+from tests.server.test_pool import Crew, a_crew, linux_only
+
+BOTH = pytest.mark.parametrize("mode", ["async", "thread"])
+MEET = """
+import asyncio
+async def ameet(name):
+    (here / f"{name}.{os.getpid()}").touch()
+    while not (here / f"{name}.go").exists():
+        await asyncio.sleep(0.005)
+
+@worker.process("q")
+async def handle(message):
+    await ameet(message.jid)
+"""
+MEET_DEF = """
+@worker.process("q")
+def handle(message):
+    meet(message.jid)
+"""
+CODES = {"async": MEET, "thread": MEET_DEF}
+
+
+def cancel(crew: Crew, jid: str, *, interrupt: bool = False) -> None:
+    """Ask the job to end, as the server does."""
+    for worker in crew.workers:
+        for delivery in worker.unfinished():
+            if f'"jid": "{jid}"'.encode() in delivery.raw:
+                worker.request(delivery.number, interrupt)
+
+
+def fates(outcomes: list[tuple[bytes, Any]]) -> list[Fate]:
+    return [report.outcome.fate for _, report in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("mode", "code"), [("async", MEET), ("async", MEET_DEF), ("thread", MEET), ("thread", MEET_DEF)]
+)
+async def test_a_process_runs_as_many_jobs_as_it_has_room_for(tmp_path: Path, mode: str, code: str) -> None:
+    async with a_crew(tmp_path, code, slots=3, mode=mode) as crew:
+        await crew.free(3)
+        for jid in "abcd":
+            crew.deliver(jid)
+        pids = [pid for jid in "abc" for pid in await crew.met(jid)]
+        assert len(set(pids)) == 1
+        [worker] = crew.workers
+        assert len(worker.unfinished()) == 3
+        crew.let_go("b")
+        await crew.met("d")
+        for jid in "acd":
+            crew.let_go(jid)
+        assert [report.outcome for _, report in await crew.outcomes(4)] == [DONE] * 4
+
+
+@BOTH
+async def test_a_process_that_leaves_ends_its_jobs_first(tmp_path: Path, mode: str) -> None:
+    code = """
+    import asyncio
+    @worker.on_startup
+    async def begin():
+        await asyncio.sleep(0)
+        (here / "startup").touch()
+
+    @worker.on_shutdown
+    async def finish():
+        (here / "shutdown").touch()
+    """
+    async with a_crew(tmp_path, code, CODES[mode], slots=2, mode=mode) as crew:
+        await crew.free(2)
+        assert (tmp_path / "startup").exists()
+        crew.deliver("a")
+        await crew.met("a")
+        crew.pool.close()
+        crew.let_go("a")
+        assert len(await crew.outcomes(1)) == 1
+        await async_wait_for(lambda: crew.pool.empty, message="it left")
+        assert (tmp_path / "shutdown").exists()
+
+
+@BOTH
+async def test_an_idle_process_leaves_at_once(tmp_path: Path, mode: str) -> None:
+    async with a_crew(tmp_path, CODES[mode], slots=2, mode=mode) as crew:
+        await crew.free(2)
+        crew.pool.close()
+        await async_wait_for(lambda: crew.pool.empty, message="it left")
+
+
+async def test_async_code_sees_why_it_is_cancelled(tmp_path: Path) -> None:
+    code = """
+    import asyncio
+    @worker.job(name="Any", queue="q")
+    async def handle():
+        message = current_message()
+        (here / f"in.{message.jid}").touch()
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError as error:
+            (here / f"{message.jid}.why").write_text(f"{type(error.args[0]).__name__} {message.stopping}")
+            raise
+    """
+    async with a_crew(tmp_path, code, slots=4, mode="async") as crew:
+        await crew.free(4)
+        crew.deliver("late", timeout=0.05)
+        crew.deliver("unwanted")
+        crew.deliver("stopped")
+        crew.deliver("other")
+        for jid in ("unwanted", "stopped", "other"):
+            await async_wait_for((tmp_path / f"in.{jid}").exists, message=f"{jid} runs")
+        cancel(crew, "unwanted")
+        cancel(crew, "stopped", interrupt=True)
+        assert sorted(fates(await crew.outcomes(3))) == [Fate.RETRY, Fate.REQUEUE, Fate.CANCELLED]
+        why = {path.stem: path.read_text() for path in tmp_path.glob("*.why")}
+        assert why == {
+            "late": "JobTimeout True", "unwanted": "JobCancelled True", "stopped": "Interrupted True",
+        }  # fmt: skip
+
+
+async def test_a_job_that_blocks_the_loop_is_killed_with_its_process(tmp_path: Path) -> None:
+    code = """
+    import asyncio
+    @worker.job(name="Any", queue="q")
+    async def handle():
+        (here / f"in.{os.getpid()}").touch()
+        time.sleep(600)
+    """
+    async with a_crew(tmp_path, code, slots=2, mode="async") as crew:
+        await crew.free(2)
+        raw = crew.deliver("late", timeout=0.05)
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome.fate) == (raw, Fate.RETRY)
+
+
+async def test_a_thread_is_told_to_stop(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        (here / f"in.{message.jid}").touch()
+        while not current_message().stopping:
+            time.sleep(0.001)
+    """
+    async with a_crew(tmp_path, code, slots=3, mode="thread") as crew:
+        await crew.free(3)
+        for jid, fields in {"late": {"timeout": 0.05}, "unwanted": {}, "stopped": {}}.items():
+            crew.deliver(jid, **fields)
+        for jid in ("unwanted", "stopped"):
+            await async_wait_for((tmp_path / f"in.{jid}").exists, message=f"{jid} runs")
+        cancel(crew, "unwanted")
+        cancel(crew, "stopped", interrupt=True)
+        assert [report.outcome for _, report in await crew.outcomes(3)] == [DONE] * 3
+
+
+@BOTH
+async def test_async_code_is_cancelled_in_every_mode(tmp_path: Path, mode: str) -> None:
+    async with a_crew(tmp_path, MEET, slots=2, mode=mode) as crew:
+        await crew.free(2)
+        crew.deliver("a")
+        await crew.met("a")
+        cancel(crew, "a")
+        assert [report.outcome for _, report in await crew.outcomes(1)] == [CANCELLED]
+
+
+@BOTH
+async def test_a_process_is_replaced_after_its_jobs(tmp_path: Path, mode: str) -> None:
+    code = CODES[mode]
+    async with a_crew(tmp_path, code, slots=2, mode=mode, max_jobs_per_worker=1) as crew:
+        await crew.free(2)
+        crew.deliver("a")
+        crew.deliver("b")
+        [first], [second] = await crew.met("a"), await crew.met("b")
+        assert first == second
+        crew.let_go("a")
+        await crew.outcomes(1)
+        crew.deliver("c")
+        [third] = await crew.met("c")
+        assert third != first
+        crew.let_go("b")
+        crew.let_go("c")
+        assert [report.outcome for _, report in await crew.outcomes(3)] == [DONE] * 3
+        await async_wait_for(lambda: first not in crew.pool.pids(), message="the first process left")
+
+
+@BOTH
+async def test_a_lost_job_has_its_hooks_run_in_another_process(tmp_path: Path, mode: str) -> None:
+    code = """
+    @worker.on_exhausted
+    def gone(message, error):
+        (here / "gone").write_text(f"{message.jid} {type(error).__name__}")
+
+    @worker.process("q", retry=0)
+    def handle(message):
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    async with a_crew(tmp_path, code, slots=2, mode=mode) as crew:
+        await crew.free(2)
+        crew.deliver("bad", crash_count=2)
+        assert fates(await crew.outcomes(1)) == [Fate.DEAD]
+        await async_wait_for(lambda: (tmp_path / "gone").exists(), message="the hook has run")
+        assert (tmp_path / "gone").read_text() == "bad WorkerLost"
+
+
+START = """
+import asyncio, subprocess
+def start(name):
+    program = subprocess.Popen(["sleep", "600"])
+    (here / name).write_text(f"{program.pid} ")
+"""
+
+
+@linux_only
+async def test_programs_of_a_thread_end_with_its_job_that_was_asked_to_end(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        start(message.jid)
+        while not message.stopping:
+            time.sleep(0.001)
+    """
+    async with a_crew(tmp_path, START, code, slots=2, mode="thread") as crew:
+        await crew.free(2)
+        for jid in ("unwanted", "other"):
+            crew.deliver(jid)
+        unwanted, other = await pid_in(tmp_path / "unwanted"), await pid_in(tmp_path / "other")
+        cancel(crew, "unwanted")
+        await crew.outcomes(1)
+        wait_for(lambda: not process_alive(unwanted), message="the program has ended")
+        assert process_alive(other)
+        cancel(crew, "other")
+        await crew.outcomes(2)
+
+
+@linux_only
+async def test_programs_of_a_lone_async_job_end_with_it_and_others_do_not(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    async def handle(message):
+        start(message.jid)
+        await asyncio.sleep(600)
+    """
+    async with a_crew(tmp_path, START, code, slots=2, mode="async") as crew:
+        await crew.free(2)
+        crew.deliver("first")
+        first = await pid_in(tmp_path / "first")
+        cancel(crew, "first")
+        await crew.outcomes(1)
+        assert not process_alive(first)
+        await crew.free(2)
+        for jid in ("second", "third"):
+            crew.deliver(jid)
+        second, third = await pid_in(tmp_path / "second"), await pid_in(tmp_path / "third")
+        cancel(crew, "second")
+        await crew.outcomes(2)
+        assert process_alive(second)
+        assert process_alive(third)
+        for pid in (second, third):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def pid_in(path: Path) -> int:
+    """The pid that a job writes into a file."""
+
+    def written() -> bool:
+        return path.exists() and path.read_text().endswith(" ")
+
+    await async_wait_for(written, message=f"a pid in {path.name}")
+    return int(path.read_text())
+
+
+@BOTH
+async def test_a_context_variable_ends_with_its_job(tmp_path: Path, mode: str) -> None:
+    code = """
+    from contextvars import ContextVar
+    var = ContextVar("var", default="unset")
+    @worker.process("q")
+    async def handle(message):
+        (here / f"{message.jid}.var").write_text(var.get() + " ")
+        var.set("set")
+    """
+    async with a_crew(tmp_path, code, slots=1, mode=mode) as crew:
+        await crew.free(1)
+        for number in range(4):
+            crew.deliver(str(number))
+            await crew.outcomes(number + 1)
+        assert [(tmp_path / f"{number}.var").read_text() for number in range(4)] == ["unset "] * 4
+
+
+async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: Path) -> None:
+    code = """
+    import asyncio
+    @worker.job(name="Any", queue="q")
+    async def handle():
+        message = current_message()
+        (here / f"in.{message.jid}").touch()
+        if message.jid == "blocks":
+            while not (here / "in.innocent").exists():
+                await asyncio.sleep(0.001)
+            async def child():
+                time.sleep(600)
+            await asyncio.create_task(child())
+        await asyncio.sleep(600)
+    """
+    async with a_crew(tmp_path, code, slots=2, mode="async") as crew:
+        await crew.free(2)
+        blocks = crew.deliver("blocks", timeout=60)
+        await async_wait_for((tmp_path / "in.blocks").exists, message="it runs")
+        # Its limit, which ends first, is what makes the server look.
+        crew.deliver("innocent", timeout=1)
+        [(raw, report)] = await crew.outcomes(1)
+        assert (raw, report.outcome.fate) == (blocks, Fate.RETRY)
+
+
+@BOTH
+async def test_many_jobs_run_and_none_is_lost(tmp_path: Path, mode: str) -> None:
+    code = """
+    import asyncio
+    @worker.middleware
+    def outer(message, call_next):
+        return call_next(message)
+
+    @worker.job(name="Any", queue="q")
+    async def handle():
+        await asyncio.sleep(0)
+    """
+    async with a_crew(tmp_path, code, slots=20, concurrency=2, mode=mode) as crew:
+        await crew.free(40)
+        raws = [crew.deliver(str(number)) for number in range(500)]
+        done = await crew.outcomes(500)
+        assert sorted(raw for raw, _ in done) == sorted(raws)
+        assert {report.outcome for _, report in done} == {DONE}
+
+
+@BOTH
+async def test_a_suspended_process_goes_on(tmp_path: Path, mode: str) -> None:
+    async with a_crew(tmp_path, CODES[mode], slots=2, mode=mode) as crew:
+        await crew.free(2)
+        crew.deliver("a")
+        [pid] = await crew.met("a")
+        os.kill(pid, signal.SIGSTOP)
+        cancel(crew, "a")
+        crew.deliver("b")
+        os.kill(pid, signal.SIGCONT)
+        if mode == "thread":
+            crew.let_go("a")
+        crew.let_go("b")
+        started = time.monotonic()
+        await crew.outcomes(2)
+        assert time.monotonic() - started < PATIENCE_S
+        await asyncio.sleep(0)
