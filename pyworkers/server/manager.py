@@ -75,7 +75,7 @@ class Manager:
         self.state = ManagerState.STARTING
         self.paused: frozenset[str] = frozenset()
         """The queues of the group that are paused."""
-        self._concurrency = group.concurrency
+        self._group = group
         self._about: dict[str, object] = names_of(group)
         self._outbox = Outbox(suspects.settled)
         self._endings = Endings(self._outbox.settle, losses)
@@ -116,11 +116,11 @@ class Manager:
 
     def start(self, paused: Container[str] = ()) -> asyncio.Task[None]:
         """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
-        self.pool.resize([1] * self._concurrency)
+        self.pool.resize(self._group.shares, self._group.mode)
         self.paused = self._of_ours(paused)
         self._fetcher.fetch(self.queues - self.paused)
         self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.name}")
-        self._enter(self._state(), concurrency=self._concurrency)
+        self._enter(self._state(), concurrency=self._group.concurrency)
         return self._task
 
     def use(self, group: Group, spawner: Spawner, losses: Losses) -> None:
@@ -128,7 +128,7 @@ class Manager:
         self._about = names_of(group)
         self._fetcher.use(group)
         self._endings.decide_by(losses)
-        self.pool.use(spawner, [1] * group.concurrency)
+        self.pool.use(spawner, group.shares, group.mode)
 
     async def set_paused(self, queues: Container[str]) -> None:
         """Pause these queues: fetch nothing; and resume the others. Running jobs continue."""

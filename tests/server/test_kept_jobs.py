@@ -23,7 +23,18 @@ from tests.helpers.suspects import FakeSuspects
 BARE = b'{"class":"Any","args":[],"jid":"j","queue":"q"}'
 JOB = BARE + b"\t"
 MANIFEST: Manifest = {
-    "queues": {"q": {"kind": "process", "concurrency": None, "name": "q", "retry": 5, "dead": True}},
+    "queues": {
+        "q": {
+            "kind": "process",
+            "concurrency": None,
+            "processes": None,
+            "mode": None,
+            "name": "q",
+            "retry": 5,
+            "dead": True,
+            "is_async": False,
+        }
+    },
     "groups": {},
     "jobs": {},
     "handlers": ["q"],

@@ -118,8 +118,8 @@ def test_a_packet_that_was_received_is_not_lost_by_the_detachment(ends: Pair) ->
 
 def test_a_large_job_whose_file_the_reader_cannot_open_is_an_error_and_no_empty_job(ends: Pair) -> None:
     masters, workers = ends
-    masters.send(packet(1, b"x" * (LARGE + 1)))
-    masters.send(packet(2, b""))
+    masters.send(*packet(1, b"x" * (LARGE + 1)))
+    masters.send(*packet(2, b""))
     with _no_more_descriptors(), pytest.raises(OSError, match="Too many open files") as caught:
         workers.receive()
     assert caught.value.errno == errno.EMFILE
@@ -130,8 +130,8 @@ def test_a_large_job_is_withdrawn_by_its_number_also_without_descriptors(ends: P
     masters, workers = ends
     before = descriptors(os.getpid())
     for number in (1, 2):
-        masters.send(packet(number, b"x" * (LARGE + 1)))
-    masters.send(packet(3))
+        masters.send(*packet(number, b"x" * (LARGE + 1)))
+    masters.send(*packet(3))
     assert workers.withdraw() == 1
     with _no_more_descriptors():
         assert workers.withdraw() == 2
