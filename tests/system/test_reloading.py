@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.processes import process_alive
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve
+from tests.helpers.support import wait_for
 
 APP = """
 @worker.on_startup
@@ -40,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_hup_applies_sizes_limits_log_level_and_cron_entries(serve: Serve, file: Path) -> None:
     with serve(APP, "--config", str(file), log_level=None) as server:
-        server.wait_for_notes(2, "up")
+        old = [note[0] for note in server.wait_for_notes(2, "up")]
         server.push("q", job("a", "ran", 1))
         server.wait_for_event("job.done", jid="a")
         assert server.events("job.start") == []
@@ -52,6 +53,8 @@ def test_hup_applies_sizes_limits_log_level_and_cron_entries(serve: Serve, file:
         server.signal(signal.SIGHUP)
         assert server.wait_for_event("reload.done")["queues"] == {"q": 3, "ticks": 1}
         server.wait_for_notes(2 + 3 + 1, "up")
+        # Until then they take jobs, too.
+        wait_for(lambda: not any(map(process_alive, old)), message="the workers before are gone")
         server.push("q", job("b", "ran", 2), job("c", "sleeps", retry=False))
         server.wait_for_event("job.start", jid="b")
         server.wait_for_event("job.timeout", jid="c")
