@@ -78,7 +78,7 @@ class Manager:
         self._group = group
         self._about: dict[str, object] = names_of(group)
         self._outbox = Outbox(suspects.settled)
-        self._endings = Endings(self._outbox.settle, losses)
+        self._endings = Endings(self._outbox.settle, self._outbox.hand_back, losses)
         crew = Crew()
         self.deliveries = Deliveries(
             crew,

@@ -1,7 +1,8 @@
-"""The fetcher of several queues against a real server: their order, pauses and waits."""
+"""The fetcher of several queues against a real server: their order, pauses and waits; jobs handed back."""
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from collections import Counter
 from functools import partial
@@ -178,3 +179,46 @@ async def test_everything_is_given_back_to_its_own_queue(bench: Bench) -> None:
     task.cancel()
     assert await bench.fetcher.give_back() == 3
     assert [await bench.waiting(queue) for queue in "abc"] == [[b"a"], [b"b"], [b"c"]]
+
+
+@pytest.mark.fault("H5")
+async def test_jobs_that_are_handed_back_keep_their_order_and_are_not_taken_at_once(bench: Bench) -> None:
+    await bench.push("a", b"1", b"2", b"3", b"4")
+    bench.deliveries.free = 3
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"1", b"2", b"3"])
+    bench.deliveries.free = 0
+    bench.outbox.hand_back([("a", b"2"), ("a", b"3")])
+    await async_wait_for(lambda: not bench.outbox)
+    assert await bench.waiting("a") == [b"2", b"3", b"4"]
+    assert await bench.redis.lrange(bench.keys.inprogress("a", IDENTITY), 0, -1) == [b"1"]
+    assert bench.outbox.handed_back == frozenset()
+
+
+@pytest.mark.fault("H5")
+async def test_the_wait_of_a_queue_takes_no_job_that_is_handed_back(bench: Bench) -> None:
+    await bench.runs(free=2)
+    held = bench.keys.inprogress("b", IDENTITY)
+    await bench.redis.lpush(held, b"b1", b"b2")
+    exchanges: list[tuple[list[str], int]] = []
+    exchange = bench.fetcher._inprogress.exchange
+
+    async def noted(link: object, batch: object, wanted: int, order: list[str], now: float) -> object:
+        exchanges.append((order, await bench.redis.llen(held)))
+        return await exchange(link, batch, wanted, order, now)  # type: ignore[arg-type]
+
+    bench.fetcher._inprogress.exchange = noted  # type: ignore[assignment, method-assign]
+    bench.outbox.hand_back([("b", b"b1"), ("b", b"b2")])
+    # In the next exchange, for there are idle workers.
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"b1", b"b2"])
+    assert exchanges[:2] == [([], 2), (["b"], 0)]
+
+
+async def test_a_flush_hands_jobs_back(bench: Bench) -> None:
+    await bench.redis.lpush(bench.keys.inprogress("b", IDENTITY), b"b1", b"b2")
+    await bench.redis.lpush(bench.keys.queue("b"), b"b3")
+    bench.outbox.hand_back([("b", b"b1"), ("b", b"b2")])
+    assert bench.outbox.handed_back == {"b"}
+    await asyncio.wait_for(bench.fetcher.flush(), 10)
+    assert await bench.waiting("b") == [b"b1", b"b2", b"b3"]
+    assert bench.outbox.handed_back == frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -52,12 +52,17 @@ class Table:
         self.suspects = FakeSuspects()
         self.cancellations = Cancellations()
         crew = Crew()
-        endings = Endings(self._settle, Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1)))
+        endings = Endings(
+            self._settle, self._hand_back, Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1))
+        )
         self.jobs = Deliveries(crew, endings, self.cancellations, self.suspects, self._free, self._run_alone)
         self.requests = Requests(crew, self.jobs, self.cancellations)
 
     def _settle(self, queue: str, raw: bytes, report: Report) -> None:
         self.settled.append((queue, raw, report))
+
+    def _hand_back(self, jobs: Sequence[tuple[str, bytes]]) -> None:
+        self.settled += [(queue, raw, Report(REQUEUE)) for queue, raw in reversed(jobs)]
 
     def _free(self) -> None:
         self.freed += 1

@@ -98,6 +98,10 @@ class Crew:
         else:
             self.settled.append((raw, report))
 
+    def _hand_back(self, jobs: list[tuple[str, bytes]]) -> None:
+        for queue, raw in reversed(jobs):
+            self._settle(queue, raw, Report(REQUEUE))
+
     async def use(
         self, *codes: str, concurrency: int = 1, slots: int = 1, mode: str = "process", **settings: Any
     ) -> Spawner:
@@ -119,7 +123,7 @@ class Crew:
         return spawner
 
     def _build(self, spawner: Spawner, losses: Losses) -> None:
-        self.endings = Endings(self._settle, losses)
+        self.endings = Endings(self._settle, self._hand_back, losses)
         self.workers = Workers()
         self.deliveries = Deliveries(
             self.workers,

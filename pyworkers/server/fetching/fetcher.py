@@ -29,10 +29,14 @@ from pyworkers.server.fetching.outbox import Batch, Outbox
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.deliveries import Deliveries
-from pyworkers.server.waiting import cancel
+from pyworkers.server.waiting import cancel, now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError
 from pyworkers.store.transport.link import Link
+
+# For two attempts to end a blocking move (``source.py``). If Redis refuses UNBLOCK, the move may take a job
+# that is handed back, and no harm is done.
+_LONGEST_END_S = 0.3
 
 log = logs.get_logger()
 
@@ -175,41 +179,24 @@ class Fetcher:
         await self._link.aclose()
 
     async def _turn(self) -> None:
-        batch = self._outbox.portion()
+        if returning := self._outbox.handed_back:
+            # Otherwise it would take the jobs that are handed back.
+            await self._end_waits(returning)
+        batch, returning = self._outbox.portion(), self._outbox.handed_back
         wanted = self._deliveries.free if len(batch) == len(self._outbox) else 0
-        asked = self._ready() if wanted > 0 else ()
+        # A queue to which jobs are handed back has its turn in the next exchange: otherwise this server would
+        # take them again, and no other server would get one.
+        asked = [source for source in self._ready() if source.queue not in returning] if wanted > 0 else []
         if not batch and not asked:
             return
         mine = self._inprogress
-        if batch:
-            hit("before_settle")
-        self._asked = asked
-        queues = [source.queue for source in asked]
-        try:
-            try:
-                found = await mine.exchange(self._link, batch, wanted if asked else 0, queues, time.time())
-            finally:
-                self._asked = ()
-                self._answered.set()
-        except LeaseLostError:
-            self._listeners.lease_lost(mine.identity)
-            return
-        except PyworkersError as error:
-            await self._wait_out(error)
-            return
-        if batch:
-            hit("after_settle")
-        taken = sum([len(jobs) for _, jobs in found.jobs])
-        if taken:
-            hit("after_fetch")
-        if self._inprogress is not mine:
+        found = await self._exchange(mine, batch, wanted if asked else 0, asked)
+        if found is None or self._inprogress is not mine:
             return
         # Only after the reply: without one, the same batch is sent again.
         self._outbox.taken(batch, found.left)
         self._account(batch, found)
-        for queue, jobs in found.jobs:
-            for raw in jobs:
-                self._deliveries.deliver(queue, raw)
+        taken = self._deliver(found)
         if found.error is not None:
             await self._wait_out(found.error)
             return
@@ -217,7 +204,7 @@ class Fetcher:
             self._by_queue[queue].refused(refusal)
         for source in self._sources:
             source.worked()
-        if len(self._outbox) > len(found.left):
+        if returning or len(self._outbox) > len(found.left):
             self._wake.set()
         if taken < wanted:
             for source in asked:
@@ -225,6 +212,50 @@ class Fetcher:
                     self._wait(source)
         else:
             self._check_surplus()
+
+    async def _exchange(
+        self, mine: InProgress, batch: Batch, wanted: int, asked: Sequence[Source]
+    ) -> Exchange | None:
+        """The result of an exchange; None if it was not executed, or if its reply is lost."""
+        if batch:
+            hit("before_settle")
+        self._asked = asked
+        queues = [source.queue for source in asked]
+        try:
+            found = await mine.exchange(self._link, batch, wanted, queues, time.time())
+        except LeaseLostError:
+            self._listeners.lease_lost(mine.identity)
+            return None
+        except PyworkersError as error:
+            self._end_asking()
+            await self._wait_out(error)
+            return None
+        finally:
+            self._end_asking()
+        if batch:
+            hit("after_settle")
+        return found
+
+    def _end_asking(self) -> None:
+        self._asked = ()
+        self._answered.set()
+
+    def _deliver(self, found: Exchange) -> int:
+        """Start the jobs; returns their number."""
+        taken = 0
+        for queue, jobs in found.jobs:
+            if jobs:
+                hit("after_fetch")
+                taken += len(jobs)
+                for raw in jobs:
+                    self._deliveries.deliver(queue, raw)
+        return taken
+
+    async def _end_waits(self, queues: Container[str]) -> None:
+        """End the blocking moves of these queues, but do not delay the outcomes for long."""
+        deadline = now() + _LONGEST_END_S
+        waits = [source for source in self._sources if source.waits and source.queue in queues]
+        await asyncio.gather(*(source.end_wait(self._link, lambda: now() >= deadline) for source in waits))
 
     def _ready(self) -> Sequence[Source]:
         """The queues to take jobs from, in their order; if they have weights, in an order drawn anew.
@@ -262,21 +293,23 @@ class Fetcher:
                 # loss: the job is in our list, the next worker that ends its own job takes it, and if none
                 # does, the pool gives it back as it gives back all jobs that were fetched ahead.
                 self._deliveries.deliver(queue, raw)
-                self._check_surplus()
+                self._check_surplus(but=source)
 
         def wanted() -> bool:
-            return self._deliveries.free > 0 and self._inprogress is mine
+            free = self._deliveries.free > 0 and queue not in self._outbox.handed_back
+            return free and self._inprogress is mine
 
         source.wait(mine.source(queue), mine.key(queue), taken, wanted).add_done_callback(self._waited)
 
-    def _check_surplus(self) -> None:
-        """End the blocking moves of the other queues if no worker is idle any more."""
-        if len(self._sources) > 1 and self._surplus is None and self._has_surplus():
+    def _check_surplus(self, but: Source | None = None) -> None:
+        """End the blocking moves, but for one that ends by itself, if no job is to be fetched any more."""
+        if self._surplus is None and self._has_surplus(but):
             self._surplus = asyncio.create_task(self._end_surplus())
             self._surplus.add_done_callback(self._waited)
 
-    def _has_surplus(self) -> bool:
-        return self._deliveries.free <= 0 and any(source.waits for source in self._sources)
+    def _has_surplus(self, but: Source | None = None) -> bool:
+        waits = any(source.waits and source is not but for source in self._sources)
+        return waits and self._deliveries.free <= 0
 
     async def _end_surplus(self) -> None:
         try:

@@ -9,12 +9,16 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from pyworkers.protocol.outcome import DONE, Report
+from pyworkers.protocol.outcome import DONE, REQUEUE, Report
 from pyworkers.protocol.suspects import MARK
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
 MAX_BYTES = 64 * 1024 * 1024
 
+UNTAKEN = Report(REQUEUE)
+"""The report of a job that is handed back: no worker has begun it, so it is not logged and not counted."""
+
+_NONE: frozenset[str] = frozenset()
 Batch = list[tuple[str, bytes, Report]]
 """Reports, each with the queue and the raw bytes of its job."""
 
@@ -29,6 +33,8 @@ class Outbox:
         self._marked = marked
         self.changed = asyncio.Event()
         self._reports: Batch = []
+        self._untaken = 0
+        """The number of reports of jobs that are handed back."""
 
     def __len__(self) -> int:
         return len(self._reports)
@@ -39,6 +45,20 @@ class Outbox:
             report = self._marked(raw, report)
         self._reports.append((queue, raw, report))
         self.changed.set()
+
+    def hand_back(self, jobs: Sequence[tuple[str, bytes]]) -> None:
+        """Return jobs that no worker has taken, the oldest first, to the heads of their queues."""
+        # The newest first, so that the oldest is popped first.
+        self._reports += [(queue, raw, UNTAKEN) for queue, raw in reversed(jobs)]
+        self._untaken += len(jobs)
+        self.changed.set()
+
+    @property
+    def handed_back(self) -> frozenset[str]:
+        """The queues to which jobs are handed back."""
+        if not self._untaken:
+            return _NONE
+        return frozenset(queue for queue, _, report in self._reports if report is UNTAKEN)
 
     def portion(self) -> Batch:
         """The oldest outcomes that fit into one call: at least one, because the size of a job is limited."""
@@ -54,10 +74,13 @@ class Outbox:
     def taken(self, batch: Batch, left: Sequence[int] = ()) -> None:
         """Remove this portion, which is in Redis, except for the places ``left``."""
         self._reports[: len(batch)] = [batch[place] for place in left]
+        if self._untaken:
+            self._untaken = sum(report is UNTAKEN for _, _, report in self._reports)
 
     def clear(self) -> None:
         """Drop all: a peer has the jobs."""
         self._reports.clear()
+        self._untaken = 0
 
     def known(self, queue: str) -> Counter[bytes]:
         """The bytes of every job of a queue with an outcome here, with their counts."""

@@ -181,9 +181,7 @@ class Deliveries:
 
     def _untaken(self, jobs: list[Delivery]) -> None:
         """Give jobs back to the heads of their queues."""
-        # The newest first, so that the oldest is popped first.
-        for job in reversed(jobs):
-            self._endings.untaken(job)
+        self._endings.untaken(jobs)
 
     def _vanished(self, delivery: Delivery, reason: str) -> None:
         """Hand out again a delivery that its worker did not begin; ``reason`` is that of the worker's end."""

@@ -22,10 +22,19 @@ log = logs.get_logger()
 
 
 class Endings:
-    """Settles the jobs of one group: calls ``settle`` with queue, raw bytes and report of a job."""
+    """Settles the jobs of one group: calls ``settle`` with queue, raw bytes and report of a job.
 
-    def __init__(self, settle: Callable[[str, bytes, Report], None], losses: Losses) -> None:
+    ``hand_back`` is called with queue and raw bytes of jobs that no worker has taken, the oldest first.
+    """
+
+    def __init__(
+        self,
+        settle: Callable[[str, bytes, Report], None],
+        hand_back: Callable[[list[tuple[str, bytes]]], None],
+        losses: Losses,
+    ) -> None:
         self._settle = settle
+        self._hand_back = hand_back
         self._losses = losses
 
     def decide_by(self, losses: Losses) -> None:
@@ -44,14 +53,15 @@ class Endings:
                 settle(queue, raw, report)
 
         self._settle = leave
+        self._hand_back = lambda _jobs: None
 
     def interrupted(self, job: Delivery, **about: object) -> None:
         """Log a job that is given back; its worker does not log it."""
         log.warning("job.interrupted", queue=job.queue, **running.names(job.raw, job.queue), **about)
 
-    def untaken(self, job: Delivery) -> None:
-        """Give back a job that no worker has begun, without a line in the log: it is not affected by that."""
-        self._settle(job.queue, job.raw, Report(REQUEUE))
+    def untaken(self, jobs: list[Delivery]) -> None:
+        """Give back jobs that no worker has taken, the oldest first, without a line in the log for each."""
+        self._hand_back([(job.queue, job.raw) for job in jobs])
 
     def suspected(self, job: Delivery) -> None:
         """Log a job that is to run alone, because its process died and it was one of several in it."""
