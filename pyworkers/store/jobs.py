@@ -18,6 +18,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import scripts
 from pyworkers.store.calls import Call, one, script
+from pyworkers.store.extract import Extract
 from pyworkers.store.scripts import Commands
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import errors_translated, translate
@@ -27,12 +28,14 @@ GIVEN_BACK_AT_ONCE = 1000
 """The most jobs that one script gives back."""
 
 _NOTHING: Mapping[str, PyworkersError] = MappingProxyType({})
+_NO_EXTRACTS: Mapping[int, Extract] = MappingProxyType({})
 Settlement = tuple[str, bytes, Report]
 """The queue and the bytes of a job, and the report with its outcome."""
 # For these fates the job is only removed: the script needs no more than its bytes.
 _GONE = frozenset((Fate.DONE, Fate.DISCARD, Fate.CANCELLED))
-# The code of an outcome is its fate plus this times the place of its queue.
-_CODES_PER_QUEUE = 10
+# The code of an outcome is its fate, plus 10 if an extract stands for the job, plus 20 times the place of its
+# queue.
+_CODES_PER_QUEUE, _BY_EXTRACT = 20, 10
 
 
 class Exchange(NamedTuple):
@@ -46,7 +49,7 @@ class Exchange(NamedTuple):
     refused: Mapping[str, PyworkersError] = _NOTHING
     """The queues on whose keys Redis refuses commands, each with the reason; the others are not concerned."""
     left: Sequence[int] = ()
-    """The outcomes that are not settled for such a reason; to be sent again."""
+    """The outcomes that are not settled: for such a reason, or because an extract was not enough."""
     failed: Sequence[tuple[str, Effect, str]] = ()
     """The effects that Redis refused, each with the queue of its job and the reason."""
 
@@ -92,9 +95,11 @@ class InProgress:
         wanted: int,
         order: Sequence[str],
         now: float,
+        extracts: Mapping[int, Extract] = _NO_EXTRACTS,
     ) -> Exchange:
         """Settle outcomes and take up to ``wanted`` jobs from the queues ``order``, the first one first.
 
+        ``extracts`` stand for the bytes of large jobs, by their places in ``settlements``, from 0.
         Safe to send again after a lost reply. The hot path: it bypasses ``calls`` to make fewer objects.
         Raises LeaseLostError when jobs were wanted and a peer has recovered the lists, and PyworkersError.
         """
@@ -108,13 +113,15 @@ class InProgress:
         for place, (queue, raw, report) in enumerate(settlements, 1):
             outcome = report.outcome
             # The outcome of most jobs, so it is checked first.
-            if outcome is DONE:
+            if outcome is DONE and not extracts:
                 args += (codes[queue], raw)
                 continue
-            if outcome.fate in _GONE:
+            if (found_by := extracts.get(place - 1)) is None:
                 args += (codes[queue] + outcome.fate, raw)
             else:
-                args += (codes[queue] + outcome.fate, raw, repr(outcome.at), outcome.payload)
+                args += (codes[queue] + outcome.fate + _BY_EXTRACT, *found_by)
+            if outcome.fate not in _GONE:
+                args += (repr(outcome.at), outcome.payload)
             for effect in outcome.effects:
                 effects.append((queue, effect))
                 about += (place, name_of(effect), *arguments(effect))

@@ -21,6 +21,7 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
 from pyworkers.store import waiter as waiter_module
 from pyworkers.store.calls import Call
+from pyworkers.store.extract import Extract
 from pyworkers.store.jobs import InProgress, Settlement
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter
@@ -43,6 +44,9 @@ class FakeDeliveries:
         self.jobs.append(raw)
         self.by_queue.setdefault(queue, []).append(raw)
         self.free -= 1
+
+    def raws(self, queue: str) -> list[bytes]:
+        return self.by_queue.get(queue, [])
 
     def known(self, queue: str) -> Counter[bytes]:
         return Counter(self.by_queue.get(queue, ()))
@@ -128,9 +132,10 @@ async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_bef
         wanted: int,
         order: Sequence[str],
         now: float,
+        extracts: Mapping[int, Extract],
     ) -> object:
         calls.append((len(batch), wanted))
-        return await exchange(inprogress, link, batch, wanted, order, now)
+        return await exchange(inprogress, link, batch, wanted, order, now, extracts)
 
     monkeypatch.setattr(InProgress, "exchange", noted)
     held = bench.keys.inprogress("q", IDENTITY)

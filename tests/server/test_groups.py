@@ -7,10 +7,11 @@ import operator
 from collections import Counter
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
-from pyworkers.protocol.outcome import DONE, REQUEUE, Report
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.server.plan import Group
 from tests.helpers.bench import bench_fixture
 from tests.helpers.replies import as_list
@@ -34,6 +35,11 @@ class Bench(test_fetcher.Bench):
     def blocked(self) -> str:
         """The queues in which a blocking move waits."""
         return "".join(queue for queue, waiter in self.waiters.items() if waiter.blocked)
+
+    def end(self, queue: str, raw: bytes, outcome: Outcome = DONE) -> None:
+        """Settle a job that was delivered."""
+        jobs = self.deliveries.by_queue[queue]
+        self.outbox.settle(queue, jobs.pop(jobs.index(raw)), Report(outcome))
 
     async def runs(self, free: int = 1) -> None:
         """Run the fetcher for so many idle workers, until it waits in all queues."""
@@ -203,9 +209,9 @@ async def test_the_wait_of_a_queue_takes_no_job_that_is_handed_back(bench: Bench
     exchanges: list[tuple[list[str], int]] = []
     exchange = bench.fetcher._inprogress.exchange
 
-    async def noted(link: object, batch: object, wanted: int, order: list[str], now: float) -> object:
+    async def noted(link: Any, batch: Any, wanted: int, order: list[str], *rest: Any) -> object:
         exchanges.append((order, await bench.redis.llen(held)))
-        return await exchange(link, batch, wanted, order, now)  # type: ignore[arg-type]
+        return await exchange(link, batch, wanted, order, *rest)
 
     bench.fetcher._inprogress.exchange = noted  # type: ignore[assignment, method-assign]
     bench.outbox.hand_back([("b", b"b1"), ("b", b"b2")])
@@ -222,3 +228,92 @@ async def test_a_flush_hands_jobs_back(bench: Bench) -> None:
     await asyncio.wait_for(bench.fetcher.flush(), 10)
     assert await bench.waiting("b") == [b"b1", b"b2", b"b3"]
     assert bench.outbox.handed_back == frozenset()
+
+
+def large(number: int) -> bytes:
+    return b'{"jid":"%024d"}' % number + b"x" * 50_000
+
+
+async def test_large_jobs_are_settled_by_less_than_their_bytes(bench: Bench) -> None:
+    jobs = [large(n) for n in range(6)]
+    await bench.push("a", *jobs)
+    await bench.push("b", b"small")
+    bench.deliveries.free = 7
+    sent = _sizes(bench)
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: len(bench.deliveries.jobs) == 7)
+    for raw in (*jobs[3:], b"small", *jobs[:3]):
+        bench.end("b" if raw == b"small" else "a", raw, Outcome(Fate.RETRY, at=len(bench.outbox)))
+    await async_wait_for(lambda: not bench.outbox)
+    assert await bench.redis.zcard(bench.keys.retry) == 7
+    assert max(sent) < 6 * 5000
+    assert bench.fetcher._large._order == {}
+
+
+async def test_two_large_jobs_that_differ_in_one_byte_are_settled_by_all_their_bytes(bench: Bench) -> None:
+    one = large(1)
+    twin = one[:25_001] + b"y" + one[25_002:]
+    await bench.push("a", one, twin)
+    bench.deliveries.free = 2
+    sent = _sizes(bench)
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: len(bench.deliveries.jobs) == 2)
+    # The one that was fetched last ends first.
+    bench.end("a", twin)
+    await async_wait_for(lambda: not bench.outbox)
+    assert await bench.redis.lrange(bench.keys.inprogress("a", IDENTITY), 0, -1) == [one]
+    assert max(sent) >= len(twin)
+    bench.end("a", one)
+    await async_wait_for(lambda: not bench.outbox)
+    assert not await bench.redis.exists(bench.keys.inprogress("a", IDENTITY))
+
+
+async def test_a_large_job_is_settled_by_all_its_bytes_beside_a_stray(bench: Bench) -> None:
+    await bench.push("a", large(1))
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.deliveries.jobs == [large(1)])
+    stray = large(1)[:25_001] + b"y" + large(1)[25_002:]
+    held = bench.keys.inprogress("a", IDENTITY)
+    await bench.redis.rpush(held, stray)
+    bench.end("a", large(1))
+    await async_wait_for(lambda: not bench.outbox)
+    assert await bench.redis.lrange(held, 0, -1) == [stray]
+
+
+async def test_a_large_outcome_without_a_reply_is_sent_again_with_all_its_bytes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.push("a", large(1))
+    task = bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.deliveries.jobs == [large(1)])
+    send = bench.link.execute_command
+
+    async def lose(*command: Any, **options: Any) -> object:
+        await send(*command, **options)
+        monkeypatch.setattr(bench.link, "execute_command", send)
+        raise ConnectionError("the reply is lost")
+
+    monkeypatch.setattr(bench.link, "execute_command", lose)
+    # What a lost fetch may have left there.
+    twin = large(1)[:25_001] + b"y" + large(1)[25_002:]
+    bench.end("a", large(1), Outcome(Fate.RETRY, at=1.0))
+    await async_wait_for(lambda: bench.health.troubles != {})
+    await bench.redis.lpush(bench.keys.inprogress("a", IDENTITY), twin)
+    await async_wait_for(lambda: not bench.outbox)
+    assert not task.done()
+    assert await bench.redis.lrange(bench.keys.inprogress("a", IDENTITY), 0, -1) == [twin]
+    assert await bench.redis.zrange(bench.keys.retry, 0, -1) == [large(1)]
+
+
+def _sizes(bench: Bench) -> list[int]:
+    """The sizes of the exchanges that are sent from now on."""
+    sizes: list[int] = []
+    send = bench.link.execute_command
+
+    async def noted(*command: Any, **options: Any) -> object:
+        if command[0] == "EVALSHA":
+            sizes.append(sum(len(part) for part in command if isinstance(part, bytes)))
+        return await send(*command, **options)
+
+    bench.link.execute_command = noted  # type: ignore[method-assign]
+    return sizes

@@ -25,6 +25,7 @@ from pyworkers.failpoints import hit
 from pyworkers.protocol.effects import name_of
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.adoption import Adoption
+from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.outbox import Batch, Outbox
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.plan import Group
@@ -79,6 +80,9 @@ class Fetcher:
         self._surplus: asyncio.Task[None] | None = None
         """Ends the blocking moves for which no worker is free."""
         self._defect: BaseException | None = None
+        self._large = LargeJobs(deliveries, outbox)
+        self._certain = True
+        """True if all jobs with an outcome in the outbox are in our lists."""
         self._adoption = Adoption(link, sources, deliveries, outbox)
         self.use(group)
 
@@ -195,6 +199,7 @@ class Fetcher:
             return
         # Only after the reply: without one, the same batch is sent again.
         self._outbox.taken(batch, found.left)
+        self._large.settled(batch)
         self._account(batch, found)
         taken = self._deliver(found)
         if found.error is not None:
@@ -204,7 +209,7 @@ class Fetcher:
             self._by_queue[queue].refused(refusal)
         for source in self._sources:
             source.worked()
-        if returning or len(self._outbox) > len(found.left):
+        if returning or len(self._outbox) > len(found.left) or not (found.refused or self._certain):
             self._wake.set()
         if taken < wanted:
             for source in asked:
@@ -222,7 +227,13 @@ class Fetcher:
         self._asked = asked
         queues = [source.queue for source in asked]
         try:
-            found = await mine.exchange(self._link, batch, wanted, queues, time.time())
+            extracts = self._large.extracts(batch) if self._certain else {}
+            # Until a reply shows that the batch is settled, it may be settled already: then an extract could
+            # find a job that this server has not received.
+            self._certain = False
+            found = await mine.exchange(self._link, batch, wanted, queues, time.time(), extracts)
+            # An extract that was not enough is not sent again.
+            self._certain = len(found.left) == 0
         except LeaseLostError:
             self._listeners.lease_lost(mine.identity)
             return None
@@ -247,6 +258,7 @@ class Fetcher:
             if jobs:
                 hit("after_fetch")
                 taken += len(jobs)
+                self._large.note(jobs)
                 for raw in jobs:
                     self._deliveries.deliver(queue, raw)
         return taken
@@ -292,6 +304,7 @@ class Fetcher:
                 # Several queues may each bring a job at once, although fewer workers are idle. That is no
                 # loss: the job is in our list, the next worker that ends its own job takes it, and if none
                 # does, the pool gives it back as it gives back all jobs that were fetched ahead.
+                self._large.note([raw])
                 self._deliveries.deliver(queue, raw)
                 self._check_surplus(but=source)
 

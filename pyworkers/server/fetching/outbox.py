@@ -84,4 +84,8 @@ class Outbox:
 
     def known(self, queue: str) -> Counter[bytes]:
         """The bytes of every job of a queue with an outcome here, with their counts."""
-        return Counter(raw for name, raw, _ in self._reports if name == queue)
+        return Counter(self.raws(queue))
+
+    def raws(self, queue: str) -> list[bytes]:
+        """The bytes of every job of a queue with an outcome here."""
+        return [raw for name, raw, _ in self._reports if name == queue]

@@ -69,7 +69,11 @@ class Deliveries:
 
     def known(self, queue: str) -> Counter[bytes]:
         """The raw bytes of every job of a queue, with their counts."""
-        return Counter(job.raw for job in self.jobs() if job.queue == queue)
+        return Counter(self.raws(queue))
+
+    def raws(self, queue: str) -> list[bytes]:
+        """The raw bytes of every job of a queue."""
+        return [job.raw for job in self.jobs() if job.queue == queue]
 
     def deliver(self, queue: str, raw: bytes) -> None:
         """Start a job, unless it is cancelled."""

@@ -8,14 +8,18 @@
 --      8 number of the queues to take from
 --      then in their order the place of each, counted from 1
 --      then for each outcome: code and raw; for a fate that keeps the job also at and payload ('' is raw);
---      the code is the fate (those of outcome.py) plus 10 times the place of its queue
+--      the code is the fate (those of outcome.py) plus 20 times the place of its queue
+--      if 10 is added to the code, there are other arguments instead of raw, for a large job (extract.py):
+--      length of the list, or else the outcome is not settled; probable index of the job; its length; its
+--      first and last bytes; samples of it
 --      then for each effect: place of its outcome, counted from 1, name and arguments (effects.py)
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,
 --           for each of the queues to take from the jobs taken; the last ones are left out if there are enough,
 --           and, only if one of the next four is not empty:
 --           the error that stopped the fetch, or '': outcomes settled and jobs taken before it count,
 --           place of each queue whose keys Redis refuses, and the error, in turn,
---           places of the outcomes that are not settled, because of the keys of their queue,
+--           places of the outcomes that are not settled, because of the keys of their queue, or because the list
+--           of a large job has another length,
 --           place and error of each effect that failed, in turn }
 --      or {} when a peer has recovered the lists of this incarnation: nothing was taken;
 --      or an error, before anything was done, when the key of a sorted set has the wrong type.
@@ -35,21 +39,23 @@ end
 
 -- What an outcome with this code does; made for the codes that occur, once each. The fields have numbers,
 -- because a table with names costs a microsecond more.
-local LIST, ARGUMENTS, KEY, FATE, QUEUE, STUCK = 1, 2, 3, 4, 5, 6
+local LIST, ARGUMENTS, KEY, FATE, QUEUE, STUCK, LARGE = 1, 2, 3, 4, 5, 6, 7
+local UNSURE = 'UNSURE'
 local misplaced
 local steps = {}
 local function step_of(code)
   local fate = code % 10
-  local queue = (code - fate) / 10
-  local step = { KEYS[5 + 2 * queue], 2, false, fate, queue, false }
+  local large = code % 20 >= 10
+  local queue = (code - code % 20) / 20
+  local step = { KEYS[5 + 2 * queue], large and 7 or 2, false, fate, queue, false, large }
   local zset = zsets[fate]
   if zset then
-    step[KEY], step[ARGUMENTS] = KEYS[zset], 4
+    step[KEY], step[ARGUMENTS] = KEYS[zset], step[ARGUMENTS] + 2
     if not holds(step[KEY], 'zset') then
       misplaced = step[KEY]
     end
   elseif fate == REQUEUE then
-    step[KEY], step[ARGUMENTS] = KEYS[4 + 2 * queue], 4
+    step[KEY], step[ARGUMENTS] = KEYS[4 + 2 * queue], step[ARGUMENTS] + 2
     if not holds(step[KEY], 'list') then
       step[STUCK] = 'WRONGTYPE ' .. step[KEY] .. ' is no list'
     end
@@ -61,10 +67,43 @@ end
 local first, last = 9 + ARGV[8], tonumber(ARGV[7])
 local i = first
 while i < last do
-  i = i + (steps[ARGV[i]] or step_of(ARGV[i]))[ARGUMENTS]
+  local step = steps[ARGV[i]] or step_of(ARGV[i])
+  if step[LARGE] and not step[STUCK] and redis.pcall('LLEN', step[LIST]) ~= tonumber(ARGV[i + 1]) then
+    step[STUCK] = UNSURE
+  end
+  i = i + step[ARGUMENTS]
 end
 if misplaced then
   return redis.error_reply('WRONGTYPE ' .. misplaced .. ' is no zset')
+end
+
+-- The bytes of the large job whose arguments follow ARGV i; nil if it is not in the list.
+local EDGE, SAMPLES, SAMPLE = 1024, 32, 16
+local function find(list, i)
+  local hint, length = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
+  local room = length - 2 * EDGE - SAMPLE
+  local function at(index)
+    local entry = redis.call('LINDEX', list, index)
+    if not entry or #entry ~= length then
+      return nil
+    end
+    if string.sub(entry, 1, EDGE) ~= ARGV[i + 4] or string.sub(entry, -EDGE) ~= ARGV[i + 5] then
+      return nil
+    end
+    local samples = {}
+    for n = 0, SAMPLES - 1 do
+      local start = EDGE + math.floor(n * room / (SAMPLES - 1))
+      samples[n + 1] = string.sub(entry, start + 1, start + SAMPLE)
+    end
+    return table.concat(samples) == ARGV[i + 6] and entry or nil
+  end
+  local found = at(hint)
+  local index, number = -1, redis.call('LLEN', list)
+  while not found and index >= -number do
+    found = index ~= hint and at(index) or nil
+    index = index - 1
+  end
+  return found
 end
 
 local stale, left = {}, {}
@@ -75,10 +114,17 @@ while i < last do
   local step = steps[ARGV[i]]
   local raw, key = ARGV[i + 1], step[KEY]
   -- The removal is the receipt: the steps after it happen once, even if the batch is sent several times.
-  local removed = step[STUCK] or redis.pcall('LREM', step[LIST], -1, raw)
+  local removed = step[STUCK]
+  if not removed then
+    if step[LARGE] then
+      raw = find(step[LIST], i)
+    end
+    removed = raw and redis.pcall('LREM', step[LIST], -1, raw) or 0
+  end
   if removed == 1 then
     if key then
-      local at, payload = ARGV[i + 2], ARGV[i + 3]
+      local after = i + step[ARGUMENTS]
+      local at, payload = ARGV[after - 2], ARGV[after - 1]
       if payload == '' then
         payload = raw
       end
@@ -92,6 +138,8 @@ while i < last do
     end
   elseif removed == 0 then
     stale[#stale + 1] = ordinal
+  elseif removed == UNSURE then
+    left[#left + 1] = ordinal
   elseif step[STUCK] or string.find(removed.err, 'WRONGTYPE') then
     left[#left + 1] = ordinal
     refuse(step[QUEUE], step[STUCK] or removed.err)
