@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pyworkers import Client
 from pyworkers.api import Stats
 from pyworkers.cli import main
+from pyworkers.protocol.suspects import MARK
 from tests.helpers.support import PATIENCE_S, wait_for
 from tests.interop.programs import WorkingPeer, go_environment, hurry, only, pyworkers, working
 
@@ -34,6 +35,17 @@ def test_go_runs_what_python_enqueued(go: Path, url: str, db: redis.Redis, tmp_p
     assert set(jobs) == {jid, later, *bulk}
     assert jobs[jid]["args"] == [1, "ä<&", {"a": [None, 1.5, 10**30]}]
     assert jobs[later]["enqueued_at"] >= jobs[later]["created_at"] + 1
+
+
+def test_go_runs_and_acknowledges_a_job_that_recovery_has_marked(
+    go: Path, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    job = {"class": "Note", "args": [1], "jid": "marked", "queue": "go", "enqueued_at": 1.5}
+    db.lpush("queue:go", json.dumps(job).encode() + MARK)
+    with serving(go, tmp_path / "go", url, "go") as peer:
+        [ran] = peer.ran(1)
+        wait_for(lambda: not db.exists("queue:go:1:inprogress"), PATIENCE_S, "acknowledged")
+    assert ran == job
 
 
 def test_a_job_that_failed_in_go_runs_again_in_go(

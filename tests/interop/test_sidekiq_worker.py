@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import redis
 
 from pyworkers import Client
 from pyworkers.protocol import timestamps
+from pyworkers.protocol.suspects import MARK
 from tests.helpers.support import PATIENCE_S, wait_for
 from tests.interop.programs import hurry, only, pyworkers, sidekiq
 
@@ -29,6 +31,18 @@ def test_sidekiq_runs_what_python_enqueued(
     assert jobs[later]["enqueued_at"] >= jobs[later]["created_at"] + 1
     assert db.get("stat:processed") == b"52"
     assert db.get("stat:failed") == b"0"
+
+
+def test_sidekiq_runs_a_job_that_recovery_has_marked(
+    sidekiq_installed: None, url: str, db: redis.Redis, tmp_path: Path
+) -> None:
+    job = {"class": "Note", "args": [1], "jid": "marked", "queue": "ruby", "enqueued_at": 1.5}
+    db.lpush("queue:ruby", json.dumps(job).encode() + MARK)
+    with sidekiq(tmp_path / "ruby", url, "ruby") as ruby:
+        [ran] = ruby.ran(1)
+        ruby.stop()
+    assert ran["jid"] == "marked"
+    assert not db.exists("retry", "queue:ruby", "dead")
 
 
 def test_a_job_that_failed_in_sidekiq_runs_again_in_python(

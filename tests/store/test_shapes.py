@@ -15,7 +15,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome, Report
-from pyworkers.store import counters, cron, heartbeat, jobs, leases, notes, sets
+from pyworkers.store import counters, cron, heartbeat, jobs, leases, notes, sets, suspects
 from pyworkers.store.calls import Call, Work, arun_one
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
@@ -99,6 +99,9 @@ class Parts:
             ),
             "cleanup": run(lambda: cleanup(keys)),
             "heartbeat.deregister": run(lambda: heartbeat.deregister(keys, "h:1:a", sidekiq6=True)),
+            "suspects.read": run(lambda: suspects.read(keys, "h:1:a", ["f"])),
+            "suspects.run_alone": run(lambda: suspects.run_alone(keys, "h:1:a", "f")),
+            "suspects.run_none": run(lambda: suspects.run_none(keys, "h:1:a")),
             "notes": run(lambda: notes.notes(keys)),
             "notes.heed": run(lambda: notes.heed(keys, ["x"])),
             "notes.forget": run(lambda: notes.forget(keys, ["x"])),

@@ -27,8 +27,8 @@ redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
 local counts = holds(KEYS[9], 'hash')
 local charged = counts and redis.call('HGET', KEYS[9], ARGV[1])
 
--- Count a job that is given back, and return its bytes with the mark. Other bytes than an object's are no job
--- and run nowhere; they stay as they are.
+-- Count a job that is given back, and return its bytes with the mark. Bytes that do not end as an object does
+-- are invalid: they go to dead without a run, and must get there unchanged.
 local function count(raw)
   if not (counts and string.find(string.sub(raw, -1), '[}%s]')) then
     return raw
