@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any
 
 from pyworkers import logs
@@ -225,9 +225,13 @@ class LoopTimer:
     def start(self) -> None:
         """Begin to count."""
         loop = asyncio.get_running_loop()
-        self._handle = loop.call_later(self._seconds, lambda: self._ask(overdue(self._seconds)))
+        # Not in the context of the job, which a stopped timer would keep until its time.
+        self._handle = loop.call_later(self._seconds, self._ring, context=Context())
 
     def stop(self) -> None:
         """Forget the limit."""
         if self._handle is not None:
             self._handle.cancel()
+
+    def _ring(self) -> None:
+        self._ask(overdue(self._seconds))

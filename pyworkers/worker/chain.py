@@ -110,6 +110,8 @@ class Chain:
                 outcome = await self._call_async(execution.message)
             finally:
                 asked = execution.end(self._stopwatch())
+                # The task has a context that has the execution: a cycle that would keep both in memory.
+                execution.deliver_by(None)
         except BaseException as error:
             outcome = await self._aside(execution, self._failed, error)
         else:

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from itertools import product
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyworkers.errors import Interrupted, JobCancelled, JobTimeout
 from pyworkers.middleware import AsyncCallNext, CallNext
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
+from pyworkers.worker.asyncrunner import LoopTimer
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
@@ -78,12 +80,16 @@ def in_a_loop() -> bool:
     return asyncio._get_running_loop() is not None
 
 
+_PATH: ContextVar[tuple[str, ...]] = ContextVar("path", default=())
+
+
 class Notes(list[str]):
-    """Notes where each link and the job run."""
+    """Notes where each link and the job run. A context variable has the links outside of them."""
 
     def def_link(self, name: str) -> Callable[[Message, CallNext], Outcome]:
         def link(message: Message, call_next: CallNext) -> Outcome:
             self.add(name, False)
+            _PATH.set((*_PATH.get(), name))
             outcome = call_next(message.replace(args=[*message.args, name]))
             self.append(f"{name} out")
             return outcome
@@ -93,6 +99,7 @@ class Notes(list[str]):
     def async_link(self, name: str) -> Callable[[Message, AsyncCallNext], Any]:
         async def link(message: Message, call_next: AsyncCallNext) -> Outcome:
             self.add(name, True)
+            _PATH.set((*_PATH.get(), name))
             await asyncio.sleep(0)
             outcome = await call_next(message.replace(args=[*message.args, name]))
             self.append(f"{name} out")
@@ -115,9 +122,11 @@ class Notes(list[str]):
             )
 
         def work(*args: str) -> None:
+            assert _PATH.get() == args
             self.add(f"job {' '.join(args)}", False)
 
         async def work_async(*args: str) -> None:
+            assert _PATH.get() == args
             self.add(f"job {' '.join(args)}", True)
             await asyncio.sleep(0)
 
@@ -131,6 +140,7 @@ def test_links_and_jobs_mix(runner: Runner, shape: str) -> None:
     assert runner.run(notes.declare(shape)) == DONE
     names = [f"{kind}{number}" for number, kind in enumerate(shape[:-1])]
     assert notes == [*names, f"job {' '.join(names)}", *(f"{name} out" for name in reversed(names))]
+    assert _PATH.get() == ()
 
 
 @pytest.mark.parametrize("shape", ["a", "da", "ad", "ada", "dad"])
@@ -189,6 +199,47 @@ def test_nothing_of_a_failed_job_is_kept(runner: Runner, shape: str) -> None:
         while things[0]() is not None and time.monotonic() < deadline:
             time.sleep(0.001)
         assert things[0]() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("shape", ["a", "d", "da", "ad", "ada"])
+@pytest.mark.parametrize("limit_s", [0, 60])
+def test_the_context_of_a_job_ends_with_it(runner: Runner, shape: str, limit_s: float) -> None:
+    class Thing:
+        pass
+
+    things: list[weakref.ref[Thing]] = []
+    worker, notes, kept = Worker(), Notes(), ContextVar[Thing]("kept")
+    for kind in shape[:-1]:
+        worker.middleware(notes.async_link("x") if kind == "a" else notes.def_link("x"))
+
+    def work(*args: str) -> None:
+        thing = Thing()
+        things.append(weakref.ref(thing))
+        kept.set(thing)
+
+    async def work_async(*args: str) -> None:
+        work()
+
+    worker.job(name="job")(work_async if shape[-1] == "a" else work)
+    limits = Limits(limit_s, lambda *_: None, LoopTimer if runner.shared else Alarm)
+
+    async def run() -> None:
+        await asyncio.create_task(runner.chain(worker, limits).run_async(Execution(MESSAGE)))
+        # A thread of the pool drops its last piece of work a moment later.
+        deadline = time.monotonic() + 60
+        while things[0]() is not None and time.monotonic() < deadline:
+            await asyncio.sleep(0.001)
+        assert things[0]() is None
+
+    gc.disable()
+    try:
+        if runner.shared:
+            asyncio.run(run())
+        else:
+            assert runner.run(worker, limits=limits) == DONE
+            assert things[0]() is None
     finally:
         gc.enable()
 
