@@ -14,7 +14,7 @@ import pytest
 from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
 from tests.helpers.processes import process_alive
 from tests.helpers.support import PATIENCE_S, async_wait_for, wait_for
-from tests.server.test_pool import Crew, a_crew, linux_only
+from tests.server.test_pool import NO_OP, Crew, a_crew, linux_only
 
 BOTH = pytest.mark.parametrize("mode", ["async", "thread"])
 MEET = """
@@ -34,6 +34,8 @@ def handle(message):
     meet(message.jid)
 """
 CODES = {"async": MEET, "thread": MEET_DEF}
+# As if it were not installed.
+NO_UVLOOP = "sys.modules['uvloop'] = None\n"
 
 
 def cancel(crew: Crew, jid: str, *, interrupt: bool = False) -> None:
@@ -100,7 +102,8 @@ async def test_an_idle_process_leaves_at_once(tmp_path: Path, mode: str) -> None
         await async_wait_for(lambda: crew.pool.empty, message="it left")
 
 
-async def test_async_code_sees_why_it_is_cancelled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("without", ["", NO_UVLOOP], ids=["uvloop", "asyncio"])
+async def test_async_code_sees_why_it_is_cancelled(tmp_path: Path, without: str) -> None:
     code = """
     import asyncio
     @worker.job(name="Any", queue="q")
@@ -113,7 +116,7 @@ async def test_async_code_sees_why_it_is_cancelled(tmp_path: Path) -> None:
             (here / f"{message.jid}.why").write_text(f"{type(error.args[0]).__name__} {message.stopping}")
             raise
     """
-    async with a_crew(tmp_path, code, slots=4, mode="async") as crew:
+    async with a_crew(tmp_path, without, code, slots=4, mode="async") as crew:
         await crew.free(4)
         crew.deliver("late", timeout=0.05)
         crew.deliver("unwanted")
@@ -298,7 +301,8 @@ async def test_a_context_variable_ends_with_its_job(tmp_path: Path, mode: str) -
         assert [(tmp_path / f"{number}.var").read_text() for number in range(4)] == ["unset "] * 4
 
 
-async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("without", ["", NO_UVLOOP], ids=["uvloop", "asyncio"])
+async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: Path, without: str) -> None:
     code = """
     import asyncio
     @worker.job(name="Any", queue="q")
@@ -313,7 +317,7 @@ async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: 
             await asyncio.create_task(child())
         await asyncio.sleep(600)
     """
-    async with a_crew(tmp_path, code, slots=2, mode="async") as crew:
+    async with a_crew(tmp_path, without, code, slots=2, mode="async") as crew:
         await crew.free(2)
         blocks = crew.deliver("blocks", timeout=60)
         await async_wait_for((tmp_path / "in.blocks").exists, message="it runs")
@@ -321,6 +325,41 @@ async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: 
         crew.deliver("innocent", timeout=1)
         [(raw, report)] = await crew.outcomes(1)
         assert (raw, report.outcome.fate) == (blocks, Fate.RETRY)
+
+
+async def test_which_loop_runs(tmp_path: Path) -> None:
+    code = """
+    import asyncio
+    @worker.on_startup
+    async def begin():
+        global loop
+        loop = asyncio.get_running_loop()
+
+    @worker.process("q")
+    async def handle(message):
+        assert asyncio.get_running_loop() is loop
+        (here / "loop").write_text(type(loop).__module__.partition(".")[0])
+    """
+    for without, mode, name in [
+        ("", "async", "uvloop"),
+        (NO_UVLOOP, "async", "asyncio"),
+        ("", "process", "asyncio"),
+    ]:
+        async with a_crew(tmp_path, without, code, mode=mode) as crew:
+            await crew.free(1)
+            crew.deliver("a")
+            assert [report.outcome for _, report in await crew.outcomes(1)] == [DONE]
+            assert (tmp_path / "loop").read_text() == name
+
+
+async def test_a_start_up_hook_that_fails_on_the_loop_is_a_failed_start(tmp_path: Path) -> None:
+    code = """
+    @worker.on_startup
+    async def begin():
+        raise ValueError("no")
+    """
+    async with a_crew(tmp_path, code, NO_OP, slots=2, mode="async") as crew:
+        await async_wait_for(lambda: crew.failing, message="starts fail")
 
 
 @BOTH

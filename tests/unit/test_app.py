@@ -436,6 +436,12 @@ def test_an_async_job_is_declared_as_such(worker: Worker, function: Any) -> None
     assert (worker.lookup("default", "x").is_async, worker.lookup("default", "y").is_async) == (True, False)
 
 
+def test_hooks_at_start_and_end_of_a_worker_may_be_async(worker: Worker) -> None:
+    assert worker.on_startup(async_function) is async_function
+    worker.on_shutdown(async_function)
+    assert worker.hooks("on_startup") == worker.hooks("on_shutdown") == (async_function,)
+
+
 def test_an_async_job_can_still_be_called(worker: Worker) -> None:
     @worker.job
     async def add(a: int, b: int) -> int:

@@ -6,6 +6,7 @@ import gc
 import json
 import random
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from pyworkers.app import Worker
 from pyworkers.errors import JobCancelled
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Kind, Packet
-from pyworkers.protocol.message import Message
+from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
 from pyworkers.worker.chains import Chains
 from pyworkers.worker.execution import Execution
@@ -86,6 +87,21 @@ def test_a_request_ends_the_job_that_runs() -> None:
     assert serial.run(packet(7, raw())).outcome is CANCELLED
     assert serial.run(packet(8, raw("next"))).outcome is DONE
     assert calls.ended == [7]
+
+
+def test_a_job_knows_that_it_was_asked_to_end() -> None:
+    app, seen = Worker(), list[bool]()
+    serial = runner(app)
+
+    @app.job(name="job", queue="q")
+    def job() -> None:
+        seen.append(current_message().stopping)
+        with suppress(JobCancelled):
+            serial.ask_to_end(1, JobCancelled())
+        seen.append(current_message().stopping)
+
+    assert serial.run(packet(1, raw())).outcome is DONE
+    assert seen == [False, True]
 
 
 def test_a_request_between_two_jobs_was_meant_for_the_first() -> None:
