@@ -40,6 +40,8 @@ def size(rate: float, scale: float) -> int:
 
 def between(before: Reading, after: Reading) -> Numbers:
     jobs = after.jobs - before.jobs
+    if not jobs:
+        raise Failed(f"all {after.jobs} jobs were executed before the clock started: a larger scale")
     server_s = after.server_cpu_s - before.server_cpu_s
     redis_s = after.redis_cpu_s - before.redis_cpu_s
     return {

@@ -55,14 +55,43 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(broker, folder)
 
 
+def run_jobs(site: Site, peer: Peer, workers: int, count: int) -> tuple[Numbers, int]:
+    """The numbers of so many no-op jobs, and of how many processes ran them."""
+    site.clear()
+    with site.serving(peer, workers):
+        # The master, the fork server, and at least two workers.
+        wait_for(lambda: len(machine.tree(site.roots)) >= 4, message="workers")
+        before = site.read()
+        site.program(peer, "push", "noop", count, "bulk")
+        site.wait_for_jobs(count, 60)
+        after = site.read()
+        site.check_jobs(count)
+        return loads.between(before, after), len(machine.tree(site.roots))
+
+
 def test_no_op_jobs_are_counted_outside_redis_and_cost_cpu(site: Site) -> None:
-    numbers = loads.noop(site, PEER, 1.0)
-    assert numbers["jobs"] == 100
+    numbers, processes = run_jobs(site, PEER, 2, 100)
     assert numbers["jobs_s"] > 0
     assert numbers["server_cpu_s"] >= 0
+    assert processes == 4
     assert site.jobs() == 100
     assert site.broker.waiting(PEER.queue_key) == 0
     assert site.roots == []
+
+
+@pytest.mark.parametrize("mode", ["async", "thread"])
+def test_many_jobs_share_two_processes(site: Site, mode: str) -> None:
+    _, processes = run_jobs(site, replace(PEER, variables=(("BENCH_MODE", mode),)), 100, 100)
+    assert processes == 4
+
+
+def test_a_load_that_is_over_before_the_clock_starts_is_a_failure(site: Site) -> None:
+    def serve(_serving: Serving) -> list[tuple[str, ...]]:
+        # 100 jobs in one step: the letter is the first byte of their count.
+        return [("sh", "-c", r"printf 'd\0\0\0\0\0\0\0' >$BENCH_FOLDER/count-1; exec sleep 60")]
+
+    with pytest.raises(Failed, match="all 100 jobs were executed before the clock"):
+        loads.noop(site, replace(PEER, serve=serve), 1.0)
 
 
 def test_latency_is_that_of_every_stamped_job(site: Site) -> None:
