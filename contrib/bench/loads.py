@@ -69,8 +69,8 @@ def execute(
         after = site.read()
         site.check_jobs(count)
         pids = machine.tree(site.roots)
-        memory = {"pss_mb": machine.pss_mb(pids), "peak_mb": machine.peak_mb(pids)}
-    return between(before, after) | memory | {"jobs": count, "lines_per_job": site.log_lines() / count}
+        tree = {"processes": len(pids), "pss_mb": machine.pss_mb(pids), "peak_mb": machine.peak_mb(pids)}
+    return between(before, after) | tree | {"jobs": count, "lines_per_job": site.log_lines() / count}
 
 
 def noop(site: Site, peer: Peer, scale: float) -> Numbers:

@@ -48,7 +48,7 @@ _RATE = (
     Column("redis_cpu_s", "Redis", 3),
 )
 _SHARE = (Column("percent", "% of the ideal", 1), *_RATE[1:2])
-_WAITING = (*_SHARE, Column("pss_mb", "all processes, MB"))
+_TREE = (Column("pss_mb", "all processes, MB"), Column("processes", "processes"))
 _LATE = (Column("p50_ms", "p50, ms", 2), Column("p99_ms", "p99, ms", 2), Column("max_ms", "max, ms", 2))
 
 
@@ -95,7 +95,7 @@ MEASURES: dict[str, Measure] = {
             "shared",
             f"No-op jobs, {loads.SHARED} at once in one or two processes",
             loads.shared,
-            _RATE,
+            (*_RATE, *_TREE),
             _many,
             base=SHARED_BASE,
         ),
@@ -103,7 +103,7 @@ MEASURES: dict[str, Measure] = {
             "waits",
             f"Jobs that sleep for 10 ms, {loads.WAITING} at once; the ideal is {loads.WAITING * 100:,}/s",
             loads.share("sleep", loads.WAITING * 100, loads.WAITING),
-            _WAITING,
+            (*_SHARE, *_TREE),
             _many,
             base=SHARED_BASE,
         ),
@@ -111,7 +111,7 @@ MEASURES: dict[str, Measure] = {
             "slow",
             f"Jobs that sleep for a second, {loads.SLOW} at once; the ideal is {loads.SLOW}/s",
             loads.slow,
-            _WAITING,
+            (*_SHARE, *_TREE),
             _many,
             base=SHARED_BASE,
         ),
