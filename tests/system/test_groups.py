@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pyworkers.cli import main
+from tests.helpers.processes import process_alive
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import wait_for
@@ -174,3 +175,63 @@ def test_sizes_and_running_jobs_are_shown_for_the_group(
         assert ["web", "process", "1", "2", "2", "2", "critical:5,default:2"] in [
             line.split() for line in frame.splitlines()
         ]
+
+
+@pytest.mark.parametrize(
+    ("function", "mode"), [("async def", "async"), ("def", "thread"), ("async def", "thread")]
+)
+def test_processes_share_the_concurrency_of_a_group(
+    serve: Serve, one_redis_url: str, namespace: str, function: str, mode: str
+) -> None:
+    wait = "while not Path(__file__).with_name('go').exists(): "
+    wait += "await asyncio.sleep(0.01)" if function == "async def" else "time.sleep(0.01)"
+    code = f"""
+import asyncio
+
+@worker.job(queue="a")
+{function} held(key):
+    note("start", key)
+    {wait}
+    note("end", key)
+
+worker.group("web", queues=["a", "b"], concurrency=7, processes=2, mode="{mode}")
+"""
+    with serve(code) as server:
+        for queue in ("a", "b"):
+            server.push(queue, *(job(f"{queue}{key}", "held", f"{queue}{key}") for key in range(4)))
+        notes = server.wait_for_notes(7, "start")
+        assert sorted(Counter(pid for pid, *_ in notes).values()) == [3, 4]
+        options = ["--url", one_redis_url, "--namespace", namespace]
+        [group] = json.loads(CliRunner().invoke(main, ["stats", "--json", *options]).stdout)["groups"]
+        assert (group["mode"], group["processes"], group["concurrency"]) == (mode, 2, 7)
+        assert group["busy"] == 7
+        running = json.loads(CliRunner().invoke(main, ["workers", "--json", *options]).stdout)
+        assert len({work["thread"] for work in running}) == 7
+        server.let_go("go")
+        server.wait_for_notes(8, "end")
+        wait_for(lambda: server.settled("a", "b"))
+        assert server.stop() == 0
+
+
+def test_hup_changes_the_mode_of_a_group(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "workers.toml"
+    file.write_text("[queues.critical]\nconcurrency = 2\n")
+    code = APP + "\n@worker.on_startup\ndef up():\n    note('up')\n"
+    started = 2
+    with serve(code, "--config", str(file)) as server:
+        for number, (mode, processes) in enumerate((("thread", 1), ("process", 2), ("thread", 1)), 1):
+            before = [note[0] for note in server.wait_for_notes(started, "up")]
+            sizes = f"concurrency = 2\nprocesses = {processes}\n"
+            file.write_text(f'[queues.critical]\n{sizes}mode = "{mode}"\n')
+            server.signal(signal.SIGHUP)
+            started += processes
+            server.wait_for_notes(started, "up")
+            # Until then they take jobs, too.
+            wait_for(lambda old=before: not any(map(process_alive, old)))  # type: ignore[misc]
+            name = f"n{number}"
+            server.push("critical", *(job(f"{name}{key}", "waits", name) for key in range(2)))
+            notes = server.wait_for_notes(2, name)
+            assert len({pid for pid, *_ in notes}) == processes
+            server.let_go(name)
+            server.wait_for_notes(2, "end", name)
+        wait_for(lambda: server.settled("critical"))

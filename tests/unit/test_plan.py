@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pyworkers import Worker
+from pyworkers import Message, Worker
 from pyworkers.cli import main, run
 from pyworkers.config.fields import Config, GroupConfig, QueueConfig
 from pyworkers.config.groups import Only, Queues, parse_queues, spell_queues
@@ -24,11 +24,7 @@ CORES = 2
 
 @pytest.fixture
 def worker() -> Worker:
-    """Jobs of the queues ``critical``, ``default`` and ``mail``."""
-    worker = Worker()
-    for queue in ("critical", "default", "mail"):
-        worker.job(queue=queue, name=queue.title())(lambda: None)
-    return worker
+    return application()
 
 
 def planned(worker: Worker, config: Config | None = None, only: Only | None = None) -> Plan:
@@ -37,13 +33,15 @@ def planned(worker: Worker, config: Config | None = None, only: Only | None = No
     return plan(manifest, config or Config(), only or Only(), CORES)
 
 
-def with_async(worker: Worker, *names: str) -> Manifest:
-    """The manifest, with these jobs and queues as ``async def``."""
-    manifest: Manifest = json.loads(json.dumps(worker.manifest()))
-    for name in names:
-        facts = manifest["queues"].get(name) or manifest["jobs"][name]
-        facts["is_async"] = True
-    return manifest
+async def nothing() -> None: ...
+
+
+def application(*of_async: str) -> Worker:
+    """Jobs of the queues ``critical``, ``default`` and ``mail``; those of some queues are ``async def``."""
+    worker = Worker()
+    for queue in ("critical", "default", "mail"):
+        worker.job(queue=queue, name=queue.title())(nothing if queue in of_async else lambda: None)
+    return worker
 
 
 def alone(name: str, concurrency: int = 5, processes: int = 5, mode: str = "process") -> Group:
@@ -329,18 +327,29 @@ def test_queues_of_two_modes_need_a_mode_of_their_group(worker: Worker) -> None:
 @pytest.mark.parametrize(
     ("names", "mode"), [((), "process"), (("mail",), "process"), (("mail", "critical"), "async")]
 )
-def test_a_group_is_async_if_all_its_jobs_are(worker: Worker, names: tuple[str, ...], mode: str) -> None:
+def test_a_group_is_async_if_all_its_jobs_are(names: tuple[str, ...], mode: str) -> None:
+    worker = application(*names)
     worker.group("web", queues=["mail", "critical"], concurrency=20)
-    [web, _] = plan(with_async(worker, *names), Config(), Only(), CORES).groups.values()
+    web = planned(worker).groups["web"]
     assert (web.mode, web.processes) == (mode, 20 if mode == "process" else CORES)
 
 
-def test_for_an_undeclared_queue_all_jobs_of_the_application_count(worker: Worker) -> None:
-    worker.group("web", queues=["mail", "urgent"])
-    some = with_async(worker, "mail", "Mail", "Critical")
-    assert plan(some, Config(), Only(), CORES).groups["web"].mode == "process"
-    every = with_async(worker, "mail", "Mail", "Critical", "Default")
-    assert plan(every, Config(), Only(), CORES).groups["web"].mode == "async"
+def test_a_queue_is_async_if_its_jobs_or_its_handler_are() -> None:
+    worker = application("mail")
+    worker.job(queue="default", name="other")(nothing)
+
+    @worker.process("owned", concurrency=50)
+    async def handle(message: Message) -> None: ...
+
+    modes = {name: group.mode for name, group in planned(worker).groups.items()}
+    assert modes == {"mail": "async", "critical": "process", "default": "process", "owned": "async"}
+
+
+def test_for_an_undeclared_queue_all_jobs_of_the_application_count() -> None:
+    for names, mode in ((("mail", "critical"), "process"), (("mail", "critical", "default"), "async")):
+        worker = application(*names)
+        worker.group("web", queues=["mail", "urgent"])
+        assert planned(worker).groups["web"].mode == mode
 
 
 @pytest.mark.parametrize(
