@@ -14,11 +14,11 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import Effect, arguments, name_of
+from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import scripts
 from pyworkers.store.calls import Call, one, script
-from pyworkers.store.extract import Extract
 from pyworkers.store.scripts import Commands
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import errors_translated, translate

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pyworkers.errors import RedisUnavailableError
+from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import outbox as outbox_module
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
@@ -21,7 +22,6 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
 from pyworkers.store import waiter as waiter_module
 from pyworkers.store.calls import Call
-from pyworkers.store.extract import Extract
 from pyworkers.store.jobs import InProgress, Settlement
 from pyworkers.store.transport.link import Link
 from pyworkers.store.waiter import Waiter

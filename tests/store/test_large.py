@@ -9,9 +9,9 @@ import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.effects import Unlock
+from pyworkers.protocol.extract import LARGE_BYTES, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.store.acl import Role
-from pyworkers.store.extract import LARGE_BYTES, equal_extracts, extract
 from pyworkers.store.jobs import Exchange, InProgress, Settlement
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pyworkers.protocol.extract import LARGE_BYTES, Extract, equal_extracts, extract
 from pyworkers.server.fetching.outbox import Batch, Outbox
 from pyworkers.server.pool.deliveries import Deliveries
-from pyworkers.store.extract import LARGE_BYTES, Extract, equal_extracts, extract
 
 _NOTHING: Mapping[int, Extract] = {}
 # The order of so many jobs is kept at most; a group has fewer large ones in work.
