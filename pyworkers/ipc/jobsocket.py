@@ -21,7 +21,10 @@ from typing import NamedTuple
 _HEADER = struct.Struct("!QBH")
 _LARGEST_NAME = 4096
 LARGE = 32 * 1024
-"""A longer payload travels by descriptor. Packets share the buffer of the socket, 208 KiB by default."""
+"""A longer payload travels by descriptor, because packets share the buffer of the socket."""
+# Room for the jobs of a process that runs hundreds at once; a packet takes about 1 KiB. The system may allow
+# less (net.core.wmem_max): then the master waits until workers have taken some.
+_ROOM = 1 << 20
 _LARGEST_PACKET = _HEADER.size + _LARGEST_NAME + LARGE
 DONT_WAIT = socket.MSG_DONTWAIT
 _FD_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
@@ -50,6 +53,7 @@ class Packet(NamedTuple):
 def pair() -> tuple[JobSocket, JobSocket]:
     """Two connected job sockets, the master's and the workers'. Raises OSError."""
     masters, workers = socket.socketpair(socket.AF_UNIX, _KIND_OF_SOCKET)
+    masters.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
     return JobSocket(masters), JobSocket(workers)
 
 

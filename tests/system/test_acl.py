@@ -128,6 +128,11 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             take_while_memory_is_full(admin, server)
             server.push("q", job_of("wait"))
             server.wait_for_notes(1, "wait")
+            large = job_of("later").replace(
+                b'"jid": "later"', b'"padding": "%s", "jid": "large"' % (b"x" * 40_000)
+            )
+            server.push("q", large)
+            server.wait_for_event("job.done", jid="large")
             [identity] = [name.decode() for name in admin.hkeys(keys.owners)]
             admin.lpush(keys.inprogress("q", identity), job_of("stray"))
             server.wait_for_notes(1, "stray")
