@@ -247,3 +247,34 @@ async def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
     bench.outbox.changed.set()
     await asyncio.sleep(0)
     assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"late"]
+
+
+@pytest.mark.fault("H5")
+@pytest.mark.parametrize("executed", [False, True], ids=["request lost", "reply lost"])
+async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_a_move_waits_for_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, executed: bool
+) -> None:
+    exchange = InProgress.exchange
+    lost: list[Any] = []
+
+    async def lose_the_first(inprogress: InProgress, link: Link, batch: Any, *args: Any) -> Any:
+        if not batch or lost:
+            return await exchange(inprogress, link, batch, *args)
+        lost.append(batch)
+        if executed:
+            await exchange(inprogress, link, batch, *args)
+            # A move that waits gets the job now.
+            await async_wait_for(lambda: not bench.waiter.blocked or bench.deliveries.jobs)
+        raise RedisUnavailableError("the reply is lost")
+
+    monkeypatch.setattr(InProgress, "exchange", lose_the_first)
+    held, queue = bench.keys.inprogress("q", IDENTITY), bench.keys.queue("q")
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.waiter.blocked)
+    await bench.redis.lpush(held, b"job")
+    bench.outbox.hand_back([("q", b"job")])
+    await async_wait_for(lambda: lost and not bench.outbox)
+    await async_wait_for(lambda: bench.deliveries.jobs, message="it comes again, as nobody else wants it")
+    assert bench.deliveries.jobs == [b"job"]
+    assert await bench.redis.lrange(held, 0, -1) == [b"job"]
+    assert await bench.redis.lrange(queue, 0, -1) == []
