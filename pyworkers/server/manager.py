@@ -87,6 +87,7 @@ class Manager:
             suspects,
             self._outbox.changed.set,
             lambda: self.pool.run_suspects(),
+            lambda: self.pool.drain(),
         )
         self.pool = Pool(group.name, spawner, crew, self.deliveries, self._failing)
         self.requests = Requests(crew, self.deliveries, cancellations)

@@ -55,7 +55,8 @@ class Table:
         endings = Endings(
             self._settle, self._hand_back, Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1))
         )
-        self.jobs = Deliveries(crew, endings, self.cancellations, self.suspects, self._free, self._run_alone)
+        callbacks = self._free, self._run_alone, lambda: None
+        self.jobs = Deliveries(crew, endings, self.cancellations, self.suspects, *callbacks)
         self.requests = Requests(crew, self.jobs, self.cancellations)
 
     def _settle(self, queue: str, raw: bytes, report: Report) -> None:

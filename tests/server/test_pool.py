@@ -132,6 +132,7 @@ class Crew:
             FakeSuspects(),
             lambda: None,
             lambda: self.pool.run_suspects(),
+            lambda: self.pool.drain(),
             self.limits,
         )
         self.pool = Pool("q", spawner, self.workers, self.deliveries, self.failing.append, self.limits)

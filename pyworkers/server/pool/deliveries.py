@@ -38,9 +38,11 @@ class Deliveries:
         suspects: Suspects,
         freed: Callable[[], None],
         suspected: Callable[[], None],
+        drain: Callable[[], None],
         limits: Limits = DEFAULTS,
     ) -> None:
-        """``freed`` is called when there is room for another job, ``suspected`` when one must run alone.
+        """``freed`` is called when there is room for another job, ``suspected`` when one must run alone, and
+        ``drain`` to read the outcomes that workers have written.
 
         Raises OSError.
         """
@@ -53,7 +55,7 @@ class Deliveries:
         self._numbers = itertools.count(1)
         self._kept: dict[int, Delivery] = {}
         """The marked jobs that may not start yet, by number."""
-        self.hand_out = HandOut(crew, limits, freed, self._untaken, self._vanished)
+        self.hand_out = HandOut(crew, limits, freed, drain, self._untaken, self._vanished)
 
     # For the fetcher
 

@@ -19,7 +19,7 @@ class Delivery:
     tries = 0
     """How often it was handed out."""
     handed_at = 0.0
-    """The time of the last hand-out, in epoch seconds."""
+    """The time of the last hand-out, in seconds of the monotonic clock."""
     timed_out_s = 0.0
     """The limit that it has exceeded, in seconds; 0 if none."""
     cancelled = ""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.jobsocket import JobSocket, Kind
+from pyworkers.ipc.page import ATTENTION
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.limits import Limits
@@ -29,8 +30,9 @@ from pyworkers.server.pool.worker import Worker
 _JOB, _EXHAUSTED = int(Kind.JOB), int(Kind.EXHAUSTED)
 # Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
 _AHEAD_S, _IDLE_S = 0.05, 1.0
-# For how long a job is neither in the socket nor claimed until it is lost, if a worker has died.
-_MISSING_S = 0.04
+# For how long a job is neither in the socket nor claimed until it is lost, if a worker has died. Another
+# worker may have taken it, and wait for a processor before it claims it.
+_MISSING_S = 0.5
 # Until another attempt to send after the system refused a descriptor.
 _REFUSED_S = 0.05
 
@@ -38,8 +40,9 @@ _REFUSED_S = 0.05
 class HandOut:
     """The jobs without an outcome, in ``open``, and the socket from which the ``crew`` takes them.
 
-    ``freed`` is called when there is room for another job; ``untaken`` with jobs that are to be given back;
-    ``lost`` with a job that a worker took before it ended, and the reason of that end.
+    ``freed`` is called when there is room for another job; ``drain`` to read the outcomes in the pipe;
+    ``untaken`` with jobs that are to be given back; ``lost`` with a job that a worker took before it ended,
+    and the reason of that end.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class HandOut:
         crew: Crew,
         limits: Limits,
         freed: Callable[[], None],
+        drain: Callable[[], None],
         untaken: Callable[[list[Delivery]], None],
         lost: Callable[[Delivery, str], None],
     ) -> None:
@@ -54,6 +58,7 @@ class HandOut:
         self._crew = crew
         self._limits = limits
         self._freed = freed
+        self._read_outcomes = drain
         self._untaken = untaken
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -71,8 +76,9 @@ class HandOut:
         self._ahead = LookAhead()
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
+        self._retry: asyncio.TimerHandle | None = None
         self._missing: dict[int, float] = {}
-        self._idle: dict[Worker, tuple[int, float]] = {}
+        self._idle: dict[Worker, tuple[tuple[int, int], float]] = {}
         self._died_at, self._reason = 0.0, ""
 
     @property
@@ -97,6 +103,7 @@ class HandOut:
 
     def offer(self, delivery: Delivery) -> None:
         """Hand out a job."""
+        delivery.hand_out(time.monotonic())
         self._open[delivery.number] = delivery
         if self._unsent or not self._send(delivery):
             self._unsent.append(delivery)
@@ -107,7 +114,6 @@ class HandOut:
         """Send a job through this socket. Raises OSError."""
         queue = self._names.get(delivery.queue) or self._name(delivery.queue)
         socket.send(delivery.number, _EXHAUSTED if delivery.errand else _JOB, queue, delivery.raw)
-        delivery.hand_out(time.time())
 
     def ended(self, number: int, elapsed_ms: int) -> Delivery | None:
         """Remove a delivery that has an outcome; None if it is not known any more."""
@@ -139,7 +145,7 @@ class HandOut:
 
     def take_back(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
         """Remove the wanted ones of those that no worker has taken, oldest first."""
-        untaken = self._drain()
+        untaken = self._withdraw_all()
         found = [delivery for delivery in (*self._suspects, *untaken) if wanted(delivery)]
         for delivery in found:
             self.drop(delivery)
@@ -153,6 +159,8 @@ class HandOut:
         """Count the room of a worker that takes jobs from now on."""
         self._serving.add(worker)
         self._room += worker.slots
+        # It may have taken a job before the master had its READY frame.
+        self._leaving.difference_update(worker.claims())
         self._freed()
 
     def withdraw(self, worker: Worker) -> None:
@@ -170,13 +178,15 @@ class HandOut:
 
     def died(self, reason: str) -> None:
         """Note that a worker has ended: it may have taken a job without a claim."""
-        self._died_at, self._reason = time.time(), reason
+        self._died_at, self._reason = time.monotonic(), reason
         if self._open:
             self._look_later(soon=True)
 
     def close(self) -> None:
         """Close the socket; a second call does nothing."""
-        self._cancel_timer()
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
         if self._ours.fileno() >= 0:
             self._loop.remove_writer(self._ours)
         self._ours.close()
@@ -194,13 +204,18 @@ class HandOut:
             return False
         except OSError:
             # No descriptor, or too many of them in sockets (ETOOMANYREFS).
-            self._loop.call_later(_REFUSED_S, self._send_rest)
+            if self._retry is None:
+                self._retry = self._loop.call_later(_REFUSED_S, self._send_refused)
             return False
         return True
 
     def _name(self, queue: str) -> bytes:
         name = self._names[queue] = queue.encode()
         return name
+
+    def _send_refused(self) -> None:
+        self._retry = None
+        self._send_rest()
 
     def _send_rest(self) -> None:
         if self._ours.fileno() < 0:
@@ -215,20 +230,27 @@ class HandOut:
         if deliveries:
             self._look_later()
 
+    def _withdraw_all(self) -> list[Delivery]:
+        """Take back every job that no worker has taken, oldest first."""
+        found = [*self._drain(), *self._unsent]
+        self._unsent.clear()
+        return found
+
     def _drain(self) -> list[Delivery]:
         """Take every job that no worker has taken out of the socket, oldest first."""
+        if self._theirs.fileno() < 0:
+            return []
         numbers = []
         while (number := self._theirs.withdraw()) is not None:
             numbers.append(number)
-        found = [self._open[number] for number in numbers if number in self._open]
-        found += self._unsent
-        self._unsent.clear()
-        return found
+        return [self._open[number] for number in numbers if number in self._open]
 
     # Jobs that are not taken
 
     def _look_later(self, soon: bool = False) -> None:
         """Look in a moment for jobs that no worker takes."""
+        if self._ours.fileno() < 0:
+            return
         soon = soon or self._surplus > 0
         if self._timer is not None:
             if self._soon or not soon:
@@ -236,11 +258,6 @@ class HandOut:
             self._timer.cancel()
         self._soon = soon
         self._timer = self._loop.call_later(_AHEAD_S if soon else _IDLE_S, self._look)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _look(self) -> None:
         self._timer = None
@@ -253,7 +270,7 @@ class HandOut:
             self._idle.clear()
             return
         surplus = self._surplus > 0
-        limit = time.time() - (_AHEAD_S if surplus else _IDLE_S)
+        limit = time.monotonic() - (_AHEAD_S if surplus else _IDLE_S)
         oldest = min(delivery.handed_at for delivery in waiting)
         if oldest <= max(limit, self._died_at):
             self._find(surplus, limit)
@@ -262,19 +279,27 @@ class HandOut:
 
     def _find(self, surplus: bool, limit: float) -> None:
         """Give back what is in the socket if all workers are busy, and find out what is not."""
-        untaken = self._drain()
-        # Only now, because workers may have taken some meanwhile.
-        known = {delivery.number for delivery in untaken} | self._alone | self._crew.claims().keys()
+        stood = self._drain()
+        # Only now, because workers may have taken some meanwhile. The outcomes last, because a worker writes
+        # that of a job before it claims the next: a job that is missing after this is taken and not claimed.
+        claimed = self._crew.claims().keys()
+        self._read_outcomes()
+        untaken = [*stood, *self._unsent]
+        self._unsent.clear()
+        known = {delivery.number for delivery in untaken} | self._alone | claimed
         self._find_missing([d for d in self._open.values() if d.number not in known])
         # A marked job waits for its worker here: given back, it would only be kept back once more.
-        late = [d for d in untaken if d.handed_at <= limit and not (d.errand or d.marked)] if surplus else []
+        late = [d for d in untaken if not (d.errand or d.marked)] if surplus else []
+        if not any(d.handed_at <= limit for d in late):
+            late = []
+        # All of them, because those given back later would come before these.
         for delivery in late:
             del self._open[delivery.number]
         self._send_again([d for d in untaken if d.number in self._open])
         if late:
             self._ahead.reset()
             self._untaken(late)
-        elif untaken and not surplus:
+        elif stood and not surplus:
             self._end_stalled()
 
     def _find_missing(self, missing: list[Delivery]) -> None:
@@ -283,7 +308,7 @@ class HandOut:
         A worker claims a job within microseconds. If one has died since, it took the job with it; else a
         worker may be suspended between the two steps, and is killed for that: see ``_end_stalled``.
         """
-        now = time.time()
+        now = time.monotonic()
         since = {d.number: self._missing.get(d.number, now) for d in missing}
         self._missing = since
         for delivery in missing:
@@ -294,16 +319,20 @@ class HandOut:
                 self._lost(delivery, self._reason)
         if missing:
             self._end_stalled()
+            # One that waits in vain answers, because it is not suspended.
+            for worker in self._idle:
+                worker.signal(ATTENTION)
 
     def _end_stalled(self) -> None:
-        """Kill the idle workers that have not taken a job for long while there was one."""
+        """Kill the idle workers that for long have neither taken a job nor answered, while there was one."""
         now = self._loop.time()
         idle = {worker for worker in self._serving if len(worker.unfinished()) < worker.slots}
         before, self._idle = self._idle, {}
         for worker in idle:
-            done, since = before.get(worker, (worker.jobs_done, now))
-            if done != worker.jobs_done:
-                done, since = worker.jobs_done, now
-            self._idle[worker] = done, since
+            signs = worker.jobs_done, worker.answers
+            seen, since = before.get(worker, (signs, now))
+            if seen != signs:
+                since = now
+            self._idle[worker] = signs, since
             if now - since > self._limits.stalled_s:
                 worker.end_stalled()

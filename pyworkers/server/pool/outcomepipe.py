@@ -36,8 +36,9 @@ class OutcomePipe:
 
     def drain(self) -> None:
         """Read everything that the workers have written so far."""
-        while self._fd >= 0 and self._read():
-            pass
+        # One piece is all that a pipe holds. A job that writes garbage may fill it as fast as this reads.
+        if self._fd >= 0:
+            self._read()
 
     def forget(self, worker: int) -> None:
         """Drop the beginning of an outcome that a dead worker has not finished."""
@@ -51,15 +52,14 @@ class OutcomePipe:
             os.close(self.write_end)
             self._fd = -1
 
-    def _read(self) -> bool:
-        """Read one piece; False if there was none."""
+    def _read(self) -> None:
+        """Read one piece, if there is any."""
         try:
             data = os.read(self._fd, _READ)
         except BlockingIOError:
-            return False
+            return
         for frame in self._reader.feed(data):
             self._on_frame(frame)
         if self._reader.skipped != self._skipped:
             skipped, self._skipped = self._reader.skipped - self._skipped, self._reader.skipped
             log.error("outcomes.invalid", queue=self._group, bytes=skipped, hint="a job wrote into the pipe")
-        return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -96,10 +97,10 @@ class Pool:
                 self._deliveries.abandoned(delivery)
         if not self._hand_out.open:
             return
-        # A worker has taken the rest and not said so yet; nothing shows which.
+        # A worker has taken the rest and not said so yet; nothing shows which. It may be one that leaves,
+        # or one whose READY frame is not read yet.
         for worker in self._crew:
-            if worker.state is State.SERVING or worker in self._alone:
-                worker.abandon_idle()
+            worker.abandon_idle()
         for delivery in list(self._hand_out.open.values()):
             self._deliveries.abandoned(delivery)
 
@@ -148,11 +149,12 @@ class Pool:
 
     def running(self) -> Iterator[Running]:
         """The jobs that workers have taken."""
+        offset = time.time() - time.monotonic()
         for worker in self._crew:
             for slot, number in enumerate(worker.claims(), 1):
                 for job in self.unfinished([number]):
                     if not job.errand:
-                        yield Running(job.queue, worker.pid, number, job.raw, job.handed_at, slot)
+                        yield Running(job.queue, worker.pid, number, job.raw, job.handed_at + offset, slot)
 
     # Reports of its workers
 
@@ -175,8 +177,16 @@ class Pool:
         elif kind is Kind.READY:
             worker.ready(number)
         else:
-            for delivery in self.unfinished([number]):
-                worker.limited(delivery, *SECONDS.unpack(payload))
+            self._limit(worker, number, payload)
+
+    def _limit(self, worker: Worker, number: int, payload: bytes) -> None:
+        try:
+            [seconds] = SECONDS.unpack(payload)
+        except struct.error:
+            worker.fail("wrote an invalid time limit")
+            return
+        for delivery in self.unfinished([number]):
+            worker.limited(delivery, seconds)
 
     def unfinished(self, claims: Collection[int]) -> list[Delivery]:
         """The deliveries of these numbers that have no outcome."""
@@ -266,6 +276,7 @@ class Pool:
         ours, theirs = jobsocket.pair()
         try:
             self._hand_out.send(suspect, ours)
+            suspect.hand_out(time.monotonic())
             return self._start(1, theirs.fileno())
         finally:
             ours.close()

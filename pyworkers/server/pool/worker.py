@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,6 +27,9 @@ from pyworkers.server.pool.state import State
 
 # Until a process in which several jobs run has answered a signal.
 _ANSWER_S = 0.25
+# When an idle process that has not left gets its signal again: one that comes just before the process waits
+# in the kernel does not end the wait.
+_AGAIN_S = (0.1, 0.4, 1.6)
 
 log = logs.get_logger()
 
@@ -99,6 +102,7 @@ class Worker:
         """The kill for each job that exceeds its time limit."""
         self._timeout: asyncio.TimerHandle | None = None
         """The timer for a missing report; one at a time."""
+        self._again: asyncio.TimerHandle | None = None
         self._fault = ""
         """The reason for its end, if the exit status does not show it."""
         self._page, descriptors, lifeline, self._presence = _open_all(seat)
@@ -108,6 +112,11 @@ class Worker:
         self._expect(self._overdue, self._limits.overdue_s)
 
     # For the pool
+
+    @property
+    def answers(self) -> int:
+        """The number of signals that the process has answered."""
+        return self._page.answers
 
     def claims(self) -> list[int]:
         """The deliveries that it has taken last, one for each slot; they may have ended since."""
@@ -164,7 +173,7 @@ class Worker:
     def _kill(self, jobs: list[Delivery]) -> None:
         if self.pid:
             oldest = min((job.handed_at for job in jobs), default=None)
-            proc.kill_tree(self.pid, None if oldest is None else time.time() - oldest)
+            proc.kill_tree(self.pid, None if oldest is None else time.monotonic() - oldest)
         self._lifeline.close()
 
     def signal(self, number: int) -> None:
@@ -273,9 +282,16 @@ class Worker:
         """
         idle = not self.unfinished()
         if idle or self.mode != "process":
-            self.signal(ATTENTION)
+            self._wake(_AGAIN_S)
         if idle and not self.ended:
             self._expect(self._overdue, self._limits.overdue_s)
+
+    def _wake(self, again_s: Sequence[float]) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if self.mode != "process" or not self.unfinished():
+            self.signal(ATTENTION)
+            self._again = self._loop.call_later(again_s[0], self._wake, again_s[1:]) if again_s else None
 
     # Missing reports
 
@@ -313,6 +329,9 @@ class Worker:
             log.error("forkserver.silent", queue=self._group, after_s=self._limits.overdue_s)
             self.spawner.give_up()
             return
+        if self.state is State.LEAVING and self.unfinished():
+            # It took one more job before it saw the request; the time begins again when the job has ended.
+            return
         hook = "on_startup" if self.state is State.BOOTING else "on_shutdown"
         log.warning(
             "worker.overdue", queue=self._group, pid=self.pid, hook=hook, after_s=self._limits.overdue_s
@@ -332,7 +351,7 @@ class Worker:
         os.close(self._presence)
         self._lifeline.close()
         self._page.close()
-        for timer in (self._timeout, *self._kills.values()):
+        for timer in (self._timeout, self._again, *self._kills.values()):
             if timer is not None:
                 timer.cancel()
 
