@@ -41,6 +41,15 @@ class Kind(IntEnum):
     """Run the exhaustion hooks for a job that was lost with its worker; the payload is a Loss."""
 
 
+class FileLostError(OSError):
+    """The packet ``number`` of this ``kind`` was taken without its job."""
+
+    def __init__(self, number: int, kind: int) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.number = number
+        self.kind = kind
+
+
 class Packet(NamedTuple):
     """A job on its way. ``number`` is that of its delivery; ``queue`` is encoded."""
 
@@ -83,7 +92,7 @@ class JobSocket:
             os.close(fd)
 
     def receive(self, flags: int = 0) -> Packet | None:
-        """Take the next packet, for which it waits; None at the end. Raises OSError.
+        """Take the next packet, for which it waits; None at the end. Raises FileLostError and OSError.
 
         With the flag ``DONT_WAIT``, it raises BlockingIOError if there is none. The end is reached once the
         other end is closed, or this one is detached.
@@ -99,7 +108,7 @@ class JobSocket:
             return Packet(number, kind, queue, _content(ancillary[0][2]))
         if end == length and found & socket.MSG_CTRUNC:
             # The kernel drops the file of a large job if this process may open no other.
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            raise FileLostError(number, kind)
         return Packet(number, kind, queue, bytes(self._buffer[end:length]))
 
     def withdraw(self) -> int | None:

@@ -10,13 +10,17 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pyworkers import logs
 from pyworkers.failpoints import hit
+from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Kind
-from pyworkers.ipc.jobsocket import DONT_WAIT, JobSocket, Packet
+from pyworkers.ipc.jobsocket import DONT_WAIT, FileLostError, JobSocket, Packet
 from pyworkers.ipc.page import Page
-from pyworkers.protocol.outcome import Report
+from pyworkers.protocol.outcome import REQUEUE, Report
 from pyworkers.worker.framewriter import FrameWriter
 from pyworkers.worker.interrupts import cancelled, interrupted
+
+log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,22 @@ class Connection:
 
     def take(self, slot: int) -> Packet | None:
         """Take the next job for a free slot, for which it waits; None once the process is to leave."""
-        packet = self._jobs.receive()
+        try:
+            packet = self._jobs.receive()
+        except FileLostError as lost:
+            self._give_back(lost)
+            return None
         if packet is not None:
             self._claim(slot, packet)
         return packet
 
     def take_now(self, slot: int) -> Packet | None:
         """``take`` without waiting. Raises BlockingIOError if no job is there."""
-        packet = self._jobs.receive(DONT_WAIT)
+        try:
+            packet = self._jobs.receive(DONT_WAIT)
+        except FileLostError as lost:
+            self._give_back(lost)
+            return None
         if packet is not None:
             self._claim(slot, packet)
         return packet
@@ -93,6 +105,16 @@ class Connection:
     def report(self, number: int, report: Report) -> None:
         """Send a report. Its slot is free."""
         self._frames.write(Kind.OUTCOME, number, report.pack(self._numbers.get(report.job_class, 0)))
+
+    def _give_back(self, lost: FileLostError) -> None:
+        """Give back a job whose file this process cannot open, and have the process replaced.
+
+        Raises it for exhaustion hooks, which no queue has.
+        """
+        if lost.kind != jobsocket.Kind.JOB:
+            raise lost
+        log.warning("worker.spoiled", hint="a job is too large for the file descriptors that are left")
+        self.report(lost.number, Report(REQUEUE, retiring=True))
 
     def _claim(self, slot: int, packet: Packet) -> None:
         hit("before_claim")

@@ -391,3 +391,35 @@ async def test_a_worker_that_writes_an_invalid_limit_is_ended(tmp_path: Path) ->
         [(_, report)] = await crew.outcomes(1)
         assert "wrote an invalid time limit" in report.outcome.error_message
         await crew.free(1)
+
+
+@pytest.mark.fault("H6")
+@pytest.mark.parametrize("mode", ["process", "async", "thread"])
+async def test_a_worker_without_descriptors_gives_a_large_job_back_and_is_replaced(
+    tmp_path: Path, mode: str
+) -> None:
+    code = """
+    import resource
+    @worker.process("q")
+    def handle(message):
+        (here / f"ran.{message.jid}").write_text(str(os.getpid()))
+        if message.jid == "leak":
+            resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+            try:
+                while True:
+                    os.dup(0)
+            except OSError:
+                pass
+    """
+    async with a_crew(tmp_path, code, mode=mode) as crew:
+        await crew.free(1)
+        crew.deliver("leak")
+        await crew.outcomes(1)
+        large = crew.deliver("large", padding="x" * LARGE)
+        raw, report = (await crew.outcomes(2))[1]
+        assert (raw, report.outcome.fate) == (large, Fate.REQUEUE)
+        await crew.free(1)
+        crew.deliveries.deliver("q", large)
+        raw, report = (await crew.outcomes(3))[2]
+        assert (raw, report.outcome) == (large, DONE)
+        assert crew.ran_in("large") != crew.ran_in("leak")
