@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
+import socket
+import struct
+import termios
 import time
+from functools import cache
 from pathlib import Path
 
 from pyworkers import Worker, current_message
-from tests.faults.ledger import CONCURRENCY_VARIABLE, LEDGER_VARIABLE, Ledger
+from tests.faults.ledger import CONCURRENCY_VARIABLE, LEDGER_VARIABLE, SERVER_VARIABLE, Ledger
 
 worker = Worker()
 ledger = Ledger(Path(os.environ[LEDGER_VARIABLE]))
@@ -39,13 +45,43 @@ def meet(place: str, most_s: float = 60.0) -> None:
 
 @worker.job(queue="q", on_exhausted=lambda message, error: ledger.note("exhausted", message.jid, str(error)))
 def fell(place: str) -> None:
-    """Kill the master, once the test has made the file ``place``: it is the parent of the fork server."""
+    """Kill the master, once the test has made the file ``place``."""
     ledger.note("start", current_message().jid)
     while not ledger.path.with_name(place).exists():
         time.sleep(0.005)
-    status = Path(f"/proc/{os.getppid()}/stat").read_text()
-    os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    os.kill(_parent(os.getppid()), signal.SIGKILL)
     time.sleep(60)
+
+
+@worker.job(queue="q")
+def strike(server: str) -> None:
+    """Kill the master of this server as soon as another job stands in the socket of the workers."""
+    jid = current_message().jid
+    ledger.note("start", jid)
+    if os.environ[SERVER_VARIABLE] == server and _jobs_stand_in_socket():
+        ledger.note("strike", jid)
+        os.kill(_parent(os.getppid()), signal.SIGKILL)
+        time.sleep(60)
+    ledger.note("end", jid)
+
+
+def _parent(pid: int) -> int:
+    """The master is the parent of the fork server."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@cache
+def _job_socket() -> int:
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as end:
+            if end.type == socket.SOCK_SEQPACKET:
+                return int(path.name)
+    raise LookupError("this worker has no job socket")
+
+
+def _jobs_stand_in_socket() -> bool:
+    size: int = struct.unpack("i", fcntl.ioctl(_job_socket(), termios.FIONREAD, bytes(4)))[0]
+    return size > 0
 
 
 @worker.job(queue="q")
