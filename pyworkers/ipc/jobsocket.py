@@ -72,6 +72,7 @@ class JobSocket:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._send = end.send
+        self._nothing: socket.socket | None = None
         self._buffer = bytearray(_LARGEST_PACKET)
         self._parts = [self._buffer]
 
@@ -123,21 +124,26 @@ class JobSocket:
         number: int | None = _HEADER.unpack_from(self._buffer)[0] if length else None
         return number
 
+    def prepare_detach(self) -> None:
+        """Open the descriptor that ``detach`` needs, so that it works also when no other can be opened."""
+        self._nothing, theirs = socket.socketpair(socket.AF_UNIX, _KIND_OF_SOCKET)
+        theirs.close()
+
     def detach(self) -> None:
         """Replace this process' descriptor by one without packets: ``receive`` returns None, now and later.
 
         Safe in a signal handler: a packet that was received before is not lost, and the other processes that
-        share the socket notice nothing.
+        share the socket notice nothing. ``prepare_detach`` comes first.
         """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, _KIND_OF_SOCKET)
-        theirs.close()
-        with suppress(OSError):
-            os.dup2(ours.fileno(), self._socket.fileno(), inheritable=False)
-        ours.close()
+        if self._nothing is not None and self._nothing.fileno() >= 0:
+            with suppress(OSError):
+                os.dup2(self._nothing.fileno(), self._socket.fileno(), inheritable=False)
 
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
+        if self._nothing is not None:
+            self._nothing.close()
 
 
 def memory_file(size: int) -> int:

@@ -46,6 +46,7 @@ class Connection:
         """The number of jobs that the process runs at once; each has a slot, from 0."""
         self._numbers = numbers
         self._jobs = JobSocket(socket.socket(fileno=ends.jobs))
+        self._jobs.prepare_detach()
         self._page = Page(ends.page, ends.slots)
         os.close(ends.page)
         self._frames = FrameWriter(ends.outcomes, ends.member)

@@ -75,6 +75,8 @@ def _job_socket() -> int:
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as end:
             if end.type == socket.SOCK_SEQPACKET:
+                # The spare one of ``prepare_detach`` has no other end.
+                end.getpeername()
                 return int(path.name)
     raise LookupError("this worker has no job socket")
 

@@ -19,8 +19,8 @@ from tests.helpers.proxy import Trap, proxied
 from tests.helpers.replies import as_list
 from tests.helpers.support import PATIENCE_S, stretched, wait_for
 
-# An outcome "requeue" (4) of the first queue of a group, before a job of 200 to 299 bytes.
-GIVEN_BACK = b"\r\n14\r\n$2"
+# An outcome "requeue" (4) of the first queue (20) of a group, before a job of 200 to 299 bytes.
+GIVEN_BACK = b"\r\n24\r\n$2"
 
 
 def jids(raws: list[bytes]) -> list[str]:

@@ -212,8 +212,10 @@ async def test_a_lost_job_has_its_hooks_run_in_another_process(tmp_path: Path, m
         await crew.free(2)
         crew.deliver("bad", crash_count=2)
         assert fates(await crew.outcomes(1)) == [Fate.DEAD]
-        await async_wait_for(lambda: (tmp_path / "gone").exists(), message="the hook has run")
-        assert (tmp_path / "gone").read_text() == "bad WorkerLost"
+        gone = tmp_path / "gone"
+        await async_wait_for(
+            lambda: gone.exists() and gone.read_text() == "bad WorkerLost", message="the hook has run"
+        )
 
 
 START = """

@@ -91,6 +91,7 @@ def send(masters: JobSocket, sent: Packet) -> None:
 
 def test_a_reader_that_waits_is_detached_by_a_signal_and_the_others_read_on(ends: Pair) -> None:
     masters, workers = ends
+    workers.prepare_detach()
     before = signal.signal(signal.SIGURG, lambda *_: workers.detach())
     other = JobSocket(socket.socket(fileno=os.dup(workers.fileno())))
     main = threading.main_thread().ident or 0
@@ -112,6 +113,7 @@ def test_a_packet_that_was_received_is_not_lost_by_the_detachment(ends: Pair) ->
     masters.send(*packet(1))
     masters.send(*packet(2))
     assert workers.receive() == packet(1)
+    workers.prepare_detach()
     workers.detach()
     assert workers.receive() is None
 

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from pyworkers.protocol.outcome import DONE, REQUEUE, Report
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Report
 from pyworkers.protocol.suspects import MARK
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
@@ -19,6 +19,7 @@ UNTAKEN = Report(REQUEUE)
 """The report of a job that is handed back: no worker has begun it, so it is not logged and not counted."""
 
 _NONE: frozenset[str] = frozenset()
+_REQUEUE = Fate.REQUEUE
 Batch = list[tuple[str, bytes, Report]]
 """Reports, each with the queue and the raw bytes of its job."""
 
@@ -33,8 +34,8 @@ class Outbox:
         self._marked = marked
         self.changed = asyncio.Event()
         self._reports: Batch = []
-        self._untaken = 0
-        """The number of reports of jobs that are handed back."""
+        self._returning = 0
+        """The number of reports by which jobs go back to their queues."""
 
     def __len__(self) -> int:
         return len(self._reports)
@@ -43,6 +44,8 @@ class Outbox:
         """Add an outcome, for the next exchange to settle."""
         if raw.endswith(MARK):
             report = self._marked(raw, report)
+        if report.outcome is not DONE and report.outcome.fate is _REQUEUE:
+            self._returning += 1
         self._reports.append((queue, raw, report))
         self.changed.set()
 
@@ -50,15 +53,15 @@ class Outbox:
         """Return jobs that no worker has taken, the oldest first, to the heads of their queues."""
         # The newest first, so that the oldest is popped first.
         self._reports += [(queue, raw, UNTAKEN) for queue, raw in reversed(jobs)]
-        self._untaken += len(jobs)
+        self._returning += len(jobs)
         self.changed.set()
 
     @property
     def handed_back(self) -> frozenset[str]:
-        """The queues to which jobs are handed back."""
-        if not self._untaken:
+        """The queues to which jobs go back."""
+        if not self._returning:
             return _NONE
-        return frozenset(queue for queue, _, report in self._reports if report is UNTAKEN)
+        return frozenset(queue for queue, _, report in self._reports if _returns(report))
 
     def portion(self) -> Batch:
         """The oldest outcomes that fit into one call: at least one, because the size of a job is limited."""
@@ -74,13 +77,13 @@ class Outbox:
     def taken(self, batch: Batch, left: Sequence[int] = ()) -> None:
         """Remove this portion, which is in Redis, except for the places ``left``."""
         self._reports[: len(batch)] = [batch[place] for place in left]
-        if self._untaken:
-            self._untaken = sum(report is UNTAKEN for _, _, report in self._reports)
+        if self._returning:
+            self._returning = sum(_returns(report) for _, _, report in self._reports)
 
     def clear(self) -> None:
         """Drop all: a peer has the jobs."""
         self._reports.clear()
-        self._untaken = 0
+        self._returning = 0
 
     def known(self, queue: str) -> Counter[bytes]:
         """The bytes of every job of a queue with an outcome here, with their counts."""
@@ -89,3 +92,8 @@ class Outbox:
     def raws(self, queue: str) -> list[bytes]:
         """The bytes of every job of a queue with an outcome here."""
         return [raw for name, raw, _ in self._reports if name == queue]
+
+
+def _returns(report: Report) -> bool:
+    """True if the job goes back to its queue: it must not be taken again before Redis has said so."""
+    return report.outcome.fate is _REQUEUE
