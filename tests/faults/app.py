@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import socket
 import struct
@@ -74,11 +75,16 @@ def _parent(pid: int) -> int:
 def _job_socket() -> int:
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as end:
-            if end.type == socket.SOCK_SEQPACKET:
-                # The spare one of ``prepare_detach`` has no other end.
-                end.getpeername()
+            if end.type == socket.SOCK_SEQPACKET and not _hung_up(end):
                 return int(path.name)
     raise LookupError("this worker has no job socket")
+
+
+def _hung_up(end: socket.socket) -> bool:
+    """True for the spare one of ``prepare_detach``, which has no other end."""
+    poll = select.poll()
+    poll.register(end, 0)
+    return bool(poll.poll(0))
 
 
 def _jobs_stand_in_socket() -> bool:
