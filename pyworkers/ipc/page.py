@@ -5,7 +5,7 @@ of them are to end, and whether the worker is to leave. Reading and writing a wo
 so neither side waits for the other, and a job costs no system call for it.
 
     word 0          1 if the worker is to leave
-    words 1, 2      how often the worker has answered a signal, and the delivery that ran in its main thread
+    words 1, 2      how often the worker has answered a signal, and the delivery that hangs in its main thread
     words 3, 4      slot 0: the delivery that was taken last, and the delivery that is to end
     words 5, 6      slot 1: the same …
 """
@@ -52,7 +52,7 @@ class Page:
                 yield word >> 1, bool(word & _INTERRUPT)
 
     def answer(self, running: int) -> None:
-        """Answer a signal with the delivery whose code runs in the main thread at this moment; 0 if none."""
+        """Answer a signal with the delivery that runs, or hangs, in the main thread; 0 if none."""
         self._words[_RUNNING] = running
         self._words[_ANSWERS] += 1
 

@@ -32,6 +32,9 @@ from pyworkers.worker.recycle import Recycler
 
 # Jobs that are taken in one turn of the loop: the first of them must start, and other processes get a share.
 _AT_ONCE = 8
+# For how long one job keeps the loop from turning until the answer names it; a little less than the time
+# between the two signals of the master (_APART_S in server/pool/worker.py), which may come late.
+_HANGS_S = 0.4
 
 log = logs.get_logger()
 
@@ -59,6 +62,8 @@ class AsyncProcess:
         self._held = False
         self._together_s = 0.0
         """The last moment when more than one job ran."""
+        self._found, self._found_s = 0, 0.0
+        """The delivery that signals have interrupted since the loop has turned, and the first time."""
         self._original = Original()
 
     def serve(self) -> None:
@@ -141,8 +146,14 @@ class AsyncProcess:
     # --- the end --------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        """Answer a signal, at any point of the code of a job or of the loop: say which job runs here."""
-        self._connection.answer(self._current())
+        """Answer a signal, at any point of the code of a job or of the loop: say which job hangs here.
+
+        A job that a single signal interrupts proves nothing: every job is interrupted at times.
+        """
+        current, now_s = self._current(), time.monotonic()
+        if current != self._found:
+            self._found, self._found_s = current, now_s
+        self._connection.answer(current if now_s - self._found_s >= _HANGS_S else 0)
         self._loop.call_soon_threadsafe(self._look)
 
     def _current(self) -> int:
@@ -154,7 +165,8 @@ class AsyncProcess:
             return 0
 
     def _look(self) -> None:
-        """Do what the master has written into the page: leave, or end jobs."""
+        """Do what the master has written into the page: leave, or end jobs. The loop has turned."""
+        self._found = 0
         for number, request in self._connection.requests():
             execution, _ = self._running.get(number, (None, None))
             if execution is not None:

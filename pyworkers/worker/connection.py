@@ -91,7 +91,7 @@ class Connection:
         self._jobs.detach()
 
     def answer(self, running: int) -> None:
-        """Answer a signal with the delivery whose code runs in the main thread; 0 if none."""
+        """Answer a signal with the delivery that runs, or hangs, in the main thread; 0 if none."""
         self._page.answer(running)
 
     def requests(self) -> Iterator[tuple[int, BaseException]]:

@@ -30,6 +30,8 @@ _ANSWER_S = 0.25
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
 _AGAIN_S = (0.1, 0.4, 1.6)
+# Between the two signals that find out which job hangs. With the answer, a kill is less than a second late.
+_APART_S = 0.5
 
 log = logs.get_logger()
 
@@ -245,6 +247,12 @@ class Worker:
         if self.slots == 1:
             self._end_overrun(delivery, seconds)
             return
+        self.signal(ATTENTION)
+        later = self._loop.call_later(_APART_S, self._ask_again, delivery, seconds)
+        self._kills[delivery.number] = later
+
+    def _ask_again(self, delivery: Delivery, seconds: float) -> None:
+        """Send the second signal: a job that the first has interrupted hangs only if it still runs."""
         before = self._page.answers
         self.signal(ATTENTION)
         later = self._loop.call_later(_ANSWER_S, self._judge, delivery, seconds, before)

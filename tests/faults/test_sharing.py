@@ -1,0 +1,209 @@
+"""Faults of processes that run several jobs: a job that blocks, one that does not end, one that crashes."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyworkers import Client
+from tests.helpers.records import job
+from tests.helpers.server_process import Serve, ServerProcess, serving
+from tests.helpers.support import wait_for
+
+# A job waits for its file; ``bad`` does its worst once all the others run beside it.
+APP = """
+import asyncio, ctypes, re
+
+HERE = Path(__file__).parent
+OPTIONS = dict(queue="web", concurrency=60, processes=1, retry=3, retry_in=lambda *_: 0.1)
+
+@worker.job(**OPTIONS)
+async def good(name):
+    note("in", name)
+    while not (HERE / "go").exists():
+        await asyncio.sleep(0.01)
+    note("out", name)
+
+@worker.job(**OPTIONS)
+async def bad():
+    while not (HERE / "bad").exists():
+        await asyncio.sleep(0.01)
+    note("bad")
+    (HERE / "go").touch()
+    WORST
+"""
+FREES = '(HERE / "go").touch()\n    '
+
+
+@pytest.fixture
+def serve(tmp_path: Path, one_redis_url: str, namespace: str) -> Serve:
+    return functools.partial(serving, tmp_path, one_redis_url, namespace)
+
+
+def push_all(server: ServerProcess, count: int, *, good: float = 0, bad: float = 0, **fields: Any) -> None:
+    """Start the jobs, with these time limits, and let ``bad`` do its worst once all run."""
+    limits = {"timeout": bad} if bad else {}
+    server.push("web", job("bad", "bad", **limits, **fields))
+    limits = {"timeout": good} if good else {}
+    server.push("web", *(job(f"j{n}", "good", n, **limits) for n in range(count)))
+    server.wait_for_notes(count, "in")
+    server.let_go("bad")
+    server.wait_for_notes(1, "bad")
+
+
+def charged(server: ServerProcess) -> set[str]:
+    """The jobs that have failed, crashed or exceeded their limits."""
+    return {e["jid"] for name in ("job.failed", "job.timeout") for e in server.events(name)}
+
+
+def end_well(server: ServerProcess, count: int) -> None:
+    """Wait for the end of the others, of which each ran twice, and see that only ``bad`` was charged."""
+    server.wait_for_notes(count, "out")
+    wait_for(lambda: server.settled("web"), message="all are settled")
+    assert charged(server) == {"bad"}
+    assert len(server.zset("dead")) == 1
+    assert not server.zset("retry")
+    runs = Counter(note[2] for note in server.wait_for_notes(count, "in"))
+    assert runs == Counter(dict.fromkeys(range(count), 2))
+
+
+@pytest.mark.fault("A1")
+@pytest.mark.parametrize("limits", [{"bad": 0.5}, {"bad": 5, "good": 5}, {"good": 5}], ids=str)
+@pytest.mark.parametrize("worst", ["time.sleep(600)", "re.match('(a+)+$', 'a' * 50 + 'b')"])
+def test_a1_only_the_job_that_blocks_the_loop_is_charged(
+    serve: Serve, limits: dict[str, float], worst: str
+) -> None:
+    with serve(APP.replace("WORST", worst)) as server:
+        push_all(server, 50, **limits, retry=0)
+        end_well(server, 50)
+
+
+@pytest.mark.fault("A1")
+@pytest.mark.parametrize("limits", [{"bad": 0.5}, {"bad": 5, "good": 5}], ids=str)
+def test_a1_a_call_that_no_signal_interrupts_charges_no_other_job(
+    serve: Serve, limits: dict[str, float]
+) -> None:
+    with serve(APP.replace("WORST", "sum(range(10 ** 14))")) as server:
+        push_all(server, 50, **limits, retry=0)
+        end_well(server, 50)
+
+
+NEVER_ENDS = {
+    "swallows": """
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+    """,
+    "shields": """
+    async def inner():
+        await asyncio.sleep(600)
+    task = asyncio.create_task(inner())
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            pass
+    """,
+    "cleans up": """
+    try:
+        await asyncio.sleep(600)
+    finally:
+        await asyncio.sleep(600)
+    """,
+}
+
+
+@pytest.mark.fault("A2")
+@pytest.mark.parametrize("way", NEVER_ENDS)
+@pytest.mark.parametrize("cancelled", [False, True], ids=["limit", "cancelled"])
+def test_a2_a_job_that_does_not_end_is_killed_with_its_process(
+    serve: Serve, way: str, cancelled: bool, namespace: str
+) -> None:
+    code = APP.replace(FREES, "").replace("WORST", NEVER_ENDS[way].strip())
+    with serve(code) as server:
+        push_all(server, 20, retry=0, bad=0 if cancelled else 0.5)
+        if cancelled:
+            Client(server.url, namespace=namespace).cancel("bad")
+        server.wait_for_event("worker.lost")
+        server.wait_for_notes(40, "in")
+        server.let_go("go")
+        server.wait_for_notes(20, "out")
+        wait_for(lambda: server.settled("web"), message="all are settled")
+        assert charged(server) == (set() if cancelled else {"bad"})
+        assert len(server.zset("dead")) == (not cancelled)
+        assert not server.zset("retry")
+        assert len(server.events("job.interrupted")) == 20
+
+
+@pytest.mark.fault("A2")
+def test_a2_a_job_that_is_interrupted_by_chance_is_not_charged(serve: Serve) -> None:
+    code = """
+    import asyncio
+    OPTIONS = dict(queue="web", concurrency=30, processes=1, retry=0)
+
+    @worker.job(**OPTIONS)
+    async def good(name):
+        note("in", name)
+        while not Path(__file__).with_name("go").exists():
+            end = time.monotonic() + 0.002
+            while time.monotonic() < end:
+                pass
+            await asyncio.sleep(0)
+        note("out", name)
+
+    @worker.job(**OPTIONS)
+    async def bad():
+        while True:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                pass
+    """
+    with serve(code) as server:
+        server.push("web", *(job(f"j{n}", "good", n) for n in range(20)))
+        server.wait_for_notes(20, "in")
+        server.push("web", job("bad", "bad", timeout=0.2))
+        server.wait_for_event("worker.lost")
+        server.let_go("go")
+        server.wait_for_notes(20, "out")
+        wait_for(lambda: server.settled("web"), message="all are settled")
+        assert charged(server) == {"bad"}
+
+
+THREADS = """
+import ctypes
+
+OPTIONS = dict(queue="web", concurrency=60, processes=1, mode="thread", retry=3, retry_in=lambda *_: 0.1)
+
+@worker.job(**OPTIONS)
+def good(name):
+    note("in", name)
+    wait_for_file("go")
+    note("out", name)
+
+@worker.job(**OPTIONS)
+def bad():
+    wait_for_file("bad")
+    note("bad")
+    WORST
+"""
+
+
+@pytest.mark.fault("A3")
+@pytest.mark.parametrize("worst", ["os.abort()", "os._exit(1)", "ctypes.string_at(0)"])
+@pytest.mark.parametrize("code", [APP.replace(FREES, ""), THREADS], ids=["async", "thread"])
+def test_a3_of_forty_jobs_only_the_one_that_crashes_is_dead(serve: Serve, worst: str, code: str) -> None:
+    with serve(code.replace("WORST", worst)) as server:
+        push_all(server, 39)
+        server.wait_for_event("job.suspected")
+        server.let_go("go")
+        wait_for(lambda: server.zset("dead"), message="it is dead")
+        end_well(server, 39)
+        # The first crash is held against none of them.
+        assert len(server.wait_for_notes(4, "bad")) == 4
