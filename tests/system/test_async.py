@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers import Client
+from pyworkers.server.pool.endings import KILL_GRACE_S
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for
@@ -35,6 +36,19 @@ async def waits(name):
         note("cancelled", name, type(error.args[0]).__name__)
         raise
     note("out", name)
+
+@worker.job(queue="web")
+async def dies(name):
+    note("in", name)
+    try:
+        await asyncio.sleep(600)
+    finally:
+        os._exit(1)
+
+@worker.job(queue="web")
+async def sleeps(seconds):
+    await asyncio.sleep(seconds)
+    note("slept")
 """
 
 
@@ -66,6 +80,21 @@ def test_one_of_them_is_cancelled_and_the_others_run_on(serve: Serve, code: str,
         server.let_go("b")
         server.wait_for_notes(1, "out", "b")
         wait_for(lambda: server.settled("web"), message="both are settled")
+
+
+def test_the_process_of_a_cancelled_job_may_end_before_the_grace(
+    serve: Serve, code: str, namespace: str
+) -> None:
+    with serve(code) as server:
+        server.push("web", job("a", "dies", "a"))
+        server.wait_for_notes(1, "in", "a")
+        Client(server.url, namespace=namespace).cancel("a")
+        server.wait_for_event("worker.lost")
+        # It ends after the grace, which began with the cancellation.
+        server.push("web", job("b", "sleeps", KILL_GRACE_S + 0.5))
+        server.wait_for_notes(1, "slept")
+        wait_for(lambda: server.settled("web"), message="both are settled")
+        assert not server.events("server.failed")
 
 
 def test_a_stop_gives_them_back(serve: Serve, code: str, tmp_path: Path) -> None:

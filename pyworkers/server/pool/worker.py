@@ -158,8 +158,8 @@ class Worker:
         self.abandoned = True
 
     def end_job(self, delivery: Delivery, fault: str) -> None:
-        """Kill the process if it still runs this job; ``fault`` is the reason."""
-        if delivery in self.unfinished():
+        """Kill the process if it still runs this job; ``fault`` is the reason. It may have ended since."""
+        if self.state is not State.GONE and delivery in self.unfinished():
             self._fault = fault
             self._kill([delivery])
 
