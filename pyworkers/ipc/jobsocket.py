@@ -99,7 +99,14 @@ class JobSocket:
         other end is closed, or this one is detached.
         """
         # One system call with room for a descriptor takes 0.2 µs longer than one without.
-        length, ancillary, found, _ = self._socket.recvmsg_into(self._parts, _FD_SPACE, flags)
+        try:
+            length, ancillary, found, _ = self._socket.recvmsg_into(self._parts, _FD_SPACE, flags)
+        except BlockingIOError:
+            if flags & DONT_WAIT:
+                raise
+            # An event loop in another process has changed the socket, which all workers share: uvloop does.
+            self._socket.setblocking(True)
+            return self.receive()
         if not length:
             return None
         number, kind, name = _HEADER.unpack_from(self._buffer)

@@ -122,3 +122,23 @@ def test_new_code_runs_beside_jobs_of_the_old_one(serve: Serve, code: str) -> No
         assert server.wait_for_notes(1, "out", "a")[0][0] == old
         assert server.wait_for_notes(1, "out", "b")[0][0] == new
         wait_for(lambda: server.settled("web"), message="both are settled")
+
+
+def test_a_reload_changes_the_mode_to_and_fro(serve: Serve, tmp_path: Path) -> None:
+    code = """
+    @worker.job(queue="web", concurrency=4)
+    async def counts(number):
+        note("ran", number)
+    """
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[queues.web]\nmode = "process"\n')
+    with serve(code, "--config", str(settings)) as server:
+        for turn, mode in enumerate(["async", "process", "thread", "async", "process"]):
+            server.push("web", *(job(f"j{turn}.{n}", "counts", n) for n in range(100)))
+            settings.write_text(f'[queues.web]\nmode = "{mode}"\n')
+            server.signal(signal.SIGHUP)
+            server.wait_for_event("reload.done", turn + 1)
+        server.wait_for_notes(500, "ran")
+        wait_for(lambda: server.settled("web"), message="all are settled")
+        assert len(server.ledger()) == 500
+        assert not server.events("worker.lost")

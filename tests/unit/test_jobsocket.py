@@ -42,6 +42,16 @@ def test_a_packet_arrives_whole_and_leaves_no_descriptor(ends: Pair, size: int) 
     assert descriptors(os.getpid()) == before
 
 
+def test_a_reader_waits_although_another_one_never_does(ends: Pair) -> None:
+    masters, workers = ends
+    # As uvloop does it in a process that shares the socket.
+    os.set_blocking(workers.fileno(), False)
+    sender = threading.Timer(0.05, masters.send, packet(1))
+    sender.start()
+    assert workers.receive() == packet(1)
+    sender.join()
+
+
 def test_packets_keep_their_order_and_the_socket_has_an_end(ends: Pair) -> None:
     masters, workers = ends
     sent = 0
