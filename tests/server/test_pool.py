@@ -986,3 +986,16 @@ async def test_a_suspect_whose_own_worker_dies_too_early_gets_another(tmp_path: 
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome) == (raw, DONE)
         assert not (tmp_path / "kill").exists()
+
+
+async def test_the_kill_of_a_cancelled_job_whose_worker_is_gone_does_nothing(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, NO_OP) as crew:
+        await crew.free(1)
+        [worker] = crew.workers
+        crew.deliver("j")
+        [job] = crew.deliveries.jobs()
+        await crew.outcomes(1)
+        worker.kill()
+        await async_wait_for(lambda: worker.state is State.GONE, message="the worker is gone")
+        worker.end_job(job, "was killed: its job was cancelled")
+        assert worker.unfinished() == []

@@ -122,7 +122,8 @@ class Worker:
 
     def claims(self) -> list[int]:
         """The deliveries that it has taken last, one for each slot; they may have ended since."""
-        return self._page.claims()
+        # A timer that was set for one of its jobs may ask once it is gone.
+        return self._page.claims() if self.state is not State.GONE else []
 
     def unfinished(self) -> list[Delivery]:
         """The jobs that it runs."""
