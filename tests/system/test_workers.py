@@ -837,3 +837,48 @@ def test_a_server_starts_with_a_log_that_goes_nowhere_and_descriptors_that_other
         assert server.stop() == 0
     finally:
         server.kill()
+
+
+def test_jobs_that_wait_behind_exhaustion_hooks_are_fetched(serve: Serve) -> None:
+    code = """
+    @worker.on_exhausted
+    def exhausted(message, error):
+        meet("hooks")
+
+    @worker.job(name="Dies", queue="q", concurrency=1, retry=False)
+    def dies():
+        meet("die")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @worker.job(name="Plain", queue="q")
+    def plain():
+        note("ran")
+    """
+    with serve(code) as server:
+        server.push("q", {**job("dies", "Dies"), "crash_count": 2})
+        server.wait_for_notes(1, "die")
+        server.push("q", job("plain", "Plain"))
+        server.let_go("die")
+        server.wait_for_notes(1, "hooks")
+        server.let_go("hooks")
+        server.wait_for_notes(1, "ran")
+        wait_for(lambda: server.settled("q"))
+
+
+def test_suspects_leave_room_for_other_jobs(serve: Serve) -> None:
+    code = """
+    @worker.job(name="Any", queue="q", concurrency=2, processes=1, mode="thread")
+    def handle(name):
+        note("start", name)
+        wait_for_file("finish")
+    """
+    with serve(code) as server:
+        server.redis.sadd(server.keys.paused, "q")
+        server.wait_for_event("manager.state", state="paused")
+        for name in ("suspect1", "suspect2"):
+            server.push("q", {**job(name, "Any", name), "crash_count": 1})
+        server.push("q", job("plain", "Any", "plain"))
+        server.redis.srem(server.keys.paused, "q")
+        server.wait_for_notes(1, "start", "plain")
+        server.let_go("finish")
+        wait_for(lambda: server.settled("q"))

@@ -150,7 +150,12 @@ class Deliveries:
     def ended(self, number: int, report: Report) -> None:
         """Settle a job that ran to its end."""
         delivery = self.hand_out.ended(number, report.elapsed_ms)
-        if delivery is not None and not delivery.errand:
+        if delivery is None:
+            return
+        if delivery.errand:
+            # Nothing is settled for it, so no exchange comes by itself.
+            self._freed()
+        else:
             self._endings.ended(delivery, report)
 
     def lost(self, jobs: list[Delivery], failure: Failure) -> None:
@@ -207,6 +212,8 @@ class Deliveries:
     def _suspect(self, job: Delivery) -> None:
         self.hand_out.set_apart(job)
         self._suspected()
+        # It gets a worker of its own, so the room for which it was fetched is still free.
+        self._freed()
 
     def _lost(self, delivery: Delivery, failure: Failure) -> None:
         loss = None if delivery.errand else self._endings.lost(delivery, failure)

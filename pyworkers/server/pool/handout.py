@@ -89,7 +89,9 @@ class HandOut:
     @property
     def free(self) -> int:
         """The number of jobs to fetch; negative if jobs wait for a worker."""
-        return self._ahead.jobs(self._room) - self._surplus
+        free = self._ahead.jobs(self._room) - self._surplus
+        # Suspects use no room, but a queue full of them is not to be fetched as a whole.
+        return free if len(self._suspects) <= self._room else min(0, free)
 
     @property
     def _surplus(self) -> int:
@@ -141,7 +143,10 @@ class HandOut:
 
     def next_suspect(self) -> Delivery | None:
         """The suspect that has waited longest; None if none waits."""
-        return self._suspects.popleft() if self._suspects else None
+        if not self._suspects:
+            return None
+        self._freed()
+        return self._suspects.popleft()
 
     def take_back(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
         """Remove the wanted ones of those that no worker has taken, oldest first."""
