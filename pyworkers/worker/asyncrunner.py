@@ -81,6 +81,13 @@ class AsyncProcess:
 
     def _take(self) -> None:
         """Take jobs from the socket, which has some unless another process was faster."""
+        try:
+            self._take_some()
+        except BaseException as error:
+            # The loop would log it and go on, and the job would be in no process.
+            self._fail(error)
+
+    def _take_some(self) -> None:
         for _ in range(min(_AT_ONCE, len(self._free))):
             if self._connection.leaving:
                 self._leave()
@@ -131,9 +138,12 @@ class AsyncProcess:
             del self._running[number]
             self._send(slot, number, report)
         except BaseException as error:
-            # The master counts on a report for each job, so this process must end.
-            if not self._left.done():
-                self._left.set_exception(error)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """End this process: the master counts on a report for each job."""
+        if not self._left.done():
+            self._left.set_exception(error)
 
     def _send(self, slot: int, number: int, report: Report) -> None:
         if self._recycler.due() or not flush_output():

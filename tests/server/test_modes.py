@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -401,3 +402,29 @@ async def test_a_suspended_process_goes_on(tmp_path: Path, mode: str) -> None:
         await crew.outcomes(2)
         assert time.monotonic() - started < PATIENCE_S
         await asyncio.sleep(0)
+
+
+@linux_only
+@BOTH
+async def test_a_process_that_cannot_read_its_job_ends(tmp_path: Path, mode: str) -> None:
+    code = """
+    import resource
+    @worker.on_startup
+    def limit():
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        size = pages * resource.getpagesize() + (28 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+    @worker.process("q")
+    def handle(message):
+        pass
+    """
+    async with a_crew(tmp_path, code, slots=2, mode=mode) as crew:
+        await crew.free(2)
+        raw = crew.deliver("large", padding="x" * (64 << 20))
+        [(settled, report)] = await crew.outcomes(1)
+        assert settled is raw
+        assert (report.outcome.fate, report.outcome.crashed) == (Fate.RETRY, True)
+        # The master has not waited until it took a worker for suspended.
+        error = json.loads(report.outcome.payload)["error_message"]
+        assert error.startswith("the worker exited with status 1")
