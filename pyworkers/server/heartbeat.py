@@ -147,7 +147,7 @@ class Heartbeat(Part):
     def _state(self) -> object:
         """The facts whose change causes a beat; without memory, which always changes."""
         facts = self._facts()
-        jobs = [(job.queue, job.number) for job in facts.running]
+        jobs = [(job.pid, job.number) for job in facts.running]
         return facts.identity, dict(facts.groups), jobs, facts.quiet
 
     def follows(self, keys: Keys, identity: str) -> dict[str, Follow]:

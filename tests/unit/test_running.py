@@ -45,3 +45,10 @@ def test_a_job_that_runs_on_is_looked_at_once() -> None:
     assert [text for _, text in payloads.of(changed)] == ['{"class":"A"}']
     assert list(payloads.of([])) == []
     assert [text for _, text in payloads.of(changed)] == ['{"class":"B"}']
+
+
+def test_a_queue_that_moves_to_another_group_shows_the_jobs_of_that_group() -> None:
+    payloads = Payloads()
+    before, after = Running("q", 7, 1, b'{"class":"A"}', 0.0), Running("q", 8, 1, b'{"class":"B"}', 0.0)
+    assert [text for _, text in payloads.of([before])] == ['{"class":"A"}']
+    assert [text for _, text in payloads.of([after])] == ['{"class":"B"}']

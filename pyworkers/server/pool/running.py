@@ -45,13 +45,14 @@ class Payloads:
     """Caches the texts of the running jobs, so that each job is decoded once."""
 
     def __init__(self) -> None:
-        self._shown: dict[tuple[str, int], str] = {}
+        self._shown: dict[tuple[int, int], str] = {}
 
     def of(self, jobs: Iterable[Running]) -> Iterator[tuple[Running, str]]:
         """Each job with its JSON text; an invalid one is left out."""
         shown = {}
         for job in jobs:
-            key = (job.queue, job.number)
+            # Not by queue: after a reload, another group may have the queue, and count from 1.
+            key = (job.pid, job.number)
             text = shown[key] = self._shown.get(key) or show(job.raw)
             if text:
                 yield job, text
