@@ -423,3 +423,23 @@ async def test_a_worker_without_descriptors_gives_a_large_job_back_and_is_replac
         raw, report = (await crew.outcomes(3))[2]
         assert (raw, report.outcome) == (large, DONE)
         assert crew.ran_in("large") != crew.ran_in("leak")
+
+
+@linux_only
+async def test_room_that_a_look_finds_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fired = Fired(tmp_path, monkeypatch, "before_claim=stop*1")
+    async with a_crew(tmp_path, RECORD, concurrency=2) as crew:
+        await crew.free(2)
+        crew.deliver("j", **{"class": "Meet"})
+        pid, _ = await fired.wait()
+        wait_for(lambda: state(pid) == "T", message="it is stopped")
+        [leaving] = [worker for worker in crew.workers if worker.pid == pid]
+        # As if it left: its job seems to wait for the other worker.
+        crew.deliveries.hand_out.withdraw(leaving)
+        assert crew.deliveries.free == 0
+        crew.rooms.clear()
+        os.kill(pid, signal.SIGCONT)
+        await crew.met("j")
+        await async_wait_for(lambda: crew.rooms == [1], message="the fetcher is asked for one job")
+        crew.let_go("j")
+        await crew.outcomes(1)

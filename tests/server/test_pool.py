@@ -86,6 +86,7 @@ class Crew:
         self.settled: list[tuple[bytes, Report]] = []
         self.given_back: list[bytes] = []
         self.failing: list[bool] = []
+        self.rooms: list[int] = []
         self.down: list[Spawner] = []
         self.spawners: list[HeldBack] = []
         self.reaper = Reaper()
@@ -130,7 +131,7 @@ class Crew:
             self.endings,
             Cancellations(),
             FakeSuspects(),
-            lambda: None,
+            lambda: self.rooms.append(self.deliveries.free),
             lambda: self.pool.run_suspects(),
             lambda: self.pool.drain(),
             self.limits,

@@ -178,8 +178,10 @@ class HandOut:
             self._look_later(soon=True)
 
     def _note_leaving(self, claims: Mapping[int, Worker]) -> None:
-        others = self._open.keys() - self._alone
+        others, before = self._open.keys() - self._alone, len(self._leaving)
         self._leaving = {n for n in others if n in claims and claims[n] not in self._serving}
+        if len(self._leaving) > before:
+            self._freed()
 
     def died(self, reason: str) -> None:
         """Note that a worker has ended: it may have taken a job without a claim."""
