@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyworkers import Client
+from pyworkers import Cancelled, Client
+from tests.helpers.processes import anonymous_kb
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import wait_for
@@ -207,3 +210,58 @@ def test_a3_of_forty_jobs_only_the_one_that_crashes_is_dead(serve: Serve, worst:
         end_well(server, 39)
         # The first crash is held against none of them.
         assert len(server.wait_for_notes(4, "bad")) == 4
+
+
+RANDOM = """
+import asyncio
+
+@worker.job(queue="web", concurrency=100, processes=2, retry_in=lambda *_: 0.1)
+async def work(seconds, stubborn):
+    while True:
+        try:
+            await asyncio.sleep(600 if stubborn else seconds)
+            return
+        except asyncio.CancelledError:
+            if not stubborn:
+                raise
+"""
+
+
+@pytest.mark.fault("A4")
+@pytest.mark.lengthy
+@pytest.mark.timeout(300)
+def test_a4_each_of_thousands_of_limited_and_cancelled_jobs_has_one_end(serve: Serve, namespace: str) -> None:
+    rng = random.Random(12)
+    memory: list[int] = []
+    removed: list[str] = []
+    with serve(RANDOM, log_level="info") as server:
+        client = Client(server.url, namespace=namespace)
+        for turn in range(40):
+            jobs = [
+                job(f"j{turn}.{n}", "work", rng.choice([0, 0.01, 0.1, 0.3]), False, retry=1, **limit(rng))
+                for n in range(250)
+            ]
+            if turn % 5 == 0:
+                jobs.append(job(f"stubborn.{turn}", "work", 0, True, retry=0, timeout=0.1))
+            server.push("web", *jobs)
+            chosen = [one["jid"] for one in rng.sample(jobs, 20)]
+            removed += [jid for jid in chosen[:10] if client.cancel(jid) is Cancelled.REMOVED]
+            wait_for(lambda: server.waiting("web") < 100, message="most have begun")
+            removed += [jid for jid in chosen[10:] if client.cancel(jid) is Cancelled.REMOVED]
+            memory.append(anonymous_kb(server.pid))
+        wait_for(
+            lambda: server.settled("web") and not server.zset("retry"), timeout=120, message="all are settled"
+        )
+        dead = [json.loads(raw)["jid"] for raw, _ in server.zset("dead")]
+        ends = [event["jid"] for name in ("job.done", "job.cancelled") for event in server.events(name)]
+        assert len(server.events("worker.lost")) > 0
+    assert len(dead) > 0
+    every = Counter(ends + dead + removed)
+    assert every.most_common(1)[0][1] == 1
+    assert len(every) == 40 * 250 + 8
+    assert max(memory[20:]) < max(memory[:20]) + 2000
+
+
+def limit(rng: random.Random) -> dict[str, float]:
+    """The field of a time limit, for some jobs."""
+    return {"timeout": rng.choice([0.05, 0.2])} if rng.random() < 0.3 else {}
