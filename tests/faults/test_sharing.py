@@ -212,6 +212,24 @@ def test_a3_of_forty_jobs_only_the_one_that_crashes_is_dead(serve: Serve, worst:
         assert len(server.wait_for_notes(4, "bad")) == 4
 
 
+@pytest.mark.fault("A2")
+@pytest.mark.parametrize("cancelled", [False, True], ids=["limit", "cancelled"])
+def test_a2_a_thread_that_does_not_end_is_killed_with_its_process(
+    serve: Serve, cancelled: bool, namespace: str
+) -> None:
+    with serve(THREADS.replace("WORST", "time.sleep(600)")) as server:
+        push_all(server, 15, retry=0, bad=0 if cancelled else 0.5)
+        if cancelled:
+            Client(server.url, namespace=namespace).cancel("bad")
+        server.wait_for_event("worker.lost")
+        server.let_go("go")
+        server.wait_for_notes(15, "out")
+        wait_for(lambda: server.settled("web"), message="all are settled")
+        assert charged(server) == (set() if cancelled else {"bad"})
+        assert not server.zset("retry")
+        assert len(server.events("job.interrupted")) == 15
+
+
 RANDOM = """
 import asyncio
 
