@@ -255,10 +255,10 @@ class Worker(Producer):
     def middleware(self, link: F) -> F:
         """Put a link around every job: ``(message, call_next) -> outcome``. The first one is outermost.
 
-        A ``def`` link calls ``call_next``, an ``async def`` link awaits it, whatever the next link and the
-        job are. Where a process or thread runs one job at a time, async code runs on an event loop of that
-        thread, and ``def`` code in the thread itself. In an async group, ``def`` links and jobs run on
-        threads of the process, and wait there while the async code inside them runs on its loop.
+        A ``def`` link calls ``call_next``, an ``async def`` link awaits it, also if the next link or the job
+        is of the other kind. Where a process or thread runs one job at a time, async code runs on an event
+        loop of that thread, and ``def`` code in the thread itself. In an async group, ``def`` links and jobs
+        run on threads of the process, and wait there while the async code inside them runs on its loop.
         """
         check_function(link, "a middleware", may_be_async=True)
         self.links.append(link)  # type: ignore[arg-type]

@@ -91,23 +91,11 @@ class Manager:
         )
         self.pool = Pool(group.name, spawner, crew, self.deliveries, self._failing)
         self.requests = Requests(crew, self.deliveries, cancellations)
+        changed = self._outbox.changed.set
+        sources = [Source(queue, _waiter(config), healths(queue), changed) for queue in group.queues]
+        link = Link(config.redis)
         self._fetcher = Fetcher(
-            group,
-            inprogress,
-            Link(config.redis),
-            [
-                Source(
-                    queue,
-                    Waiter(config.redis, config.server.lease),
-                    healths(queue),
-                    self._outbox.changed.set,
-                )
-                for queue in group.queues
-            ],
-            self._outbox,
-            self.deliveries,
-            listeners,
-            rng,
+            group, inprogress, link, sources, self._outbox, self.deliveries, listeners, rng
         )
         # If the timeout is short, jobs get a third of it before the request to end.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
@@ -285,6 +273,11 @@ def names_of(group: Group) -> dict[str, object]:
     if list(group.queues) == [group.name]:
         return {"queue": group.name}
     return {"group": group.name, "queues": list(group.queues)}
+
+
+def _waiter(config: Config) -> Waiter:
+    """A connection for the blocking moves of one queue."""
+    return Waiter(config.redis, config.server.lease)
 
 
 async def _in_time(work: Awaitable[None]) -> None:

@@ -122,7 +122,7 @@ def test_h5_a_job_that_is_given_back_is_in_one_place_whatever_becomes_of_the_exc
                 time.sleep(0.005)
             if action == "away" and trap.sprung:
                 with proxy.refused():
-                    time.sleep(0.5)
+                    wait_for(lambda: fleet.events("redis.down"), message="the server has noticed")
             fleet.go(f"go{round_}")
             fleet.wait_for_notes(len(names), "end")
             if trap.sprung:
