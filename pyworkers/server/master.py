@@ -282,15 +282,18 @@ class Master:
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
-        for manager in self._queues.everyone():
+        managers = list(self._queues.everyone())
+        for manager in managers:
             log.warning("server.state", **manager.describe())
-            manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
         log.warning(
             "server.state",
             redis_down=self._health.is_down,
             troubles=self._health.troubles,
             tasks=self._tasks.describe(),
         )
+        # Last: faulthandler writes stacks word by word, into the middle of a line that is logged meanwhile.
+        for manager in managers:
+            manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
 
     # Stop
 

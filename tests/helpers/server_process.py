@@ -152,11 +152,14 @@ class ServerProcess:
             raise AssertionError(f"no {text!r}; the log:\n{self.log_text()}") from None
 
     def events(self, name: str | None = None, **fields: Any) -> list[dict[str, Any]]:
-        """The log lines, of one event, with these fields."""
+        """The log lines, of one event, with these fields.
+
+        Stacks (SIGTTIN) are written word by word: a word may stand alone on a line, or before an event.
+        """
         found = []
         for line in self.log_text().splitlines():
             with contextlib.suppress(ValueError):
-                event = json.loads(line)
+                event = json.loads(line[line.index("{") :])
                 named = name is None or event.get("event") == name
                 if named and all(event.get(key) == value for key, value in fields.items()):
                     found.append(event)
