@@ -1,4 +1,4 @@
-"""The Lua scripts: one for each change of state. Run by the master and by ``api``, with their prelude."""
+"""The Lua scripts: one for each change of state. Run by the master and by ``api``, with the parts they share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from typing import Any, Protocol
 
 from redis import Redis as BlockingRedis
 from redis.exceptions import NoScriptError
+
+
+# The scripts that remove jobs, and with them apply effects.
+_WITH_EFFECTS = frozenset({"exchange", "move", "remove", "revoke", "withdraw"})
 
 
 class Commands(Protocol):
@@ -37,8 +41,8 @@ class Script:
 
 @cache
 def load(name: str) -> Script:
-    """The script of that name, with the prelude in front."""
+    """The script of that name, with the shared functions in front."""
+    shared = ("prelude", "effects") if name in _WITH_EFFECTS else ("prelude",)
     folder = files(__package__)
-    parts = (folder / "prelude.lua", folder / f"{name}.lua")
-    text = "".join(part.read_text(encoding="utf-8") for part in parts)
+    text = "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*shared, name))
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

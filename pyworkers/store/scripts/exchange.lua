@@ -154,60 +154,15 @@ end
 -- them for lack of memory.
 local failed = {}
 if last < #ARGV then
-  -- Name → number of keys, number of arguments, function; k and a are the places of the first of each.
-  local effects = {
-    Unlock = { 1, 1, function(k, a)
-      if redis.call('GET', KEYS[k]) == ARGV[a] then
-        redis.call('DEL', KEYS[k])
-      end
-    end },
-    FreeSlot = { 1, 1, function(k, a)
-      redis.call(redis.call('TYPE', KEYS[k]).ok == 'set' and 'SREM' or 'ZREM', KEYS[k], ARGV[a])
-    end },
-    CountOut = { 3, 3, function(k, a)
-      -- Check the types first: otherwise the member would be counted out, and then the push would fail.
-      if not (holds(KEYS[k + 1], 'list') and holds(KEYS[k + 2], 'set')) then
-        error({ err = 'WRONGTYPE ' .. KEYS[k + 1] .. ' or ' .. KEYS[k + 2] .. ' has the wrong type' })
-      end
-      if redis.call('HEXISTS', KEYS[k], ARGV[a]) == 1 and redis.call('HINCRBY', KEYS[k], ARGV[a], -1) == 0 then
-        redis.call('SADD', KEYS[k + 2], ARGV[a + 1])
-        redis.call('LPUSH', KEYS[k + 1], ARGV[a + 2])
-      end
-    end },
-    StoreValue = { 1, 2, function(k, a)
-      -- SET itself replaces a key of any type.
-      if not holds(KEYS[k], 'string') then
-        error({ err = 'WRONGTYPE ' .. KEYS[k] .. ' is no string' })
-      end
-      redis.call('SET', KEYS[k], ARGV[a], 'EX', ARGV[a + 1])
-    end },
-    DeleteKey = { 1, 0, function(k)
-      redis.call('DEL', KEYS[k])
-    end },
-    DeleteField = { 1, 1, function(k, a)
-      redis.call('HDEL', KEYS[k], ARGV[a])
-    end },
-  }
   local unsettled = {}
   for _, places in ipairs({ stale, left }) do
     for _, place in ipairs(places) do
       unsettled[place] = true
     end
   end
-  local place, k, a = 0, ARGV[6] + 1, last + 1
-  while a < #ARGV do
-    local keys, args, apply = unpack(effects[ARGV[a + 1]])
-    place = place + 1
-    if not unsettled[tonumber(ARGV[a])] then
-      local done, why = pcall(apply, k, a + 2)
-      if not done then
-        failed[#failed + 1] = place
-        failed[#failed + 1] = type(why) == 'table' and why.err or tostring(why)
-      end
-    end
-    k = k + keys
-    a = a + 2 + args
-  end
+  failed = apply_effects(ARGV[6] + 1, last + 1, function(place)
+    return not unsettled[place]
+  end)
 end
 
 -- When maxmemory is reached, Redis refuses the first write of a script if it could need memory, but no write

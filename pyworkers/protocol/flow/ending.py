@@ -1,0 +1,71 @@
+"""Ending: one end of a job's run or wait, with the facts that the rules of flow/ need.
+
+Pure; made by the worker process, by the master for a job whose worker did not report it, and by ``api`` for a
+job that it removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pyworkers.protocol.outcome import Fate
+
+
+class Ending(StrEnum):
+    """How a run or a wait ended."""
+
+    DONE = "done"
+    RETRY = "retry"
+    """It failed, and waits in ``retry``."""
+    DEAD = "dead"
+    """It failed for good, or was killed in its set or queue, and is kept in ``dead``."""
+    DISCARDED = "discarded"
+    """It failed for good and is dropped."""
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    DELETED = "deleted"
+    """It was removed from its queue or set."""
+    PUT_OFF = "put off"
+    """It returns to ``schedule`` and counts no attempt."""
+    GIVEN_BACK = "given back"
+    """It returns to its queue and counts no attempt."""
+
+    @property
+    def final(self) -> bool:
+        """True if the job will not run again by itself."""
+        return self not in (Ending.RETRY, Ending.PUT_OFF, Ending.GIVEN_BACK)
+
+
+_OF_FATE = {
+    Fate.DONE: Ending.DONE,
+    Fate.RETRY: Ending.RETRY,
+    Fate.DEAD: Ending.DEAD,
+    Fate.DISCARD: Ending.DISCARDED,
+    Fate.REQUEUE: Ending.GIVEN_BACK,
+    Fate.SNOOZE: Ending.PUT_OFF,
+    Fate.CANCELLED: Ending.CANCELLED,
+}
+
+
+def ending_of(fate: Fate) -> Ending:
+    """The ending of a job with this fate."""
+    return _OF_FATE[fate]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job at its end. ``now`` is in epoch seconds; ``result`` is JSON, None unless the job returned."""
+
+    ending: Ending
+    data: Mapping[str, Any]
+    """The envelope."""
+    jid: str
+    queue: str
+    job_class: str
+    now: float
+    error_class: str = ""
+    error_message: str = ""
+    result: bytes | None = None

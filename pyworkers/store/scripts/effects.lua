@@ -1,0 +1,59 @@
+-- Shared by the scripts that remove jobs: the loader puts it in front of them. An effect is a write that belongs
+-- to the end of a job (effects.py); it is applied only if the script has removed that job.
+
+-- Apply the effects whose keys start at KEYS k and whose arguments start at ARGV a: for each the place of its
+-- job, counted from 1, its name and its arguments. `applies(place)` is true if that job was removed.
+-- Returns place and error of each effect that failed, in turn; the others are applied nevertheless.
+local function apply_effects(k, a, applies)
+  -- Name → number of keys, number of arguments, function; k and a are the places of the first of each.
+  local effects = {
+    Unlock = { 1, 1, function(k, a)
+      if redis.call('GET', KEYS[k]) == ARGV[a] then
+        redis.call('DEL', KEYS[k])
+      end
+    end },
+    FreeSlot = { 1, 1, function(k, a)
+      redis.call(redis.call('TYPE', KEYS[k]).ok == 'set' and 'SREM' or 'ZREM', KEYS[k], ARGV[a])
+    end },
+    CountOut = { 3, 3, function(k, a)
+      -- Check the types first: otherwise the member would be counted out, and then the push would fail.
+      if not (holds(KEYS[k + 1], 'list') and holds(KEYS[k + 2], 'set')) then
+        error({ err = 'WRONGTYPE ' .. KEYS[k + 1] .. ' or ' .. KEYS[k + 2] .. ' has the wrong type' })
+      end
+      if redis.call('HEXISTS', KEYS[k], ARGV[a]) == 1 and redis.call('HINCRBY', KEYS[k], ARGV[a], -1) == 0 then
+        redis.call('SADD', KEYS[k + 2], ARGV[a + 1])
+        redis.call('LPUSH', KEYS[k + 1], ARGV[a + 2])
+      end
+    end },
+    StoreValue = { 1, 2, function(k, a)
+      -- SET itself replaces a key of any type.
+      if not holds(KEYS[k], 'string') then
+        error({ err = 'WRONGTYPE ' .. KEYS[k] .. ' is no string' })
+      end
+      redis.call('SET', KEYS[k], ARGV[a], 'EX', ARGV[a + 1])
+    end },
+    DeleteKey = { 1, 0, function(k)
+      redis.call('DEL', KEYS[k])
+    end },
+    DeleteField = { 1, 1, function(k, a)
+      redis.call('HDEL', KEYS[k], ARGV[a])
+    end },
+  }
+  local failed = {}
+  local place = 0
+  while a < #ARGV do
+    local keys, args, apply = unpack(effects[ARGV[a + 1]])
+    place = place + 1
+    if applies(tonumber(ARGV[a])) then
+      local done, why = pcall(apply, k, a + 2)
+      if not done then
+        failed[#failed + 1] = place
+        failed[#failed + 1] = type(why) == 'table' and why.err or tostring(why)
+      end
+    end
+    k = k + keys
+    a = a + 2 + args
+  end
+  return failed
+end
+
