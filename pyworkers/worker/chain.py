@@ -19,13 +19,14 @@ from pyworkers.errors import BadMessageError, Interrupted, UnknownJobError
 from pyworkers.handler import Handler
 from pyworkers.middleware import Part, build, name_of
 from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.flow import FIELDS
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.protocol.retry import Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import STOPS
-from pyworkers.worker.links.effects import with_effects
+from pyworkers.worker.links.effects import with_effects, with_flow
 from pyworkers.worker.links.limits import Limits
 from pyworkers.worker.links.logging import log_end
 from pyworkers.worker.links.retry import Retrying, exhausted_hooks, outcome_of_failure, run_exhausted
@@ -159,6 +160,8 @@ class Chain:
         return request
 
     def _finish(self, execution: Execution, outcome: Outcome) -> Outcome:
+        if not FIELDS.isdisjoint(execution.message.data):
+            outcome = with_flow(execution.message, outcome, self._setting.clock())
         if self._effects:
             outcome = with_effects(self._effects, execution.message, outcome)
         log_end(execution, outcome)

@@ -70,7 +70,7 @@ class Endings:
     def bystander(self, job: Delivery) -> None:
         """Give back a job whose process ended because of another job. It does not count as an attempt."""
         self.interrupted(job, killed=True)
-        self._settle(job.queue, job.raw, Report(REQUEUE))
+        self._settle_unreported(job, Report(REQUEUE))
 
     def held(self, job: Delivery) -> None:
         """Log a job that waits for its turn, because several servers died while they had it."""
@@ -91,7 +91,7 @@ class Endings:
     def cancelled(self, job: Delivery, **about: object) -> None:
         """Settle a cancelled job that its worker does not report."""
         log.info("job.cancelled", queue=job.queue, jid=job.cancelled, **about)
-        self._settle(job.queue, job.raw, Report(CANCELLED, cancelled=job.cancelled))
+        self._settle_unreported(job, Report(CANCELLED, cancelled=job.cancelled))
 
     def ended(self, job: Delivery, report: Report) -> None:
         """Settle a job that ran to its end.
@@ -103,7 +103,7 @@ class Endings:
             if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
                 fate = outcome.fate.name.lower()
                 log.info("job.cancelled", queue=job.queue, jid=job.cancelled, instead_of=fate)
-                outcome = CANCELLED
+                outcome = self._losses.ended(job.queue, job.raw, CANCELLED)
             report = report._replace(outcome=outcome, cancelled=job.cancelled)
         self._settle(job.queue, job.raw, report)
 
@@ -118,8 +118,13 @@ class Endings:
         event = "job.timeout" if job.timed_out_s else "job.failed"
         log.error(event, queue=job.queue, outcome=outcome.fate.name.lower(), **about)
         name = self._losses.handler_name(job.queue, str(about.get("job_class", "")))
-        self._settle(job.queue, job.raw, Report(outcome, job_class=name))
+        self._settle_unreported(job, Report(outcome, job_class=name))
         # An invalid job goes to ``dead``, but it did not fail, and it has no hooks.
         if not outcome.final:
             return None
         return Loss(outcome.payload or job.raw, failure.error_class, failure.error_message)
+
+    def _settle_unreported(self, job: Delivery, report: Report) -> None:
+        """Settle a job whose worker has not computed the effects of its end."""
+        outcome = self._losses.ended(job.queue, job.raw, report.outcome)
+        self._settle(job.queue, job.raw, report._replace(outcome=outcome))

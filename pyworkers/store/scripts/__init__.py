@@ -1,4 +1,4 @@
-"""The Lua scripts: one for each change of state. Run by the master and by ``api``, with the parts they share."""
+"""The Lua scripts: one for each change of state. Run by the master and by ``api``, with shared functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from redis import Redis as BlockingRedis
 from redis.exceptions import NoScriptError
-
 
 # The scripts that remove jobs, and with them apply effects.
 _WITH_EFFECTS = frozenset({"exchange", "move", "remove", "revoke", "withdraw"})

@@ -1,7 +1,8 @@
-"""The effects link: adds the application's effects to the outcome of a job, successful or failed.
+"""The effects links: add the effects of the envelope, and of the application, to the outcome of a job.
 
-Runs in the worker process, around the retry link: it gets the outcome of a job that raised, too. It is a part
-of the chain only if the list ``Worker.effects`` is not empty.
+Run in the worker process, around the retry link: they get the outcome of a job that raised, too. The first is
+a part of the chain for a job with fields that have rules (protocol/flow), the second if the list
+``Worker.effects`` is not empty.
 """
 
 from __future__ import annotations
@@ -10,10 +11,27 @@ from collections.abc import Sequence
 
 from pyworkers import logs
 from pyworkers.middleware import EffectsOf
+from pyworkers.protocol.flow import effects_of
+from pyworkers.protocol.flow.ending import Ended, ending_of
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
 
 log = logs.get_logger()
+
+
+def with_flow(message: Message, outcome: Outcome, now: float) -> Outcome:
+    """The outcome with the effects that the fields of the envelope ask for. ``now`` is in epoch seconds."""
+    ended = Ended(
+        ending_of(outcome.fate),
+        message.data,
+        message.jid,
+        message.queue,
+        message.job_class,
+        now,
+        outcome.error_class,
+        outcome.error_message,
+    )
+    return outcome.with_effects(*effects_of(ended))
 
 
 def with_effects(functions: Sequence[EffectsOf], message: Message, outcome: Outcome) -> Outcome:
