@@ -113,7 +113,7 @@ class Queue:
 
     def clear(self) -> int:
         """Remove all waiting jobs; returns their number."""
-        return self._admin.run(queues.clear(self._admin.keys, self.name))
+        return self._admin.run(queues.clear(self._admin.keys, self.name, time.time()))
 
     def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Remove these jobs; returns how many were still waiting."""

@@ -15,6 +15,7 @@ from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.store import sets
+from pyworkers.store.flow import removal
 from pyworkers.store.sets import PAGE, Matches, MembersByScore, Move
 
 
@@ -135,7 +136,7 @@ class JobSet(ABC):
 
     def clear(self) -> int:
         """Remove all jobs; returns their number."""
-        return self._admin.run(sets.clear(self._key))
+        return self._admin.run(removal.clear(self._admin.keys, self._key, time.time()))
 
     def retry_all(self) -> int:
         """Put all valid jobs into their queues now; returns their number."""
@@ -148,7 +149,10 @@ class JobSet(ABC):
     def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Remove these jobs; returns how many were still there."""
         raws = (job.raw for job in jobs)
-        return sum(self._admin.run(sets.remove(self._key, batch)) for batch in batches(raws, PAGE))
+        keys, now = self._admin.keys, time.time()
+        return sum(
+            self._admin.run(removal.remove(keys, self._key, batch, now)) for batch in batches(raws, PAGE)
+        )
 
     def retry_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Put these jobs into their queues, and do not count their last failure; returns their number.

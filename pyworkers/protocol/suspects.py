@@ -2,7 +2,7 @@
 
 Pure; used by the master. Recovery gives each job back with a mark behind its last byte, and counts it in an
 entry (recover.lua). The mark is a blank that JSON ignores, and not the one that ``keep`` appends in
-prelude.lua: so the master sees without decoding, and without a command, which jobs have an entry.
+shared/prelude.lua: so the master sees without decoding, and without a command, which jobs have an entry.
 """
 
 from __future__ import annotations

@@ -68,27 +68,27 @@ GRANTS: tuple[Grant, ...] = (
         _PLAIN.queue("*"),  # in-progress lists included
         worker="brpoplpush rpoplpush lrem rpush lpush lpop lindex lrange ltrim llen exists type",
         client="lpush",
-        admin="lpush lrem lset type unlink",
+        admin="lpush lrem lset type rename",
         read_only="llen lindex lrange lpos",
     ),
     Grant(
         _PLAIN.schedule,
         worker="zadd zrem zrange zrangebyscore zmscore",
         client="zadd",
-        admin="zadd zrem unlink",
+        admin="zadd zrem type rename",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
     Grant(
         _PLAIN.retry,
         worker="zadd zrem zrange zrangebyscore zmscore",
-        admin="zrem unlink",
+        admin="zrem type rename",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
     Grant(_PLAIN.goretry, worker="zrem zrange zrangebyscore zmscore"),
     Grant(
         _PLAIN.dead,
         worker="zadd zremrangebyscore zremrangebyrank",
-        admin="zadd zrem zremrangebyscore zremrangebyrank type unlink",
+        admin="zadd zrem zremrangebyscore zremrangebyrank type rename",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
     Grant(_PLAIN.paused, worker="smembers", admin="sadd srem", read_only="smembers"),
@@ -109,7 +109,7 @@ GRANTS: tuple[Grant, ...] = (
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "
         "smembers sismember zcard zrange zrem hincrby srem type",
-        admin="set hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore",
+        admin="set hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink",
         read_only="hgetall hkeys exists get mget smembers",
     ),
 )

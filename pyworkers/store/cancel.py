@@ -13,10 +13,12 @@ from enum import StrEnum
 
 from pyworkers.errors import BadArgumentError, BadMessageError
 from pyworkers.protocol import envelope
+from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import queues
 from pyworkers.store.calls import Call, Mode, Steps, command, every, one, script
 from pyworkers.store.counters import STATS_TTL_S
+from pyworkers.store.flow import removal
 from pyworkers.store.notes import NOTE_TTL_S
 from pyworkers.store.processes import Processes, Works
 from pyworkers.store.queues import Entries
@@ -118,7 +120,10 @@ def _end_iteration(keys: Keys, jid: str, version: str) -> Steps[None]:
 def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Call[int]:
     day = time.strftime("%Y-%m-%d", time.gmtime())
     names = [key, keys.cancelled, keys.stat("cancelled"), keys.stat("cancelled", day)]
-    return script("revoke", names, [kind, jid.encode(), raw, STATS_TTL_S], integer)
+    effects = removal.ends([raw], Ending.CANCELLED, time.time())
+    more_names, more_args = removal.written(keys, effects)
+    args = [kind, jid.encode(), raw, STATS_TTL_S, *more_args]
+    return script("removal/revoke", [*names, *more_names], args, integer)
 
 
 def _is(raw: bytes, jid: str) -> bool:

@@ -58,7 +58,7 @@ def fire(keys: Keys, firing: Firing) -> Call[bool]:
     name, slot, payload, queue, life_s, definition = firing
     names = [keys.cron_slot(name, slot), keys.queues, keys.queue(queue), keys.cron_last]
     names += (keys.cron_entries, keys.cron_paused)
-    return script("fire", names, [life_s, queue, payload, name, slot, definition], nonzero)
+    return script("cron/fire", names, [life_s, queue, payload, name, slot, definition], nonzero)
 
 
 def last_slots(keys: Keys) -> Call[dict[str, int]]:
@@ -105,13 +105,13 @@ def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | 
     """
     names = [keys.cron_entries, keys.cron_last, keys.cron_version]
     condition = "" if exists is None else int(exists)
-    return script("cron_put", names, [name, definition, int(now), _version(), condition], bool)
+    return script("cron/put", names, [name, definition, int(now), _version(), condition], bool)
 
 
 def remove(keys: Keys, name: str) -> Call[bool]:
     """Remove a run-time entry; False if there is none."""
     names = [keys.cron_entries, keys.cron_last, keys.cron_version, keys.cron_paused]
-    return script("cron_remove", names, [name, _version()], bool)
+    return script("cron/remove", names, [name, _version()], bool)
 
 
 def pause(keys: Keys, name: str) -> Call[bool]:
@@ -123,7 +123,7 @@ def pause(keys: Keys, name: str) -> Call[bool]:
 def resume(keys: Keys, name: str, now: float) -> Call[bool]:
     """Undo ``pause``; False if the entry was not paused."""
     names = [keys.cron_paused, keys.cron_last, keys.cron_version]
-    return script("cron_resume", names, [name, int(now), _version()], bool)
+    return script("cron/resume", names, [name, int(now), _version()], bool)
 
 
 def _changed(found: list[Any]) -> Changed:

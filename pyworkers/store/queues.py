@@ -13,8 +13,10 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from pyworkers.errors import StoreError
+from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, one, script
+from pyworkers.store.calls import Call, Pages, Steps, decoded, one, script
+from pyworkers.store.flow import removal
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS, PAGE
 from pyworkers.store.transport.replies import blobs, integer, maybe_blob
 
@@ -93,11 +95,10 @@ def resume(keys: Keys, queue: str) -> Call[bool]:
     return one("SREM", keys.paused, queue, read=bool)
 
 
-def clear(keys: Keys, queue: str) -> Call[int]:
+def clear(keys: Keys, queue: str, now: float) -> Steps[int]:
     """Remove all waiting jobs of a queue, and its name from ``queues``. Returns the number of jobs."""
-    key = keys.queue(queue)
-    commands = [command("LLEN", key), command("UNLINK", key), command("SREM", keys.queues, queue)]
-    return Call(commands, lambda replies: int(replies[0]), Mode.TRANSACTION)
+    yield from one("SREM", keys.queues, queue, read=integer)
+    return (yield from removal.clear(keys, keys.queue(queue), now, queue))
 
 
 def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_dead: bool) -> Steps[int]:
@@ -108,10 +109,16 @@ def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_
     names = [keys.queue(queue), keys.dead]
     taken = 0
     while jobs:
-        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(to_dead)]
+        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(to_dead), 5 + 2 * len(jobs)]
         for raw, place in jobs:
             args += (raw, place)
-        number, *again = yield from script("withdraw", names, args, tuple)
+        ending = Ending.DEAD if to_dead else Ending.DELETED
+        more_names, more_args = removal.written(
+            keys, removal.ends((raw for raw, _ in jobs), ending, now, queue)
+        )
+        number, *again = yield from script(
+            "removal/withdraw", [*names, *more_names], [*args, *more_args], tuple
+        )
         if number < 0:
             raise StoreError(f"{keys.dead} is a key of another type; the jobs stay in their queue")
         taken += number

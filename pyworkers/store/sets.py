@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.errors import StoreError
+from pyworkers.protocol.flow import effects_of_stored
+from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, one, script
+from pyworkers.store.flow.removal import written
 from pyworkers.store.transport.replies import blob, blobs, integer
 
 # Sidekiq's config.rb: 180 days, and its rank trim keeps one less than its 10,000 (protocol.md, Retries).
@@ -113,36 +116,34 @@ def move(keys: Keys, zset: str, moves: Sequence[Move], now: float) -> Steps[int]
     """
     names = [zset, keys.dead, keys.queues]
     places: dict[str, int] = {}
-    args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS]
+    args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, 0, 5 + 4 * len(moves)]
     for one_move in moves:
         place = 0
         if one_move.queue is not None:
             place = places.setdefault(one_move.queue, len(names) + len(places) + 1)
         args += (one_move.member, one_move.payload, place, one_move.queue or "")
     names += (keys.queue(name) for name in places)
-    moved, broken = yield from script("move", names, args, tuple)
+    args[3] = len(names)
+    killed = (
+        (place, effect)
+        for place, one_move in enumerate(moves, 1)
+        if one_move.queue is None
+        for effect in effects_of_stored(one_move.member, Ending.DEAD, now)
+    )
+    more_names, more_args = written(keys, killed)
+    names += more_names
+    args += more_args
+    moved, broken = yield from script("removal/move", names, args, tuple)
     if broken:
         key = broken[0].decode(errors="backslashreplace")
         raise StoreError(f"{key} is a key of another type; {len(broken)} jobs stay where they are")
     return len(moved)
 
 
-def remove(zset: str, members: Sequence[bytes]) -> Call[int]:
-    """Remove members of a sorted set for good. Returns how many this call removed."""
-    return one("ZREM", zset, *members, read=integer)
-
-
 def reschedule(zset: str, member: bytes, score: float) -> Call[bool]:
     """Give a member another score; False if it is no longer in the set."""
     commands = [command("ZADD", zset, "XX", repr(score), member), command("ZSCORE", zset, member)]
     return Call(commands, lambda replies: replies[1] is not None, Mode.TRANSACTION)
-
-
-def clear(zset: str) -> Call[int]:
-    """Remove all members of a sorted set. Returns their number."""
-    return Call(
-        [command("ZCARD", zset), command("UNLINK", zset)], lambda replies: int(replies[0]), Mode.TRANSACTION
-    )
 
 
 def first_score(zset: str) -> Call[float | None]:

@@ -20,7 +20,7 @@ from tests.helpers.redises import OwnRedis, Sentinel, blocked
 from tests.helpers.support import stretched, wait_for
 
 FIRE = '[[cron]]\nname = "tick"\nschedule = "* * * * * *"\nqueue = "other"\nclass = "elsewhere"\n'
-SCRIPTS = ["exchange", "renew", "promote", "recover", "fire", "give_back", "deregister"]
+SCRIPTS = ["exchange", "renew", "promote", "recover", "cron/fire", "give_back", "deregister"]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import hiredis
@@ -121,9 +122,14 @@ def name_of(command: list[bytes]) -> str:
 
 @cache
 def _scripts() -> dict[str, str]:
-    names = (path.name for path in files(scripts).iterdir())
-    lua = [name.removesuffix(".lua") for name in names if name.endswith(".lua") and name != "prelude.lua"]
-    return {key: name for name in lua for key in (load(name).sha, load(name).text)}
+    return {key: name for name in script_names() for key in (load(name).sha, load(name).text)}
+
+
+def script_names() -> list[str]:
+    """The names of all scripts, as ``cron/fire``."""
+    folder = Path(str(files(scripts)))
+    names = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.lua"))
+    return sorted(name for name in names if not name.startswith("shared/"))
 
 
 def end_of(buffer: bytes, begin: int) -> int:

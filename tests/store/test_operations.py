@@ -17,6 +17,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store import cron, processes, queues, sets, stats
 from pyworkers.store.calls import Pages
 from pyworkers.store.cancel import Cancelled, cancel
+from pyworkers.store.flow import removal
 from pyworkers.store.processes import Processes, Works
 from pyworkers.store.queues import Entries
 from pyworkers.store.search import Search
@@ -151,7 +152,7 @@ def test_a_sorted_set_is_read_in_pages_while_members_go(
     while not pages.ended:
         page = run_work(pages.next_page())
         seen += page
-        run_work(sets.remove(keys.retry, [member for member, _ in page[::2]] or [b"none"]))
+        run_work(removal.remove(keys, keys.retry, [member for member, _ in page[::2]] or [b"none"], 1e9))
     expected = [(b"%04d" % number, float(number)) for number in range(500)]
     assert seen == (expected[::-1] if descending else expected)
     assert run_work(sets.size(keys.retry)) == 250
@@ -177,7 +178,7 @@ def test_members_are_moved_rescheduled_and_cleared(run_work: Run, keys: Keys, db
     assert run_work(sets.reschedule(keys.retry, b"c", 7.25))
     assert not run_work(sets.reschedule(keys.retry, b"a", 7.25))
     assert run_work(MembersByScore(keys.retry).rest()) == [(b"c", 7.25)]
-    assert run_work(sets.clear(keys.retry)) == 1
+    assert run_work(removal.clear(keys, keys.retry, 1e9)) == 1
 
 
 def test_a_queue_is_read_in_pages_while_jobs_come_and_go(run_work: Run, keys: Keys, db: redis.Redis) -> None:
@@ -208,7 +209,7 @@ def test_waiting_jobs_are_withdrawn(run_work: Run, keys: Keys, db: redis.Redis) 
     db.set(keys.dead, "of another type")
     with pytest.raises(StoreError, match="dead is a key of another type"):
         run_work(queues.withdraw(keys, ODD, found[1:2], 1e9, to_dead=True))
-    assert run_work(queues.clear(keys, ODD)) == 2898
+    assert run_work(queues.clear(keys, ODD, 1e9)) == 2898
 
 
 def test_queues_are_known_paused_and_resumed(run_work: Run, keys: Keys, db: redis.Redis) -> None:

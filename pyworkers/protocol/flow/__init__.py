@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow.ending import Ended
+from pyworkers.protocol.flow.ending import Ended, Ending
 
 Rule = Callable[[Ended], Iterable[Effect]]
 RULES: Mapping[str, Rule] = {}
 """The rule for each field of the envelope that has one."""
 FIELDS = frozenset(RULES)
+MARKS = tuple(f'"{field}"'.encode() for field in sorted(FIELDS))
+"""The bytes of which an envelope with one of ``FIELDS`` contains at least one."""
 
 
 def effects_of(ended: Ended) -> tuple[Effect, ...]:
@@ -22,3 +26,24 @@ def effects_of(ended: Ended) -> tuple[Effect, ...]:
     if FIELDS.isdisjoint(ended.data):
         return ()
     return tuple(effect for field, rule in RULES.items() if field in ended.data for effect in rule(ended))
+
+
+def effects_of_stored(
+    raw: bytes, ending: Ending, now: float, queue: str = "", *, error_class: str = "", error_message: str = ""
+) -> tuple[Effect, ...]:
+    """The effects of the end of a stored job; none for an invalid one, and for one without ``FIELDS``.
+
+    ``queue`` is its queue, empty for the one that it names; ``now`` is in epoch seconds.
+    """
+    if not any(mark in raw for mark in MARKS):
+        return ()
+    try:
+        data = envelope.decode(raw)
+    except BadMessageError:
+        return ()
+    jid, job_class, named = (_text(data.get(field)) for field in ("jid", "class", "queue"))
+    return effects_of(Ended(ending, data, jid, queue or named, job_class, now, error_class, error_message))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost
 from pyworkers.ipc.control import HandlerFacts, Manifest
-from pyworkers.protocol import envelope, retry
+from pyworkers.protocol import retry
 from pyworkers.protocol.envelope import Rng, new_jid
-from pyworkers.protocol.flow import effects_of
-from pyworkers.protocol.flow.ending import Ended, ending_of
+from pyworkers.protocol.flow import effects_of_stored
+from pyworkers.protocol.flow.ending import ending_of
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
@@ -49,21 +49,15 @@ class Losses:
 
     def ended(self, queue: str, raw: bytes, outcome: Outcome) -> Outcome:
         """The outcome with the effects that the fields of the envelope ask for."""
-        try:
-            data = envelope.decode(raw)
-        except BadMessageError:
-            return outcome
-        ended = Ended(
+        effects = effects_of_stored(
+            raw,
             ending_of(outcome.fate),
-            data,
-            str(data.get("jid") or ""),
-            queue,
-            str(data.get("class") or ""),
             self.clock(),
-            outcome.error_class,
-            outcome.error_message,
+            queue,
+            error_class=outcome.error_class,
+            error_message=outcome.error_message,
         )
-        return outcome.with_effects(*effects_of(ended))
+        return outcome.with_effects(*effects)
 
     def handler_name(self, queue: str, job_class: str) -> str:
         """The name of the handler for jobs of this class in this queue; empty if there is none."""

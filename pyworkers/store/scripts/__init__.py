@@ -12,9 +12,6 @@ from typing import Any, Protocol
 from redis import Redis as BlockingRedis
 from redis.exceptions import NoScriptError
 
-# The scripts that remove jobs, and with them apply effects.
-_WITH_EFFECTS = frozenset({"exchange", "move", "remove", "revoke", "withdraw"})
-
 
 class Commands(Protocol):
     """A connection that sends a command: a client of redis-py, or a Link."""
@@ -40,8 +37,13 @@ class Script:
 
 @cache
 def load(name: str) -> Script:
-    """The script of that name, with the shared functions in front."""
-    shared = ("prelude", "effects") if name in _WITH_EFFECTS else ("prelude",)
-    folder = files(__package__)
-    text = "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*shared, name))
+    """The script of that name, as ``cron/fire``, with the shared functions in front."""
+    text = _text(name)
+    # The scripts that remove jobs apply the effects of their ends.
+    shared = ("prelude", "effects") if "apply_effects(" in text else ("prelude",)
+    text = "".join(_text(f"shared/{part}") for part in shared) + text
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / f"{name}.lua").read_text(encoding="utf-8")

@@ -2,9 +2,11 @@
 -- or another client has taken meanwhile is left alone. Each job comes with the index at which it was seen,
 -- because a search through a million jobs for each of them would block Redis for minutes.
 --
--- KEYS 1 queue  2 dead
+-- KEYS 1 queue  2 dead  then the keys of each effect
 -- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead  4 '1' to bury the jobs
+--      5 place of the last argument of the jobs
 --      then for each job: job, index
+--      then for each effect: place of its job, counted from 1, name and arguments (effects.py)
 -- Returns {number taken, places of jobs to send again in a new call, from 1}, or {-1} if dead is not a sorted
 -- set: then nothing was done.
 
@@ -37,9 +39,10 @@ local function find(raw, expected)
 end
 
 local length = redis.call('LLEN', KEYS[1])
-local taken, again = {}, {}
+local taken, again, gone = {}, {}, {}
 local shift, lowest, highest = 0, length, 0
-for i = 5, #ARGV, 2 do
+local last = tonumber(ARGV[5])
+for i = 6, last, 2 do
   local seen_at = tonumber(ARGV[i + 1])
   local index = find(ARGV[i], math.max(0, seen_at + shift))
   if index then
@@ -47,8 +50,9 @@ for i = 5, #ARGV, 2 do
     lowest, highest = math.min(lowest, index), math.max(highest, index)
     redis.call('LSET', KEYS[1], index, GONE)
     taken[#taken + 1] = ARGV[i]
+    gone[(i - 4) / 2] = true
   elseif index == false then
-    again[#again + 1] = (i - 3) / 2
+    again[#again + 1] = (i - 4) / 2
   end
 end
 if #taken > 0 then
@@ -60,4 +64,7 @@ if ARGV[4] == '1' then
     bury(KEYS[2], ARGV[1], ARGV[2], ARGV[3], raw)
   end
 end
+apply_effects(3, last + 1, function(place)
+  return gone[place]
+end)
 return { #taken, again }

@@ -1,0 +1,74 @@
+"""Removal: deletes jobs on request, each together with the effects of its end.
+
+Run by ``api``; never by the server. A job that a server or another client has taken meanwhile has no effects
+here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyworkers.protocol.effects import Effect, arguments, name_of
+from pyworkers.protocol.flow import MARKS, effects_of_stored
+from pyworkers.protocol.flow.ending import Ending
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, Steps, one, script
+from pyworkers.store.transport.replies import blobs, integer
+
+_PER_SEARCH = 1000
+# For the search in a cleared key, of which ten million jobs take a minute.
+_CLEARED_TTL_S = 3600
+
+
+def written(keys: Keys, effects: Iterable[tuple[int, Effect]]) -> tuple[list[str], list[Any]]:
+    """The keys and the arguments of effects for a script, each with the place of its job, from 1."""
+    names: list[str] = []
+    args: list[Any] = []
+    for place, effect in effects:
+        names += effect.keys(keys)
+        args += (place, name_of(effect), *arguments(effect))
+    return names, args
+
+
+def ends(jobs: Iterable[bytes], ending: Ending, now: float, queue: str = "") -> list[tuple[int, Effect]]:
+    """The effects of the ends of stored jobs, each with the place of its job, from 1."""
+    return [
+        (place, effect)
+        for place, raw in enumerate(jobs, 1)
+        for effect in effects_of_stored(raw, ending, now, queue)
+    ]
+
+
+def remove(keys: Keys, zset: str, members: Sequence[bytes], now: float) -> Call[int]:
+    """Delete members of a sorted set. Returns how many this call removed."""
+    names, args = written(keys, ends(members, Ending.DELETED, now))
+    if not args:
+        return one("ZREM", zset, *members, read=integer)
+    return script("removal/remove", [zset, *names], [1 + len(members), *members, *args], integer)
+
+
+def clear(keys: Keys, key: str, now: float, queue: str = "") -> Steps[int]:
+    """Delete all jobs of a queue or a sorted set. Returns their number."""
+    cleared = keys.own(f"cleared:{os.urandom(8).hex()}")
+    jobs = yield from script("removal/clear", [key, cleared], [_CLEARED_TTL_S], integer)
+    if MARKS:
+        for first in range(0, jobs, _PER_SEARCH):
+            found = yield from search(cleared, first, _PER_SEARCH)
+            names, args = written(
+                keys, ((1, effect) for _, effect in ends(found, Ending.DELETED, now, queue))
+            )
+            if args:
+                yield from script("removal/apply", names, args, _nothing)
+    yield from one("UNLINK", cleared, read=integer)
+    return jobs
+
+
+def search(key: str, first: int, number: int) -> Call[list[bytes]]:
+    """The jobs with effects among a number of members of a list or sorted set, from an index."""
+    return script("removal/search", [key], [first, first + number - 1, *MARKS], lambda reply: blobs(reply[1]))
+
+
+def _nothing(_reply: object) -> None:
+    return None
