@@ -35,6 +35,7 @@ from pyworkers.producer import Producer
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.message import Message
+from pyworkers.protocol.terms import Others
 from pyworkers.registry import Registry
 from pyworkers.store.transport.connections import config_for
 
@@ -338,9 +339,9 @@ class Worker(Producer):
             return draft(queue, job_class, retry, options, at)
         return job.draft(queue, retry, options, at)
 
-    def push(self, jobs: list[PushedJob]) -> None:
+    def push(self, jobs: list[PushedJob]) -> Others:
         """Send jobs through the application's client; called by the enqueue methods."""
-        self.client.push(jobs)
+        return self.client.push(jobs)
 
     def _hook(self, kind: str, function: F, *, may_be_async: bool = False) -> F:
         check_function(function, kind, may_be_async=may_be_async)

@@ -22,6 +22,7 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment, seconds
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
+from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import arun
 from pyworkers.store.cancel import Cancelled, cancel
@@ -46,8 +47,11 @@ _IDLE_S = 1.0
 class Transport(Protocol):
     """A destination of pushed jobs other than Redis."""
 
-    def push(self, jobs: list[PushedJob], owner: object) -> None:
-        """Take the jobs. The enqueue call raises the errors of this call. ``owner``: see ``Client.owner``."""
+    def push(self, jobs: list[PushedJob], owner: object) -> Others | None:
+        """Take the jobs, as ``Producer.push``; None: all of them.
+
+        The enqueue call raises the errors of this call. ``owner``: see ``Client.owner``.
+        """
         ...
 
 
@@ -120,14 +124,13 @@ class Client(_Base, Producer):
 
     _open: Wires | None = None
 
-    def push(self, jobs: list[PushedJob]) -> None:
+    def push(self, jobs: list[PushedJob]) -> Others:
         """Send the jobs to Redis, or to the transport that intercepts them."""
         if not jobs:
-            return
+            return NO_OTHERS
         if _interceptor is not None:
-            _interceptor.push(jobs, self.owner)
-        else:
-            push(self._wires(), self._keys, jobs)
+            return _interceptor.push(jobs, self.owner) or NO_OTHERS
+        return push(self._wires(), self._keys, jobs)
 
     def cancel(self, jid: str) -> Cancelled:
         """Cancel a job, waiting or running, and return the result.
@@ -188,8 +191,8 @@ class AsyncClient(_Base):
         now = time.time()
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, now))
         jid, jobs = one_job(plan, args, now, self.client_links)
-        await self.push(jobs)
-        return jid
+        others = await self.push(jobs)
+        return others.get(jid, jid) if others else jid
 
     async def enqueue_in(
         self,
@@ -233,20 +236,19 @@ class AsyncClient(_Base):
         jids: list[str] = []
         for batch in batches(args_list, BATCH_SIZE):
             fresh, jobs = many_jobs(plan, batch, time.time(), len(jids), self.client_links)
-            await self.push(jobs)
-            jids += fresh
+            others = await self.push(jobs)
+            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids
 
-    async def push(self, jobs: list[PushedJob]) -> None:
+    async def push(self, jobs: list[PushedJob]) -> Others:
         """As ``Client.push``."""
         if not jobs:
-            return
+            return NO_OTHERS
         if _interceptor is not None:
-            _interceptor.push(jobs, self.owner)
-            return
+            return _interceptor.push(jobs, self.owner) or NO_OTHERS
         connection = await self._connection()
         await connection.wake()
-        await push_async(connection.wires, self._keys, jobs)
+        return await push_async(connection.wires, self._keys, jobs)
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""

@@ -75,6 +75,23 @@ class BadArgumentError(PyworkersError, ValueError):
     """A job cannot be enqueued with these arguments; the message names the path of the invalid value."""
 
 
+class QueueFullError(PyworkersError):
+    """The queue holds ``limit`` jobs (``max_waiting``) or more; the job is not enqueued."""
+
+    def __init__(self, queue: str, limit: int) -> None:
+        super().__init__(f"the queue {queue!r} is full: max_waiting is {limit}")
+        self.queue = queue
+        self.limit = limit
+
+
+class DuplicateJobError(PyworkersError):
+    """A job with the same class, queue and arguments is there (``unique_for``): ``jid`` is its id."""
+
+    def __init__(self, jid: str) -> None:
+        super().__init__(f"the same job is enqueued already, with the id {jid}")
+        self.jid = jid
+
+
 class BadMessageError(PyworkersError):
     """Stored bytes are not a job: not JSON, not an object, too deep, too large, or wrongly typed."""
 

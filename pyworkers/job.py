@@ -83,8 +83,8 @@ class Job(Generic[P, R]):
         client = self._client()
         for batch in batches(self._bound(args_list), BATCH_SIZE):
             fresh, jobs = many_jobs(self._draft, batch, time.time(), len(jids), client.client_links)
-            client.push(jobs)
-            jids += fresh
+            others = client.push(jobs)
+            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids
 
     def options(self, **options: Unpack[JobOverrides]) -> Job[P, R]:
@@ -121,8 +121,8 @@ class Job(Generic[P, R]):
     def _push(self, plan: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         client = self._client()
         jid, jobs = one_job(plan, self._binder.bind(args, kwargs), time.time(), client.client_links)
-        client.push(jobs)
-        return jid
+        others = client.push(jobs)
+        return others.get(jid, jid) if others else jid
 
     def _due(self, delay_s: float | None, at: float | None) -> Draft:
         return replace(self._draft, at=moment(delay_s, at, time.time()))

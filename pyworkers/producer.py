@@ -16,6 +16,7 @@ from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import Draft, Drafting, PushedJob, batches, moment, seconds
 from pyworkers.protocol.options import EnqueueOptions
+from pyworkers.protocol.terms import Others
 
 BATCH_SIZE = 1000
 """Jobs that a bulk enqueue sends at a time (Sidekiq's client.rb)."""
@@ -54,8 +55,8 @@ class Producer(ABC):
         now = time.time()
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, now))
         jid, jobs = one_job(plan, args, now, self.client_links)
-        self.push(jobs)
-        return jid
+        others = self.push(jobs)
+        return others.get(jid, jid) if others else jid
 
     def enqueue_in(
         self,
@@ -102,13 +103,16 @@ class Producer(ABC):
         jids: list[str] = []
         for batch in batches(args_list, BATCH_SIZE):
             fresh, jobs = many_jobs(plan, batch, time.time(), len(jids), self.client_links)
-            self.push(jobs)
-            jids += fresh
+            others = self.push(jobs)
+            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids
 
     @abstractmethod
-    def push(self, jobs: list[PushedJob]) -> None:
-        """Send jobs that were made from drafts, in one transaction; does nothing for an empty list."""
+    def push(self, jobs: list[PushedJob]) -> Others:
+        """Send jobs that were made from drafts, in one transaction; does nothing for an empty list.
+
+        Returns the duplicates (terms.py), which were not pushed, each with the jid of the other job.
+        """
 
 
 def one_job(

@@ -20,6 +20,7 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.options import check_options, fields_of
+from pyworkers.protocol.terms import Terms
 
 _JID_BYTES = 12
 _RETRY_TYPES = (bool, int, type(None))
@@ -32,6 +33,8 @@ class PushedJob(NamedTuple):
     payload: bytes
     jid: str
     at: float | None = None
+    terms: Terms | None = None
+    """Conditions of the push; nearly all jobs have none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,10 @@ class Keys:
         """A key of a plug-in, as effects name it (effects.py)."""
         return self._key(f"pyworkers:{name}")
 
+    def unique(self, key: str) -> str:
+        """STRING with a TTL: the jid of the job that holds the lock of its ``unique_key`` (unique.py)."""
+        return self.own(f"unique:{key}")
+
     @property
     def processes(self) -> str:
         """SET of the identities of all Sidekiq-like servers (contrib/docs/protocol.md, Servers)."""

@@ -59,22 +59,22 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         "",
         worker="eval evalsha info time client|id client|tracking client|unblock",
-        client="multi exec",
+        client="multi exec eval evalsha",
         admin="multi exec",
         read_only="eval evalsha info time scan",
     ),
-    Grant(_PLAIN.queues, worker="sadd", client="sadd", admin="sadd srem", read_only="smembers"),
+    Grant(_PLAIN.queues, worker="sadd", client="sadd type", admin="sadd srem", read_only="smembers"),
     Grant(
         _PLAIN.queue("*"),  # in-progress lists included
         worker="brpoplpush rpoplpush lrem rpush lpush lpop lindex lrange ltrim llen exists type",
-        client="lpush",
+        client="lpush llen",
         admin="lpush lrem lset type rename",
         read_only="llen lindex lrange lpos",
     ),
     Grant(
         _PLAIN.schedule,
         worker="zadd zrem zrange zrangebyscore zmscore",
-        client="zadd",
+        client="zadd zrem zrangebyscore type",
         admin="zadd zrem type rename",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
@@ -105,6 +105,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.executions("*"), worker="hincrby expire"),
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
+    Grant(_PLAIN.unique("*"), client="get set"),
     Grant(
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "

@@ -15,12 +15,12 @@ import redis
 
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.terms import NO_OTHERS, Others
+from pyworkers.store.flow import terms
+from pyworkers.store.flow.terms import REFUSALS
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import errors_translated, translate
 from pyworkers.store.transport.errors import code_of
-
-# Refusals before anything is written; the next connection may lead to the new primary (Sidekiq's client.rb).
-_REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
@@ -29,11 +29,13 @@ _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 def packed(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[bytes, int]:
     """The commands that put ``jobs`` into their queues or into ``schedule``, and the number of their replies.
 
-    Ready to be sent. Several commands are one transaction.
+    Ready to be sent. Several commands are one transaction. No command if a job has terms.
     """
     waiting: dict[str, list[bytes]] = {}
     later: list[bytes | float] = []
-    for queue, payload, _, at in jobs:
+    for queue, payload, _, at, conditions in jobs:
+        if conditions is not None:
+            return b"", 0
         if at is None:
             waiting.setdefault(queue, []).append(payload)
         else:
@@ -56,35 +58,41 @@ def _known(namespace: str, queue: str) -> tuple[bytes, str]:
     return _pack(("SADD", keys.queues, queue)), keys.queue(queue)
 
 
-def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
-    """Push ``jobs``, all or none.
+def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
+    """Push ``jobs``, all or none; but of jobs that have terms, none that is a duplicate: returns these.
 
-    Raises RedisUnavailableError, after which the jobs may have been pushed or not, and StoreError, after
-    which none was pushed.
+    Raises RedisUnavailableError, after which the jobs may have been pushed or not, and StoreError,
+    QueueFullError or DuplicateJobError, after which none was pushed.
     """
     commands, count = packed(keys, jobs)
+    if not commands:
+        return terms.push(wires, keys, jobs)
     try:
         try:
             _check(wires.exchange(commands, count))
         except redis.ResponseError as error:
-            if code_of(error) not in _REFUSALS:
+            if code_of(error) not in REFUSALS:
                 raise
             wires.close()
             _check(wires.exchange(commands, count))
     except (redis.RedisError, OSError) as error:
         raise translate(error) from error
+    return NO_OTHERS
 
 
-async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> None:
+async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
     """As ``push``, in an event loop."""
     commands, count = packed(keys, jobs)
+    if not commands:
+        return await terms.push_async(wires, keys, jobs)
     with errors_translated():
         try:
-            _check(await wires.exchange(commands, count, _REFUSALS))
+            _check(await wires.exchange(commands, count, REFUSALS))
         except redis.ResponseError as error:
-            if code_of(error) not in _REFUSALS:
+            if code_of(error) not in REFUSALS:
                 raise
             _check(await wires.exchange(commands, count))
+    return NO_OTHERS
 
 
 def _check(replies: Iterable[Any]) -> None:

@@ -13,7 +13,9 @@ from click.testing import CliRunner
 from pyworkers import Client
 from pyworkers.cli import main
 from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.terms import Lock, Terms
 from pyworkers.store.acl import Role, commands
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
 from tests.helpers.records import raw_job
@@ -179,6 +181,12 @@ def test_a_client_needs_all_its_rights_and_no_more(redis_url: str, namespace: st
             client.enqueue_in(60, "q", "C", [1])
             client.enqueue_at(time.time() + 60, "q", "C", [1])
             client.enqueue_bulk("q", "C", [[1], [2]])
+            for jid in ("j1", "j2"):
+                terms = Terms(Lock("unique:k", 60, "replace"), max_waiting=10)
+                client.push([PushedJob("q", job_of(jid), jid, time.time() + 60, terms)])
+            client.push([PushedJob("q", job_of("j3"), "j3", None, Terms(max_waiting=10))])
+            admin.script_flush()
+            client.push([PushedJob("q", job_of("j4"), "j4", None, Terms(max_waiting=10))])
             watch.wait_for(commands(Role.CLIENT))
         assert refused(admin) == []
         assert watch.commands - ALWAYS == set(commands(Role.CLIENT))

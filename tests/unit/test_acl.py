@@ -23,6 +23,7 @@ EXAMPLES = {
     "name": "h|C-21-7:5",
     "slot": 7,
     "jid": "b4a577edbccf1d805744efa9",
+    "key": "Add|mail|0123456789abcdef",
 }
 
 
@@ -87,7 +88,8 @@ def test_every_grant_is_for_somebody() -> None:
 def test_the_line() -> None:
     assert line(Role.CLIENT, "a*[b]:", "web") == (
         "ACL SETUSER web reset on >CHANGE-ME ~a\\*\\[b\\]:queues ~a\\*\\[b\\]:queue:* ~a\\*\\[b\\]:schedule "
-        "+exec +lpush +multi +sadd +zadd"
+        "~a\\*\\[b\\]:pyworkers:unique:* "
+        "+eval +evalsha +exec +get +llen +lpush +multi +sadd +set +type +zadd +zrangebyscore +zrem"
     )
 
 

@@ -1,0 +1,49 @@
+"""Terms: the conditions of a push, and the writes that belong to it, as values.
+
+Pure; made by the clients from a job's options, applied by ``push.lua`` in the round trip that pushes the job.
+Nearly all jobs have none: they are pushed by plain commands (store/producer.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from pyworkers.protocol.effects import Effect
+
+OnDuplicate = Literal["skip", "raise", "replace"]
+"""What a push does if the lock is held: it keeps the job that holds it, refuses the push, or replaces that
+job if it is still scheduled, and keeps it otherwise."""
+Others = Mapping[str, str]
+"""For each job of a push that was not pushed, because another holds its lock: its jid → that of the other."""
+NO_OTHERS: Others = {}
+
+
+class Lock(NamedTuple):
+    """A STRING with the jid of the job that holds it. ``key`` is named as effects name keys."""
+
+    key: str
+    life_s: float
+    on_duplicate: OnDuplicate = "skip"
+
+    @property
+    def life_ms(self) -> int:
+        """The TTL in ms, at least 1."""
+        return max(1, int(self.life_s * 1000))
+
+    @property
+    def score_key(self) -> str:
+        """The key of the score under which the job is scheduled that holds the lock."""
+        return f"{self.key}:at"
+
+
+class Terms(NamedTuple):
+    """The terms of one job."""
+
+    lock: Lock | None = None
+    max_waiting: int = 0
+    """The most jobs in its queue, this one included, at which it is pushed; 0: any number."""
+    wait_s: float = 0.0
+    """How long the push waits for room in the queue before it fails."""
+    effects: tuple[Effect, ...] = ()
+    """Written with the job, if it is pushed: never for a duplicate or into a full queue."""

@@ -1,0 +1,147 @@
+"""Terms: pushes jobs that have terms, by one script for all jobs of a call.
+
+Used by ``producer``. A push whose connection was lost is reported and never repeated, as any push. A push
+that was refused is repeated if that may help: nothing was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import hiredis
+import redis
+from redis.exceptions import NoScriptError
+
+from pyworkers.errors import DuplicateJobError, QueueFullError
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.effects import Effect, arguments, name_of
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.terms import NO_OTHERS, Others
+from pyworkers.store import scripts
+from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.errors import code_of
+from pyworkers.store.transport.replies import integer
+
+# Refusals before anything is written; the next connection may lead to the new primary (Sidekiq's client.rb).
+REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
+
+# A full queue is looked at again after these pauses: short ones first, because most queues drain quickly.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.01, 0.25, 1.5
+
+Steps = Generator[bytes | float, Any, Others]
+"""Yields a command, and gets its reply, or the seconds until the next one; returns the result of the push."""
+
+
+def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
+    """Push ``jobs``, all but the duplicates or none. Waits for room in a full queue if their terms say so.
+
+    Raises QueueFullError, DuplicateJobError and StoreError, after which none was pushed, and
+    RedisUnavailableError, after which they may have been pushed or not.
+    """
+    steps = _steps(keys, jobs)
+    with errors_translated():
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, float):
+                    time.sleep(step)
+                    step = steps.send(None)
+                    continue
+                (reply,) = wires.exchange(step, 1)
+                if _is_refusal(reply):
+                    wires.close()
+                step = steps.send(reply)
+        except StopIteration as end:
+            others: Others = end.value
+            return others
+
+
+async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
+    """As ``push``, in an event loop."""
+    steps = _steps(keys, jobs)
+    with errors_translated():
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, float):
+                    await asyncio.sleep(step)
+                    step = steps.send(None)
+                    continue
+                (reply,) = await wires.exchange(step, 1, REFUSALS)
+                step = steps.send(reply)
+        except StopIteration as end:
+            others: Others = end.value
+            return others
+
+
+def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> Steps:
+    script, parts = scripts.load("push"), _parts(keys, jobs)
+    call: bytes = hiredis.pack_command(("EVALSHA", script.sha, *parts))
+    due = time.monotonic() + max(job.terms.wait_s for job in jobs if job.terms)
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        reply = yield call
+        if _is_refusal(reply):
+            reply = yield call
+        if isinstance(reply, NoScriptError):
+            reply = yield hiredis.pack_command(("EVAL", script.text, *parts))
+        try:
+            return _others(reply, jobs)
+        except QueueFullError:
+            left_s = due - time.monotonic()
+            if left_s <= 0:
+                raise
+        # Random: many producers may wait for the same queue.
+        yield min(pause_s * random.uniform(0.5, 1.0), left_s)
+        pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
+
+
+def _is_refusal(reply: Any) -> bool:
+    return isinstance(reply, redis.ResponseError) and code_of(reply) in REFUSALS
+
+
+def _parts(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[Any, ...]:
+    """The arguments of EVALSHA after the digest."""
+    queues: dict[str, int] = {}
+    locks: list[str] = []
+    rows: list[Any] = []
+    effects: list[tuple[int, Effect]] = []
+    for place, (queue, payload, jid, at, terms) in enumerate(jobs, 1):
+        rows += (queues.setdefault(queue, len(queues) + 1), jid, payload, "" if at is None else at)
+        lock = None if terms is None else terms.lock
+        limit = 0 if terms is None else terms.max_waiting
+        if lock is None:
+            rows += (limit, 0, "")
+        else:
+            rows += (limit, lock.life_ms, lock.on_duplicate)
+            locks += (keys.own(lock.key), keys.own(lock.score_key))
+        if terms is not None:
+            effects += ((place, effect) for effect in terms.effects)
+    names = [keys.queues, keys.schedule, *map(keys.queue, queues), *locks]
+    names += (key for _, effect in effects for key in effect.keys(keys))
+    about = [len(jobs), len(queues), *queues, *rows]
+    for place, effect in effects:
+        about += (place, name_of(effect), *arguments(effect))
+    return (len(names), *names, *about)
+
+
+def _others(reply: Any, jobs: Sequence[PushedJob]) -> Others:
+    """The result of the script. Raises redis-py's errors, QueueFullError and DuplicateJobError."""
+    if isinstance(reply, Exception):
+        raise reply
+    about, *rest = reply
+    if about == b"pushed":
+        return {
+            job.jid: other.decode() for job, other in zip(jobs, rest, strict=True) if other is not None
+        } or NO_OTHERS
+    if about == b"failed":
+        raise redis.ResponseError(rest[0].decode(errors="replace"))
+    queue, _, _, _, terms = jobs[integer(rest[0]) - 1]
+    if about == b"duplicate":
+        raise DuplicateJobError(rest[1].decode(errors="replace"))
+    raise QueueFullError(queue, terms.max_waiting if terms else 0)

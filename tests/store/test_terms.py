@@ -1,0 +1,231 @@
+"""Terms of a push against real servers: what is pushed, what is refused, and the locks that stay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from pyworkers import AsyncClient, Client
+from pyworkers.errors import DuplicateJobError, QueueFullError, StoreError
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.effects import DeleteKey, StoreValue
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.terms import Lock, OnDuplicate, Others, Terms
+from pyworkers.store.acl import Role
+from tests.helpers.acl import url_of
+from tests.helpers.support import PATIENCE_S, wait_for
+
+Push = Callable[..., Others]
+SOON = time.time() + 3600
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as connection:
+        yield connection
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def push(request: pytest.FixtureRequest, redis_url: str, namespace: str) -> Iterator[Push]:
+    """Push jobs with the rights of a client, over a new connection each time."""
+    url = url_of(redis_url, Role.CLIENT, namespace)
+
+    def blocking(*jobs: PushedJob) -> Others:
+        with Client(url, namespace=namespace) as client:
+            return client.push(list(jobs))
+
+    async def in_loop(jobs: list[PushedJob]) -> Others:
+        async with AsyncClient(url, namespace=namespace) as client:
+            return await client.push(jobs)
+
+    yield blocking if request.param == "blocking" else lambda *jobs: asyncio.run(in_loop(list(jobs)))
+
+
+@pytest.fixture
+def keys(namespace: str) -> Keys:
+    return Keys(namespace)
+
+
+def job(jid: str, terms: Terms | None = None, at: float | None = None, queue: str = "q") -> PushedJob:
+    return PushedJob(queue, json.dumps({"class": "C", "args": [], "jid": jid}).encode(), jid, at, terms)
+
+
+def locked(
+    jid: str, name: str = "k", on_duplicate: OnDuplicate = "skip", at: float | None = None, **terms: Any
+) -> PushedJob:
+    return job(jid, Terms(Lock(f"unique:{name}", 60, on_duplicate), **terms), at)
+
+
+def waiting(server: Any, keys: Keys, queue: str = "q") -> list[str]:
+    """The jids in the order in which they are popped."""
+    return [json.loads(raw)["jid"] for raw in reversed(server.lrange(keys.queue(queue), 0, -1))]
+
+
+def scheduled(server: Any, keys: Keys) -> dict[str, float]:
+    found = server.zrange(keys.schedule, 0, -1, withscores=True)
+    return {json.loads(raw)["jid"]: score for raw, score in found}
+
+
+def test_a_lock_is_held_by_the_first_job(push: Push, server: redis.Redis, keys: Keys) -> None:
+    assert push(locked("a")) == {}
+    assert push(locked("b")) == {"b": "a"}
+    assert push(locked("c", "other")) == {}
+    assert waiting(server, keys) == ["a", "c"]
+    assert server.get(keys.unique("k")) == b"a"
+    assert 0 < server.pttl(keys.unique("k")) <= 60_000
+    assert server.smembers(keys.queues) == {b"q"}
+
+
+def test_jobs_of_one_push_keep_their_order_and_may_be_duplicates(
+    push: Push, server: redis.Redis, keys: Keys
+) -> None:
+    jobs = [locked("a"), job("b"), locked("c"), job("d", queue="r"), locked("e", "z", at=SOON), job("f")]
+    assert push(*jobs) == {"c": "a"}
+    assert (waiting(server, keys), waiting(server, keys, "r")) == (["a", "b", "f"], ["d"])
+    assert scheduled(server, keys) == {"e": SOON}
+    assert server.smembers(keys.queues) == {b"q", b"r"}
+
+
+@pytest.mark.parametrize("held_before", [True, False])
+def test_a_duplicate_that_raises_refuses_the_whole_push(
+    push: Push, server: redis.Redis, keys: Keys, held_before: bool
+) -> None:
+    first = locked("a")
+    if held_before:
+        push(first)
+    jobs = [job("x"), *([] if held_before else [first]), locked("b", on_duplicate="raise"), job("y")]
+    with pytest.raises(DuplicateJobError, match="the same job is enqueued already, with the id a") as caught:
+        push(*jobs)
+    assert caught.value.jid == "a"
+    assert waiting(server, keys) == (["a"] if held_before else [])
+    assert bool(server.exists(keys.unique("k"))) == held_before
+
+
+def test_the_same_job_pushed_again_is_there_already(push: Push, server: redis.Redis, keys: Keys) -> None:
+    """As after a lost reply, when its caller gives its jid again."""
+    modes: tuple[OnDuplicate, ...] = ("skip", "raise", "replace")
+    for mode in modes:
+        assert push(locked("a", on_duplicate=mode)) == ({} if mode == "skip" else {"a": "a"})
+    assert waiting(server, keys) == ["a"]
+
+
+def test_a_scheduled_job_is_replaced_and_hands_its_lock_over(
+    push: Push, server: redis.Redis, keys: Keys
+) -> None:
+    push(locked("a", on_duplicate="replace", at=SOON), job("other", at=SOON))
+    assert push(locked("b", on_duplicate="replace", at=SOON + 5)) == {}
+    assert scheduled(server, keys) == {"other": SOON, "b": SOON + 5}
+    assert server.get(keys.unique("k")) == b"b"
+    assert push(locked("c", on_duplicate="replace")) == {}
+    assert (scheduled(server, keys), waiting(server, keys)) == ({"other": SOON}, ["c"])
+    assert push(locked("d", on_duplicate="replace", at=SOON)) == {"d": "c"}
+    assert server.get(keys.unique("k")) == b"c"
+
+
+def test_of_replacements_in_one_push_the_last_stays(push: Push, server: redis.Redis, keys: Keys) -> None:
+    push(locked("old", on_duplicate="replace", at=SOON))
+    several = [locked(jid, on_duplicate="replace", at=SOON + 1) for jid in "abc"]
+    assert push(*several, locked("d", on_duplicate="skip", at=SOON)) == {"d": "c"}
+    assert scheduled(server, keys) == {"c": SOON + 1}
+    assert server.get(keys.unique("k")) == b"c"
+
+
+@pytest.mark.parametrize("score", [None, b"soon", b"17"])
+def test_a_scheduled_job_that_is_not_found_stays(
+    push: Push, server: redis.Redis, keys: Keys, score: bytes | None
+) -> None:
+    push(locked("a", on_duplicate="replace", at=SOON))
+    at_key = keys.unique("k:at")
+    assert float(server.get(at_key) or 0) == SOON
+    server.set(at_key, score) if score else server.delete(at_key)
+    assert push(locked("b", on_duplicate="replace", at=SOON)) == {"b": "a"}
+    assert scheduled(server, keys) == {"a": SOON}
+
+
+def test_a_job_that_only_names_the_holder_is_not_replaced(
+    push: Push, server: redis.Redis, keys: Keys
+) -> None:
+    push(locked("a", on_duplicate="replace", at=SOON))
+    server.delete(keys.schedule)
+    nested = json.dumps({"class": "C", "args": [{"jid": "a"}], "jid": "n"})
+    server.zadd(keys.schedule, {nested: SOON, "no job, but a": SOON})
+    assert push(locked("b", on_duplicate="replace", at=SOON)) == {"b": "a"}
+    assert server.zcard(keys.schedule) == 2
+
+
+def test_a_full_queue_refuses_the_whole_push(push: Push, server: redis.Redis, keys: Keys) -> None:
+    two = Terms(max_waiting=2)
+    push(job("a", two))
+    with pytest.raises(QueueFullError, match="the queue 'q' is full: max_waiting is 2") as caught:
+        push(job("x", queue="r"), job("b", two), job("c", two))
+    assert (caught.value.queue, caught.value.limit) == ("q", 2)
+    assert waiting(server, keys) == ["a"]
+    # Neither a job for later nor a duplicate waits in the queue.
+    push(locked("b", max_waiting=2), job("later", two, SOON), locked("c", max_waiting=2))
+    assert waiting(server, keys) == ["a", "b"]
+    assert push(locked("d", max_waiting=2)) == {"d": "b"}
+    push(job("without a limit"))
+    assert len(waiting(server, keys)) == 3
+
+
+def test_a_push_waits_for_room(push: Push, server: redis.Redis, keys: Keys) -> None:
+    push(job("a"))
+    popped = threading.Timer(0.2, lambda: server.rpop(keys.queue("q")))
+    popped.start()
+    push(job("b", Terms(max_waiting=1, wait_s=PATIENCE_S)))
+    assert waiting(server, keys) == ["b"]
+    began = time.monotonic()
+    with pytest.raises(QueueFullError):
+        push(job("c", Terms(max_waiting=1, wait_s=0.3)))
+    assert time.monotonic() - began >= 0.3
+
+
+def test_effects_are_written_with_the_jobs_that_are_pushed(
+    push: Push, server: redis.Redis, keys: Keys
+) -> None:
+    """Over all rights: those of a client end at its own keys."""
+    url = server.connection_pool.connection_kwargs
+    with Client(f"redis://{url['host']}:{url['port']}/{url['db']}", namespace=keys.namespace) as client:
+        jobs = [locked(jid, effects=(StoreValue(jid, b"1", 60), DeleteKey(f"x{jid}"))) for jid in "ab"]
+        assert client.push(jobs) == {"b": "a"}
+        assert (server.get(keys.own("a")), server.get(keys.own("b"))) == (b"1", None)
+        server.hset(keys.own("c"), "f", 1)
+        with pytest.raises(StoreError, match="WRONGTYPE"):
+            client.push([job("d"), job("c", Terms(effects=(StoreValue("c", b"1", 60),)))])
+    assert waiting(server, keys) == ["a"]
+
+
+@pytest.mark.parametrize("wrong", ["queue", "queues", "schedule", "lock"])
+def test_a_key_of_another_type_refuses_the_whole_push(
+    push: Push, server: redis.Redis, keys: Keys, wrong: str
+) -> None:
+    key = {
+        "queue": keys.queue("q"),
+        "queues": keys.queues,
+        "schedule": keys.schedule,
+        "lock": keys.unique("k"),
+    }[wrong]
+    server.hset(key, "f", 1)
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        push(job("x", queue="r"), locked("a"), job("b", at=SOON))
+    assert server.keys(f"{keys.namespace}*") == [key.encode()]
+
+
+def test_a_thousand_jobs_are_one_round_trip(push: Push, server: redis.Redis, keys: Keys) -> None:
+    jobs = [locked(f"j{n}", f"k{n % 900}", max_waiting=900) for n in range(1000)]
+    assert push(*jobs) == {f"j{n}": f"j{n - 900}" for n in range(900, 1000)}
+    assert waiting(server, keys) == [f"j{n}" for n in range(900)]
+
+
+def test_the_script_survives_a_restart_of_redis(push: Push, server: redis.Redis, keys: Keys) -> None:
+    push(locked("a"))
+    server.script_flush()
+    assert push(locked("b")) == {"b": "a"}
+    wait_for(lambda: server.exists(keys.unique("k")))
