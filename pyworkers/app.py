@@ -101,6 +101,10 @@ class Worker(Producer):
           timeout=None        seconds that a job may run
           dead=True           keep a job in ``dead`` when its retries are used up
           backtrace=False     lines of the traceback to store with a failed job; True: all
+          retry_for=None      seconds for which a job without a number of retries is retried instead
+          retry_on=()         the exceptions that are retried; others are dead at once; empty: all are retried
+          discard_on=()       the exceptions after which a job is dropped
+          dead_on=()          the exceptions after which a job is dead at once
           retry_in=None       ``(earlier failures, error, message)`` -> seconds until the retry
           on_exhausted=None   called with message and error of a job that is not tried again
           middleware=()       links around this handler alone
@@ -135,12 +139,16 @@ class Worker(Producer):
           processes=None      the number of worker processes that share them; None: the cores
           mode=None           ``process``, ``async`` or ``thread``; None: by the functions of the queue
           timeout=None        seconds that a job may run
+          retry_on=()         the exceptions that are retried; others are dead at once; empty: all are retried
+          discard_on=()       the exceptions after which a job is dropped
+          dead_on=()          the exceptions after which a job is dead at once
           retry_in=None       ``(earlier failures, error, message)`` -> seconds until the retry
           on_exhausted=None   called with message and error of a job that is not tried again
           middleware=()       links around this handler alone
 
         These travel with each job that is enqueued:
           retry=True          the number of retries; True: 25, False: drop a failed job
+          retry_for=None      seconds for which a job is retried, instead of a number of retries
           dead=True           keep a job in ``dead`` when its retries are used up
           backtrace=False     lines of the traceback to store with a failed job; True: all
           tags=()             labels, which Sidekiq's Web UI shows

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pyworkers.config.cron_entries import check_entry
 from pyworkers.config.groups import Sizes
-from pyworkers.errors import DeclarationError
+from pyworkers.errors import DeclarationError, JobTimeout
 from pyworkers.groups import SizeOptions, check_sizes, sizes_of
 from pyworkers.middleware import AnyMiddleware, is_async
 from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.fates import Fates, fates_of
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.message import Keywords, Message
 from pyworkers.protocol.options import FailureOptions, FieldOptions, rule_of, suggestion
@@ -41,6 +42,15 @@ class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """The number of retries, True for 25, False to drop a failed job; 0 keeps it in ``dead``."""
     timeout: float | None
     """Seconds that a job may run. Default: None, no limit."""
+    retry_for: float | None
+    """Seconds for which a job is retried, instead of a number of retries. Default: None."""
+    retry_on: Sequence[type[BaseException]]
+    """The exceptions after which a job is retried, at most ``retry`` times; after others it is dead at once.
+    Default: none, then all are retried. The most specific class of the three lists counts."""
+    discard_on: Sequence[type[BaseException]]
+    """The exceptions after which a job is dropped. Default: none."""
+    dead_on: Sequence[type[BaseException]]
+    """The exceptions after which a job is dead at once. Default: none."""
     retry_in: RetryIn | None
     """Computes the delay of a retry. Default: None, Sidekiq's delay."""
     on_exhausted: OnExhausted | None
@@ -93,6 +103,7 @@ class Handler:
     timeout: float | None = None
     """Seconds; None: no limit."""
     sizes: Sizes = field(default_factory=Sizes)
+    fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
     on_exhausted: OnExhausted | None = None
     middleware: tuple[AnyMiddleware, ...] = ()
@@ -102,17 +113,31 @@ class Handler:
     def manifest(self) -> HandlerFacts:
         """The declaration as JSON values, for the master, which has no user code."""
         retry, dead = self.policy.retry, self.policy.dead
-        return {"name": self.name, "retry": retry, "dead": dead, "is_async": self.is_async}
+        facts: HandlerFacts = {"name": self.name, "retry": retry, "dead": dead, "is_async": self.is_async}
+        if self.policy.retry_for is not None:
+            facts["retry_for"] = self.policy.retry_for
+        if (overdue := self.fates.of(JobTimeout)) is not None:
+            facts["overdue"] = overdue
+        return facts
 
 
 def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOptions) -> partial[Handler]:
     """A Handler without its name and function. Raises DeclarationError."""
     given: HandlerOptions = {**_DEFAULTS[kind], **options}
+    if options.get("retry_on"):
+        # It asks for retries, also on a queue whose jobs have none by default.
+        given["retry"] = options.get("retry", True)
     return partial(
         Handler,
         queue=queue,
         kind=kind,
-        policy=Policy(given["retry"], given.get("dead", True), given.get("backtrace", False)),
+        policy=Policy(
+            given["retry"],
+            given.get("dead", True),
+            given.get("backtrace", False),
+            retry_for=given.get("retry_for"),
+        ),
+        fates=fates_of(options),
         timeout=given.get("timeout") or None,
         sizes=sizes_of(given),
         retry_in=given.get("retry_in"),
@@ -138,6 +163,10 @@ def check_handler(handler: Handler) -> None:
     for name in ("retry", "backtrace", "dead"):
         (fits, rule), value = rule_of(name), getattr(handler.policy, name)
         _check(fits(value), handler, f"{name} is {rule}", value)
+    if (retry_for := handler.policy.retry_for) is not None:
+        fits, rule = rule_of("retry_for")
+        _check(fits(retry_for), handler, f"retry_for is {rule}", retry_for)
+        _check(handler.policy.retry is not False, handler, "retry_for needs retries", False)
     timeout = handler.timeout
     valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
     _check(valid_timeout, handler, "timeout is in seconds", timeout)

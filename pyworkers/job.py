@@ -95,14 +95,8 @@ class Job(Generic[P, R]):
         Raises BadArgumentError.
         """
         queue, retry = options.pop("queue", None), options.pop("retry", None)
-        policy = {} if retry is None else {"retry": retry}
-        return Job(
-            self.function,
-            self.name,
-            self.queue if queue is None else queue,
-            {**self.envelope, **policy, **options},
-            self._client,
-        )
+        together = self._with(retry, options)
+        return Job(self.function, self.name, self.queue if queue is None else queue, together, self._client)
 
     def bind(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
         """The arguments as the list that the envelope carries. Raises TypeError as a call would."""
@@ -114,9 +108,15 @@ class Job(Generic[P, R]):
         """``draft`` for this class; the job's declaration fills the options that are missing."""
         if retry is None and not options and queue == self.queue:
             return self._draft if at is None else replace(self._draft, at=at)
-        policy = {} if retry is None else {"retry": retry}
-        rest = {**self.envelope, **policy, **options}
+        rest = self._with(retry, options)
         return draft(queue, self.name, rest.pop("retry", None), rest, at)
+
+    def _with(self, retry: bool | int | None, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The declared options with others; a new ``retry`` also replaces the declared ``retry_for``."""
+        if retry is None:
+            return {**self.envelope, **options}
+        declared = {name: value for name, value in self.envelope.items() if name != "retry_for"}
+        return {**declared, "retry": retry, **options}
 
     def _push(self, plan: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         client = self._client()
@@ -143,6 +143,7 @@ def declared_job(
     envelope: dict[str, Any] = {"retry": policy.retry}
     envelope |= {"backtrace": policy.backtrace} if policy.backtrace else {}
     envelope |= {} if policy.dead else {"dead": False}
+    envelope |= {} if policy.retry_for is None else {"retry_for": policy.retry_for}
     envelope |= {name: options[name] for name in ("tags", "extra") if options.get(name)}
     try:
         return Job(function, handler.name, handler.queue, envelope, client)

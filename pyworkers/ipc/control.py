@@ -7,7 +7,7 @@ sent with its line (SCM_RIGHTS), in the same order.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import simplejson
 
@@ -42,6 +42,10 @@ class HandlerFacts(TypedDict):
     dead: bool
     is_async: bool
     """True if the job is an ``async def``."""
+    retry_for: NotRequired[float]
+    """Seconds for which a job is retried; missing if not declared."""
+    overdue: NotRequired[int]
+    """The Fate of a job that is killed because of its time limit; missing if the rules of retries decide."""
 
 
 class SizeFacts(TypedDict):

@@ -70,6 +70,7 @@ _ELSEWHERE = {
     "delay": "use enqueue_in",
     "at": "use enqueue_at",
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
+    **dict.fromkeys(("retry_on", "discard_on", "dead_on"), _DECORATOR),
 }
 # Other parameters of the calls that take options.
 _PARAMETERS = ("queue", "delay", "at")

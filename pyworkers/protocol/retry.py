@@ -32,13 +32,15 @@ _LONGEST_DELAY_S = 10 * 365 * 86_400.0
 class Policy:
     """The handler's options about failures, used where the job has none.
 
-    ``retry``: True for ``max_retries`` retries, a number, or False to drop a failed job.
+    ``retry``: True for ``max_retries`` retries, a number, or False to drop a failed job. ``retry_for``:
+    seconds for which a job is retried instead, if it has no number of its own; None: as ``retry`` says.
     """
 
     retry: bool | int = True
     dead: bool = True
     backtrace: bool | int = False
     max_retries: int = MAX_RETRIES
+    retry_for: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def decide(message: Message, failure: Failure, policy: Policy, now: float, rng: 
     fields = _error_fields(message, failure, policy, now) | {"retry_count": count}
     if failure.fate is Fate.DISCARD or (limit is None and failure.fate is not Fate.DEAD):
         return _outcome(Fate.DISCARD, message, failure, fields)
-    if failure.fate is Fate.DEAD or _exhausted(message.data, count, limit or 0, now):
+    if failure.fate is Fate.DEAD or _exhausted(message.data, count, limit or 0, policy, now):
         return _bury(message, failure, fields, policy)
     delay = failure.delay_s if _usable(failure.delay_s) else default_delay(count, rng)
     return _outcome(Fate.RETRY, message, failure, fields, now + min(delay or 0.0, _LONGEST_DELAY_S))
@@ -136,13 +138,21 @@ def _limit(data: dict[str, Any], policy: Policy) -> int | None:
     return as_count(retry) or 0 if isinstance(retry, int) else policy.max_retries
 
 
-def _exhausted(data: dict[str, Any], count: int, limit: int, now: float) -> bool:
+def _exhausted(data: dict[str, Any], count: int, limit: int, policy: Policy, now: float) -> bool:
     """True if no retry is left. ``retry_for`` replaces the count (Sidekiq 8.1's job_retry.rb)."""
     retry_for = timestamps.seconds(data.get("retry_for"))
+    if retry_for is None and not _has_number(data):
+        retry_for = policy.retry_for
     if retry_for is None:
         return count >= limit
     failed_at = timestamps.read(data.get("failed_at"))
     return (now if failed_at is None else failed_at) + retry_for < now
+
+
+def _has_number(data: dict[str, Any]) -> bool:
+    """True if the job says how often it is retried."""
+    retry = data.get("retry")
+    return not (retry is None or isinstance(retry, bool)) or data.get("retry_max") is not None
 
 
 def _error_fields(message: Message, failure: Failure, policy: Policy, now: float) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pyworkers.errors import BadMessageError, Interrupted, UnknownJobError
 from pyworkers.handler import Handler
 from pyworkers.middleware import Part, build, name_of
 from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.fates import Fates
 from pyworkers.protocol.flow import FIELDS
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
@@ -65,6 +66,7 @@ class Chain:
             replace(handler.policy if handler else Policy(), max_retries=setting.max_retries),
             setting.clock,
             setting.rng,
+            handler.fates if handler else Fates(),
             handler.retry_in if handler else None,
             exhausted_hooks(worker, handler),
         )

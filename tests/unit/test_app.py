@@ -164,6 +164,26 @@ def test_what_the_caller_says_wins_over_what_the_job_declares(worker: Worker, qu
     ]
 
 
+def test_seconds_of_retries_go_with_a_job_until_the_caller_gives_a_number(
+    worker: Worker, queue: Fake
+) -> None:
+    @worker.job(retry_for=86_400)
+    def sync() -> None: ...
+
+    sync.enqueue()
+    sync.options(retry=3).enqueue()
+    sync.options(tags=["x"]).enqueue()
+    worker.enqueue("default", "sync", retry=3)
+    worker.enqueue("default", "sync", retry=3, retry_for=60)
+    assert [declared(job) for job in queue.jobs] == [
+        {"retry": True, "retry_for": 86_400},
+        {"retry": 3},
+        {"retry": True, "retry_for": 86_400, "tags": ["x"]},
+        {"retry": 3},
+        {"retry": 3, "retry_for": 60},
+    ]
+
+
 def test_a_bare_client_leaves_out_what_its_caller_does_not_say(worker: Worker, queue: Fake) -> None:
     declare_charge(worker)
     client = Client("redis://127.0.0.1:1/0")
@@ -488,6 +508,9 @@ def test_a_bound_method_can_be_a_job(worker: Worker) -> None:
         ({"mode": "asnyc"}, "mode is process, async, thread, not 'asnyc'\ndid you mean async?"),
         ({"mode": 1}, "mode is process, async, thread, not 1"),
         ({"timeout": -1}, "timeout is in seconds"),
+        ({"retry_for": -1}, "retry_for is seconds up to 1e"),
+        ({"retry_for": "1d"}, "retry_for is seconds up to 1e"),
+        ({"retry_for": 60, "retry": False}, "retry_for needs retries, not False"),
         ({"timeout": "30"}, "timeout is in seconds"),
         ({"timeout": float("nan")}, "timeout is in seconds"),
         ({"tags": "x"}, "tags must be a list of strings"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers.ipc.control import Manifest, SizeFacts
+from pyworkers.ipc.control import Manifest
 from pyworkers.protocol.outcome import Fate
 from pyworkers.protocol.retry import Failure
 from pyworkers.server import proc
@@ -18,19 +18,29 @@ from pyworkers.server.pool import losses
 from pyworkers.server.pool.losses import Losses
 
 NOW = 1_000_000.0
-SIZES: SizeFacts = {"concurrency": None, "processes": None, "mode": None}
 MANIFEST: Manifest = {
     "queues": {
-        "go": {"kind": "process", **SIZES, "name": "go", "retry": 0, "dead": True, "is_async": False},
+        "go": {
+            "kind": "process",
+            "concurrency": None,
+            "processes": None,
+            "mode": None,
+            "name": "go",
+            "retry": 0,
+            "dead": True,
+            "is_async": False,
+        },
         "go-retrying": {
             "kind": "process",
-            **SIZES,
+            "concurrency": None,
+            "processes": None,
+            "mode": None,
             "name": "again",
             "retry": 4,
             "dead": True,
             "is_async": False,
         },
-        "mail": {"kind": "job", **SIZES, "is_async": False},
+        "mail": {"kind": "job", "concurrency": None, "processes": None, "mode": None, "is_async": False},
     },
     "groups": {},
     "jobs": {
@@ -42,6 +52,15 @@ MANIFEST: Manifest = {
             "is_async": False,
             "envelope": {"queue": "mail"},
         },
+        "strict": {
+            "name": "strict",
+            "retry": True,
+            "dead": True,
+            "is_async": False,
+            "retry_for": 60,
+            "overdue": Fate.DEAD,
+            "envelope": {"queue": "mail"},
+        },
         "forget": {
             "name": "forget",
             "retry": 0,
@@ -50,7 +69,7 @@ MANIFEST: Manifest = {
             "envelope": {"queue": "mail"},
         },
     },
-    "handlers": ["go", "again", "send", "drop", "forget"],
+    "handlers": ["go", "again", "send", "drop", "strict", "forget"],
     "cron": [],
     "hooks": {},
 }
@@ -140,6 +159,13 @@ def test_an_overrun_is_a_failure_of_the_job() -> None:
     assert outcome.at >= NOW + 15
     assert after["error_class"] == about["error_class"] == "JobTimeout"
     assert after["error_message"] == "killed: still running after its limit of 0.5 s"
+
+
+def test_an_overdue_job_ends_as_its_handler_declares() -> None:
+    job = {"class": "strict", "jid": "j", "retry": True}
+    outcome, about = decide("mail", job, OVERRUN)
+    assert (outcome.fate, outcome.final, about["error_class"]) == (Fate.DEAD, True, "JobTimeout")
+    assert decide("mail", job, CRASH)[0].fate is Fate.RETRY
 
 
 def test_bytes_that_are_no_job_are_kept_as_they_are() -> None:

@@ -366,6 +366,31 @@ def test_retry_in_is_not_asked_where_it_has_no_say(error: Exception, fields: dic
     assert asked == []
 
 
+# --- the class of the exception ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "fields", "fate"),
+    [
+        (TimeoutError(), {}, Fate.RETRY),
+        (TimeoutError(), {"retry": 1, "retry_count": 0}, Fate.DEAD),
+        (OSError(), {}, Fate.DISCARD),
+        (KeyError(), {}, Fate.DEAD),
+        (KeyError(), {"retry": False}, Fate.DEAD),
+        (KeyError(), {"dead": False}, Fate.DISCARD),
+        (ValueError(), {}, Fate.DEAD),
+        (JobTimeout(), {}, Fate.RETRY),
+        # What a job chooses counts above its class.
+        (Retry(delay=5), {}, Fate.RETRY),
+        (Snooze(5), {}, Fate.SNOOZE),
+        (Kill(), {}, Fate.DEAD),
+    ],
+)
+def test_the_fate_by_the_class_of_the_exception(error: Exception, fields: dict[str, Any], fate: Fate) -> None:
+    worker = raising(error, retry_on=[TimeoutError], discard_on=[OSError], dead_on=[LookupError])
+    assert chain(worker)(message(**fields)).fate is fate
+
+
 # --- exhaustion hooks -------------------------------------------------------------------------------------
 
 

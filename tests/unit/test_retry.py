@@ -77,6 +77,14 @@ def fields_of(outcome: Outcome) -> dict[str, Any]:
         ({"retry_for": 60, "failed_at": (NOW - 61) * 1000}, Policy(), Fate.DEAD),
         ({"retry_for": "60", "failed_at": "2001-01-01 00:00:00 UTC"}, Policy(), Fate.DEAD),
         ({"retry": False, "retry_for": 60}, Policy(), Fate.DISCARD),
+        # The handler's seconds count for a job without a number of its own.
+        ({"failed_at": NOW - 59, "retry_count": 99}, Policy(retry=0, retry_for=60), Fate.RETRY),
+        ({"failed_at": NOW - 61}, Policy(retry=True, retry_for=60), Fate.DEAD),
+        ({"retry": True, "failed_at": NOW - 61}, Policy(retry_for=60), Fate.DEAD),
+        ({"retry": 1, "failed_at": NOW - 61}, Policy(retry_for=60), Fate.RETRY),
+        ({"retry_max": 5, "failed_at": NOW - 61}, Policy(retry_for=60), Fate.RETRY),
+        ({"retry_for": 99, "failed_at": NOW - 61}, Policy(retry_for=60), Fate.RETRY),
+        ({"retry": False}, Policy(retry_for=60), Fate.DISCARD),
     ],
 )
 def test_retry_dead_or_discard(data: dict[str, Any], policy: Policy, fate: Fate) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost
 from pyworkers.ipc.control import HandlerFacts, Manifest
@@ -39,9 +39,10 @@ class Losses:
             payload = retry.refused(raw, error.message, queue, self.clock())
             outcome = Outcome(Fate.DEAD, payload=payload)
             return outcome, {"error_class": "BadMessageError", "error": error.message}
-        outcome = retry.decide(
-            message, failure, self._policy(queue, message.job_class), self.clock(), self.rng
-        )
+        declared = self._declared(queue, message.job_class)
+        if declared and "overdue" in declared and failure.error_class == JobTimeout.__name__:
+            failure = replace(failure, fate=Fate(declared["overdue"]))
+        outcome = retry.decide(message, failure, self._policy(declared), self.clock(), self.rng)
         about = {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
         if failure.crashed and failure.fate is None:
             about["crash_count"] = retry.crash_number(message)
@@ -70,11 +71,11 @@ class Losses:
             return owned
         return self.manifest["jobs"].get(job_class)
 
-    def _policy(self, queue: str, job_class: str) -> Policy:
-        declared = self._declared(queue, job_class)
+    def _policy(self, declared: HandlerFacts | None) -> Policy:
         if declared is None:
             return Policy(max_retries=self.max_retries)
-        return Policy(declared["retry"], declared["dead"], max_retries=self.max_retries)
+        retry, dead, retry_for = declared["retry"], declared["dead"], declared.get("retry_for")
+        return Policy(retry, dead, max_retries=self.max_retries, retry_for=retry_for)
 
 
 def timed_out(limit_s: float) -> Failure:

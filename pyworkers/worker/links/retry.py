@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -30,6 +30,7 @@ from pyworkers.handler import Handler, OnExhausted, RetryIn
 from pyworkers.protocol import envelope, retry, timestamps
 from pyworkers.protocol.draft import seconds
 from pyworkers.protocol.envelope import Rng
+from pyworkers.protocol.fates import Fates
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
@@ -47,6 +48,7 @@ class Retrying:
     policy: Policy
     clock: Callable[[], float]
     rng: Rng
+    fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
     on_exhausted: Sequence[OnExhausted] = ()
 
@@ -91,7 +93,7 @@ def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outc
             return _snoozed(message, now + seconds(error.delay))
         except BadArgumentError as bad:
             error = bad
-    failure = _failure(error)
+    failure = _failure(error, about.fates)
     outcome = retry.decide(message, failure, about.policy, now, about.rng)
     if outcome.fate is not Fate.RETRY or about.retry_in is None or isinstance(error, FateChosen):
         return outcome
@@ -110,8 +112,9 @@ def _snoozed(message: Message, at: float) -> Outcome:
     return Outcome(Fate.SNOOZE, min(at, timestamps.LATEST), payload)
 
 
-def _failure(error: BaseException) -> Failure:
-    fate = Fate.DEAD if isinstance(error, BadMessageError) else None
+def _failure(error: BaseException, fates: Fates) -> Failure:
+    own = isinstance(error, BadMessageError | FateChosen)
+    fate = fates.of(type(error)) if not own else Fate.DEAD if isinstance(error, BadMessageError) else None
     failure = Failure(retry.error_name(error), _text(error), tuple(_backtrace(error)), fate=fate)
     return _choose(failure, error) if isinstance(error, FateChosen) else failure
 

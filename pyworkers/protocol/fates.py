@@ -1,0 +1,68 @@
+"""Fates: what happens to a failed job by the class of its exception, as its handler declares it.
+
+Pure; made when the application is imported, asked in the worker process for each exception of a job. It
+counts no retries: an exception that is retried follows the rules of retry.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyworkers.errors import DeclarationError, FateChosen, Interrupted, JobCancelled, JobTimeout, WorkerLost
+from pyworkers.protocol.outcome import Fate
+
+Classes = Iterable[type[BaseException]]
+# Their meaning is fixed, or, for WorkerLost, no job raises them.
+_FIXED = (FateChosen, Interrupted, JobCancelled, WorkerLost)
+_OWN_MODULE = JobTimeout.__module__
+
+
+class Fates:
+    """The fates by class: those of ``retry_on``, ``discard_on`` and ``dead_on``."""
+
+    __slots__ = ("_by_class", "_retries_listed_alone")
+
+    def __init__(self, retry: Classes = (), discard: Classes = (), dead: Classes = ()) -> None:
+        lists = {Fate.RETRY: tuple(retry), Fate.DISCARD: tuple(discard), Fate.DEAD: tuple(dead)}
+        self._by_class = {kind: fate for fate, kinds in lists.items() for kind in kinds}
+        self._retries_listed_alone = bool(lists[Fate.RETRY])
+
+    def of(self, kind: type[BaseException]) -> Fate | None:
+        """The fate of a job that raised this class; None if the rules of retries decide.
+
+        The most specific class counts: the first one in the order in which Python looks for attributes
+        (``__mro__``), so for two bases of one class the one that is named first.
+        """
+        if not self._by_class:
+            return None
+        for ancestor in kind.__mro__:
+            if (fate := self._by_class.get(ancestor)) is not None:
+                return None if fate is Fate.RETRY else fate
+        # The exceptions of pyworkers are no part of the application's choice, e.g. JobTimeout.
+        return Fate.DEAD if self._retries_listed_alone and kind.__module__ != _OWN_MODULE else None
+
+
+def fates_of(options: Mapping[str, Any]) -> Fates:
+    """The fates that a declaration chooses. Raises DeclarationError for invalid lists."""
+    names = "retry_on", "discard_on", "dead_on"
+    lists = [_classes(name, options.get(name, ())) for name in names]
+    first: dict[type[BaseException], str] = {}
+    for name, kinds in zip(names, lists, strict=True):
+        for kind in kinds:
+            if first.setdefault(kind, name) != name:
+                raise DeclarationError(f"{kind.__name__} stands in {first[kind]} and in {name}")
+    if lists[0] and "retry" in options and not options["retry"]:
+        raise DeclarationError(f"retry_on has no effect with retry={options['retry']!r}")
+    return Fates(*lists)
+
+
+def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:
+    if not isinstance(given, tuple | list):
+        raise DeclarationError(f"{name} is a list of exceptions, not {given!r}", hint=f"{name}=(ValueError,)")
+    for kind in given:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise DeclarationError(f"{name} is a list of exceptions, but holds {kind!r}")
+        if issubclass(kind, _FIXED):
+            raise DeclarationError(f"{name} cannot hold {kind.__name__}: its meaning is fixed")
+    return tuple(given)
