@@ -38,12 +38,20 @@ class Kind(IntEnum):
     OUTCOME = 18
     """The job has ended; the payload is a Report."""
     PART = 19
-    """The next bytes of a payload, whose last ones are in another frame of the same worker and number."""
+    """The next bytes of an OUTCOME, whose last ones are in another frame of the same worker and number."""
+    NOTE = 20
+    """What a running job writes to Redis: packed effects (effects.py), and their length before them."""
+    NOTE_PART = 21
+    """As PART, for a NOTE: a job that is interrupted may leave one unfinished, before its OUTCOME."""
 
 
 Frame = tuple[Kind, int, int, bytes]
 """One message: kind, worker, number, payload."""
 _OUTCOME = int(Kind.OUTCOME)
+# The kind of the last frame of a divided payload, by that of its other frames; and the reverse.
+_WHOLE = {Kind.PART: Kind.OUTCOME, Kind.NOTE_PART: Kind.NOTE}
+_PARTS = {whole: part for part, whole in _WHOLE.items()}
+_LENGTH = struct.Struct("!I")
 # For look-ups, because Kind(number) takes twenty times as long.
 _KINDS = {kind.value: kind for kind in Kind}
 
@@ -53,15 +61,33 @@ def pack(kind: Kind, worker: int, number: int, payload: bytes = b"") -> Iterator
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"a frame holds at most {MAX_PAYLOAD} bytes, not {len(payload)}")
     last = max(0, len(payload) - 1) // _MAX_PART * _MAX_PART
+    part_kind = _PARTS.get(kind, Kind.PART)
     for start in range(0, last, _MAX_PART):
         part = payload[start : start + _MAX_PART]
-        yield _HEADER.pack(_MAGIC, Kind.PART, len(part), worker, number) + part
+        yield _HEADER.pack(_MAGIC, part_kind, len(part), worker, number) + part
     yield pack_short(kind, worker, number, payload[last:])
 
 
 def pack_short(kind: int, worker: int, number: int, payload: bytes) -> bytes:
     """One write for a message whose payload is short enough, as nearly all are: see ``fits``."""
     return _HEADER.pack(_MAGIC, kind, len(payload), worker, number) + payload
+
+
+def pack_note(effects: bytes) -> bytes:
+    """The payload of a NOTE frame."""
+    return effects + _LENGTH.pack(len(effects))
+
+
+def unpack_note(payload: bytes) -> bytes:
+    """The inverse of ``pack_note``. What an unfinished note has left in front is dropped.
+
+    Raises ValueError or struct.error for invalid bytes.
+    """
+    end = len(payload) - _LENGTH.size
+    [length] = _LENGTH.unpack(payload[max(0, end) :])
+    if length > end:
+        raise ValueError("a note is cut off")
+    return payload[end - length : end]
 
 
 def fits(payload: bytes) -> bool:
@@ -88,7 +114,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._parts: dict[tuple[int, int], bytearray] = {}
+        self._parts: dict[tuple[int, int, Kind], bytearray] = {}
         self.skipped = 0
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -110,7 +136,7 @@ class Reader:
                 break
             frame = (kind, worker, delivery, data[start + HEADER_SIZE : end])
             start = end
-            if kind is not Kind.PART and not self._parts:
+            if not self._parts and kind not in _WHOLE:
                 frames.append(frame)
             elif whole := self._join(frame):
                 frames.append(whole)
@@ -130,15 +156,16 @@ class Reader:
     def _join(self, frame: Frame) -> Frame | None:
         """The frame with the parts before it; None if more are to come."""
         kind, worker, number, payload = frame
-        if kind is Kind.PART:
-            parts = self._parts.setdefault((worker, number), bytearray())
+        if whole := _WHOLE.get(kind):
+            parts = self._parts.setdefault((worker, number, whole), bytearray())
             if len(parts) <= MAX_PAYLOAD:
                 parts += payload
             return None
-        if kind is not Kind.OUTCOME:
-            return frame
-        before = self._parts.pop((worker, number), b"")
-        return kind, worker, number, bytes(before) + payload
+        before = self._parts.pop((worker, number, kind), b"")
+        if kind is Kind.OUTCOME:
+            # The job has ended: what it has left of a note is never finished.
+            self._parts.pop((worker, number, Kind.NOTE), None)
+        return (kind, worker, number, bytes(before) + payload) if before else frame
 
     def _skip(self, data: bytes, start: int) -> int:
         """The place of the next bytes that may begin a frame."""

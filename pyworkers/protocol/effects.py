@@ -5,6 +5,9 @@ job: only if the script removed one entry from the in-progress list. So each run
 the server or Redis dies in between, or if the same outcome is sent twice. An effect that Redis refuses
 (WRONGTYPE) is logged; the settlement and the other effects still take place.
 
+A running job may note effects (``Execution.note``): they are applied if the job is still in its in-progress
+list, and perhaps twice.
+
 Only an outcome that a worker process reports carries effects: a link adds them to the outcome that it returns
 (``Outcome.with_effects``), and ``Worker.effects`` adds them to every outcome, also of a job that raised. A
 job whose worker died or was killed has none, and a job that is cancelled, deleted or killed in Redis has
@@ -19,7 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from pyworkers.protocol.keys import Keys, check_queue_name
 
@@ -34,6 +37,8 @@ class _OneKey:
     __slots__ = ()
 
     key: str
+    repeatable: ClassVar[bool] = True
+    """True if applying it again changes nothing: a running job may note it (``merge``)."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a field that cannot be read at the other end: it would end the worker."""
@@ -76,6 +81,7 @@ class CountOut(_OneKey):
     field: str
     queue: str
     payload: bytes
+    repeatable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _OneKey.__post_init__(self)
@@ -136,6 +142,18 @@ def arguments(effect: Effect) -> tuple[Any, ...]:
 def size_of(effects: Iterable[Effect]) -> int:
     """The number of bytes of all fields."""
     return sum(len(_bytes(value)) for effect in effects for value in astuple(effect))
+
+
+def merge(before: Iterable[Effect], then: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Both together, without those of ``before`` that one of ``then`` replaces: the last value counts."""
+    later = tuple(then)
+    replaced = {_target(effect) for effect in later}
+    return (*(effect for effect in before if _target(effect) not in replaced), *later)
+
+
+def _target(effect: Effect) -> object:
+    """Equal for two effects of which the second makes the first useless."""
+    return (StoreValue, effect.key) if isinstance(effect, StoreValue) else effect
 
 
 def pack(effects: Iterable[Effect]) -> bytes:

@@ -38,6 +38,8 @@ class Fate(IntEnum):
     """Into ``schedule`` until ``at``."""
     CANCELLED = 6
     """Nowhere: the job chose it, or it was cancelled."""
+    NOTE = 7
+    """It stays: it runs, and only its effects are applied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class Manager:
             self._outbox.changed.set,
             lambda: self.pool.run_suspects(),
             lambda: self.pool.drain(),
+            self._outbox.note,
         )
         self.pool = Pool(group.name, spawner, crew, self.deliveries, self._failing)
         self.requests = Requests(crew, self.deliveries, cancellations)
@@ -257,7 +258,7 @@ class Manager:
             "state": self.state.value,
             "workers": self.pool.pids(),
             "busy": self.deliveries.busy,
-            "unsettled": len(self._outbox),
+            "unsettled": self._outbox.outcomes,
         }
 
     def _failing(self, failing: bool) -> None:

@@ -48,7 +48,9 @@ class AsyncProcess:
         self._connection = connection
         self._bridge = bridge
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
-        around = Surroundings(bridge, connection.announce_limit, LoopTimer, self._end_programs)
+        around = Surroundings(
+            bridge, connection.announce_limit, LoopTimer, self._end_programs, connection.note
+        )
         self._chains = Chains(app, settings, rng, around)
         self._loop = bridge.loop()
         self._left = self._loop.create_future()

@@ -20,7 +20,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.execution import Execution
+from pyworkers.worker.execution import Execution, Note
 from pyworkers.worker.links.limits import Announce, Limits, MakeTimer
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
 from pyworkers.worker.links.running import AfterRequest
@@ -46,6 +46,7 @@ class Surroundings:
     announce_limit: Announce
     timer: MakeTimer
     after_request: AfterRequest
+    note: Note | None = None
 
 
 class Chains:
@@ -56,6 +57,7 @@ class Chains:
         self._settings = settings
         self._rng = rng
         self._around = around
+        self._note = around.note
         self._setting = Setting(around.bridge, settings.max_retries, time.time, rng, around.after_request)
         self._queues: dict[bytes, _Queue] = {}
 
@@ -69,7 +71,7 @@ class Chains:
             return None
         job_class = "" if queue.one_handler else message.job_class
         chain = queue.chains.get(job_class) or self._first(queue, job_class)
-        return chain, Execution(message, number)
+        return chain, Execution(message, number, self._note)
 
     def refuse(self, packet: Packet) -> Report:
         """The report about an invalid job, which is kept in ``dead`` with the reason."""

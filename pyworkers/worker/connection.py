@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyworkers import logs
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.frames import SECONDS, Kind
+from pyworkers.ipc.frames import SECONDS, Kind, pack_note
 from pyworkers.ipc.jobsocket import DONT_WAIT, FileLostError, JobSocket, Packet
 from pyworkers.ipc.page import Page
+from pyworkers.protocol import effects
+from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.outcome import REQUEUE, Report
 from pyworkers.worker.framewriter import FrameWriter
 from pyworkers.worker.interrupts import cancelled, interrupted
@@ -102,6 +104,10 @@ class Connection:
     def announce_limit(self, number: int, seconds: float) -> None:
         """Send a time limit to the master, which enforces it, before the job can hang."""
         self._frames.write(Kind.LIMIT, number, SECONDS.pack(seconds))
+
+    def note(self, number: int, noted: Sequence[Effect]) -> None:
+        """Send effects that are applied while the job of this delivery runs; from any thread of it."""
+        self._frames.write_note(number, pack_note(effects.pack(noted)))
 
     def report(self, number: int, report: Report) -> None:
         """Send a report. Its slot is free."""

@@ -7,16 +7,24 @@ code gets the ``Message``, never this.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import NoReturn, Protocol, cast
 
+from pyworkers.protocol import effects
+from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.message import Message, current_run
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Deliver = Callable[[BaseException], object]
 """Makes a request to end known to the code of a job that runs, e.g. raises it."""
+Note = Callable[[int, Sequence[Effect]], None]
+"""Sends effects that are applied while the job of a delivery runs."""
+
+
+MAX_NOTE_BYTES = 1024 * 1024
+"""The limit for the effects of one note: the server keeps the last one of each running job in memory."""
 
 
 class Timer(Protocol):
@@ -70,11 +78,17 @@ class Execution:
     """One run. Times are in seconds of a monotonic clock."""
 
     __slots__ = (
-        "_deliver", "_request", "_state", "_timer",
+        "_deliver", "_note", "_request", "_state", "_timer",
         "delivery", "elapsed_s", "exc_info", "message", "started_s",
     )  # fmt: skip
 
-    def __init__(self, message: Message, delivery: int = 0, deliver: Deliver | None = raise_here) -> None:
+    def __init__(
+        self,
+        message: Message,
+        delivery: int = 0,
+        note: Note | None = None,
+        deliver: Deliver | None = raise_here,
+    ) -> None:
         self.message = message
         self.delivery = delivery
         """The number of the frame that brought the job."""
@@ -86,6 +100,7 @@ class Execution:
         self._request: BaseException | None = None
         self._deliver = deliver
         self._timer: Timer | None = None
+        self._note = note
 
     @property
     def stopping(self) -> bool:
@@ -142,6 +157,19 @@ class Execution:
         """Return the request and drop it: its traceback would keep the job's data in memory."""
         request, self._request = self._request, None
         return request
+
+    def note(self, *noted: Effect) -> None:
+        """Have effects applied while the job runs, soon, and only if it is still in its in-progress list.
+
+        From any thread of the job. Nothing answers; what is noted after the end of the job is dropped. An
+        effect may be applied twice. Raises ValueError for one that would change more then, and for too much.
+        """
+        if not all(effect.repeatable for effect in noted):
+            raise ValueError("a note may be applied twice: its effects must be repeatable")
+        if (size := effects.size_of(noted)) > MAX_NOTE_BYTES:
+            raise ValueError(f"a note of {size} bytes; the limit is {MAX_NOTE_BYTES}")
+        if self._note is not None:
+            self._note(self.delivery, noted)
 
     def fail(self, error: BaseException, trace: TracebackType | None) -> None:
         """Keep the error that the job raised."""

@@ -6,6 +6,7 @@ Runs in the worker process. It never mixes with the frames of other workers: eac
 from __future__ import annotations
 
 import os
+import threading
 
 from pyworkers.failpoints import hit
 from pyworkers.ipc.frames import Kind, fits, pack, pack_short
@@ -17,6 +18,8 @@ class FrameWriter:
     def __init__(self, fd: int, member: int) -> None:
         self._fd = fd
         self._member = member
+        self._divided = threading.Lock()
+        """Held while a note is written in parts, because several threads may have a note about one job."""
 
     def write(self, kind: Kind, number: int, payload: bytes = b"") -> None:
         """Send a message; waits while the pipe is full. Raises OSError, and ValueError for too much."""
@@ -27,3 +30,11 @@ class FrameWriter:
         for data in pack(kind, self._member, number, payload):
             os.write(self._fd, data)
             hit("mid_frame")
+
+    def write_note(self, number: int, payload: bytes) -> None:
+        """``write`` for a NOTE. A request to end may be raised in the middle of it."""
+        if fits(payload):
+            self.write(Kind.NOTE, number, payload)
+            return
+        with self._divided:
+            self.write(Kind.NOTE, number, payload)

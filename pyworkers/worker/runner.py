@@ -17,7 +17,7 @@ from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chains import Chains, Surroundings, report_of
 from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Execution
+from pyworkers.worker.execution import Execution, Note
 from pyworkers.worker.hygiene import Snapshot, exit_now
 from pyworkers.worker.interrupts import listen
 from pyworkers.worker.leftovers import end_programs
@@ -42,8 +42,9 @@ class SerialRunner:
         announce_limit: Announce,
         after_request: AfterRequest,
         bridge: Bridge | None = None,
+        note: Note | None = None,
     ) -> None:
-        around = Surroundings(bridge or Bridge(), announce_limit, Alarm, after_request)
+        around = Surroundings(bridge or Bridge(), announce_limit, Alarm, after_request, note)
         self.chains = Chains(app, settings, rng, around)
         self._execution: Execution | None = None
         self._early: tuple[int, BaseException] | None = None
@@ -85,7 +86,9 @@ class SerialProcess:
     ) -> None:
         self._connection = connection
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
-        self._runner = SerialRunner(app, settings, rng, connection.announce_limit, self._end_programs, bridge)
+        self._runner = SerialRunner(
+            app, settings, rng, connection.announce_limit, self._end_programs, bridge, connection.note
+        )
         listen(self._look)
         self._state = Snapshot()
 

@@ -45,7 +45,9 @@ class ThreadProcess:
         self._connection = connection
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
         self._deadlines = Deadlines()
-        around = Surroundings(bridge, connection.announce_limit, self._deadlines.timer, self._end_programs)
+        around = Surroundings(
+            bridge, connection.announce_limit, self._deadlines.timer, self._end_programs, connection.note
+        )
         self._chains = Chains(app, settings, rng, around)
         self._free: SimpleQueue[int] = SimpleQueue()
         self._taken: SimpleQueue[tuple[int, Packet] | None] = SimpleQueue()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pyworkers.errors import RedisUnavailableError
+from pyworkers.protocol.effects import StoreValue
 from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import outbox as outbox_module
@@ -66,6 +67,7 @@ class Bench(RedisBench):
         self.waiter = next(iter(self.waiters.values()))
         self.deliveries = FakeDeliveries()
         self.outbox = Outbox(lambda _, report: report)
+        self.settled: list[Report] = []
         self.fetcher = Fetcher(
             Group("g", self.queues, strict=self.strict, concurrency=1, processes=1, mode="process"),
             InProgress(self.keys, list(self.queues), IDENTITY),
@@ -76,7 +78,7 @@ class Bench(RedisBench):
             ],
             self.outbox,
             self.deliveries,  # type: ignore[arg-type]
-            Listeners(lambda _: None, lambda _: None),
+            Listeners(self.settled.append, lambda _: None),
             random.Random(1),
         )
         self.ends.push_async_callback(self.fetcher.close)
@@ -163,6 +165,80 @@ async def test_a_flush_settles_all_portions(bench: Bench, monkeypatch: pytest.Mo
     await bench.fetcher.flush()
     assert not bench.outbox
     assert await bench.redis.llen(held) == 0
+
+
+async def test_a_note_is_sent_after_a_while_for_its_own_sake(bench: Bench) -> None:
+    raw, held = b"job", bench.keys.inprogress("q", IDENTITY)
+    await bench.redis.lpush(held, raw)
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.waiter.blocked)
+    for value in (b"1", b"2"):
+        bench.outbox.note("q", raw, [StoreValue("v", value, 60)])
+    await async_wait_for(lambda: not bench.outbox)
+    assert await bench.redis.get(bench.keys.own("v")) == b"2"
+    assert await bench.redis.lrange(held, 0, -1) == [raw]
+    assert bench.settled == []
+
+
+async def test_what_is_noted_while_the_reply_is_missing_or_lost_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, held = b"job", bench.keys.inprogress("q", IDENTITY)
+    await bench.redis.lpush(held, raw)
+    exchange, later = InProgress.exchange, iter([b"2", b"3"])
+
+    async def answered(*args: Any) -> object:
+        found = await exchange(*args)
+        if value := next(later, None):
+            bench.outbox.note("q", raw, [StoreValue("v", value, 60)])
+            if value == b"2":
+                raise RedisUnavailableError("the reply is lost")
+        return found
+
+    monkeypatch.setattr(InProgress, "exchange", answered)
+    bench.outbox.note("q", raw, [StoreValue("v", b"1", 60)])
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: not bench.outbox)
+    assert await bench.redis.get(bench.keys.own("v")) == b"3"
+
+
+async def test_an_outcome_takes_along_what_its_job_has_noted(bench: Bench) -> None:
+    raw, held = b"job", bench.keys.inprogress("q", IDENTITY)
+    await bench.redis.lpush(held, raw)
+    bench.outbox.note("q", raw, [StoreValue("a", b"1", 60), StoreValue("b", b"1", 60)])
+    # The note may be under way now, and its reply be lost.
+    under_way = bench.outbox.portion()
+    bench.outbox.settle("q", raw, Report(DONE.with_effects(StoreValue("b", b"2", 60))))
+    bench.outbox.taken(under_way)
+    assert (len(bench.outbox), bench.outbox.outcomes) == (1, 1)
+    await bench.fetcher.flush()
+    assert await bench.redis.mget(*map(bench.keys.own, "ab")) == [b"1", b"2"]
+    assert (await bench.redis.llen(held), len(bench.settled)) == (0, 1)
+
+
+async def test_a_note_of_a_large_job_does_not_send_the_job(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, held = random.Random(1).randbytes(3_000_000), bench.keys.inprogress("q", IDENTITY)
+    await bench.redis.lpush(bench.keys.queue("q"), raw)
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.deliveries.jobs)
+    [raw] = bench.deliveries.jobs
+    exchange, extracts = InProgress.exchange, []
+
+    async def noted(*args: Any) -> object:
+        extracts.append(args[-1])
+        return await exchange(*args)
+
+    monkeypatch.setattr(InProgress, "exchange", noted)
+    for value in (b"1", b"2"):
+        bench.outbox.note("q", raw, [StoreValue("v", value, 60)])
+        await async_wait_for(lambda: not bench.outbox)
+        assert await bench.redis.get(bench.keys.own("v")) == value
+    bench.outbox.settle("q", raw, Report(DONE))
+    await async_wait_for(lambda: not bench.outbox)
+    assert await bench.redis.llen(held) == 0
+    assert [list(sent) for sent in extracts if sent] == [[0], [0], [0]]
 
 
 async def test_while_nothing_can_be_settled_nothing_is_fetched(bench: Bench) -> None:

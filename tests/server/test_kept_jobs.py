@@ -55,7 +55,7 @@ class Table:
         endings = Endings(
             self._settle, self._hand_back, Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1))
         )
-        callbacks = self._free, self._run_alone, lambda: None
+        callbacks = self._free, self._run_alone, lambda: None, lambda *_: None
         self.jobs = Deliveries(crew, endings, self.cancellations, self.suspects, *callbacks)
         self.requests = Requests(crew, self.jobs, self.cancellations)
 

@@ -20,6 +20,7 @@ import pytest
 
 from pyworkers.ipc.control import AboutWorker, Exited, Load, Loaded, Spawned
 from pyworkers.ipc.frames import Kind, pack_short
+from pyworkers.protocol.effects import DeleteKey, Effect, StoreValue
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Report
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.generations.launch import Launched
@@ -84,6 +85,7 @@ class Crew:
         self.folder = folder
         self.limits = limits
         self.settled: list[tuple[bytes, Report]] = []
+        self.notes: list[tuple[bytes, tuple[Effect, ...]]] = []
         self.given_back: list[bytes] = []
         self.failing: list[bool] = []
         self.rooms: list[int] = []
@@ -134,6 +136,7 @@ class Crew:
             lambda: self.rooms.append(self.deliveries.free),
             lambda: self.pool.run_suspects(),
             lambda: self.pool.drain(),
+            lambda _, raw, effects: self.notes.append((raw, tuple(effects))),
             self.limits,
         )
         self.pool = Pool("q", spawner, self.workers, self.deliveries, self.failing.append, self.limits)
@@ -633,6 +636,65 @@ async def test_garbage_in_the_outcome_pipe_is_skipped(tmp_path: Path, garbage: b
         crew.let_go("sibling")
         raw, report = (await crew.outcomes(2))[1]
         assert (raw, report.outcome) == (sibling, DONE)
+
+
+NOTING = """
+    from pyworkers.protocol.effects import DeleteKey, StoreValue
+    from pyworkers.worker.execution import current_execution
+    import threading
+
+    @worker.process("q")
+    def handle(message):
+        run = current_execution()
+        run.note(DeleteKey("first"))
+        # Longer than a pipe holds, and from several threads at once.
+        threads = [
+            threading.Thread(target=run.note, args=(StoreValue(name, name.encode() * 300_000, 60),))
+            for name in "abc"
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        run.note(DeleteKey("last"))
+"""
+
+
+@pytest.mark.parametrize("mode", ["process", "thread", "async"])
+async def test_notes_arrive_before_the_outcome_of_their_job(tmp_path: Path, mode: str) -> None:
+    async with a_crew(tmp_path, NOTING, mode=mode) as bench:
+        raw = bench.deliver("j1")
+        await bench.outcomes(1)
+        assert {job for job, _ in bench.notes} == {raw}
+        assert [bench.notes[0][1], bench.notes[-1][1]] == [(DeleteKey("first"),), (DeleteKey("last"),)]
+        large = {effect for _, noted in bench.notes[1:-1] for effect in noted}
+        assert large == {StoreValue(name, name.encode() * 300_000, 60) for name in "abc"}
+
+
+async def test_a_note_after_the_end_of_its_job_is_dropped(tmp_path: Path) -> None:
+    late = """
+        from pyworkers.protocol.effects import DeleteKey
+        from pyworkers.worker.execution import current_execution
+        runs = []
+
+        @worker.process("q")
+        def handle(message):
+            runs.append(current_execution())
+            for run in runs:
+                run.note(DeleteKey(message.jid))
+    """
+    async with a_crew(tmp_path, late) as bench:
+        first, second = bench.deliver("j1"), bench.deliver("j2")
+        await bench.outcomes(2)
+        assert bench.notes == [(first, (DeleteKey("j1"),)), (second, (DeleteKey("j2"),))]
+
+
+async def test_a_worker_that_writes_an_invalid_note_is_ended(tmp_path: Path) -> None:
+    async with a_crew(tmp_path, NO_OP) as bench:
+        await bench.free(1)
+        [worker] = bench.workers
+        os.write(bench.pool._outcomes.write_end, pack_short(Kind.NOTE, worker.member, 1, b"\xff\0\0\0\1"))
+        await async_wait_for(lambda: not process_alive(worker.pid))
 
 
 @linux_only

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import StoreError
+from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.effects import CountOut, DeleteField, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.acl import Role
@@ -209,3 +209,60 @@ async def test_effects_happen_while_memory_is_full(bench: Bench) -> None:
     assert (found.stale, found.failed) == ([], ())
     assert await bench.waiting("callbacks") == [b"callback"]
     assert await bench.redis.get(bench.key("result")) == b"1"
+
+
+# --- notes of running jobs --------------------------------------------------------------------------------
+
+
+def note(*effects: Effect) -> Outcome:
+    return Outcome(Fate.NOTE, effects=effects)
+
+
+async def test_a_note_is_applied_while_its_job_is_in_progress_and_the_job_stays(bench: Bench) -> None:
+    await bench.take(b"job", b"other")
+    for value in (b"1", b"2"):
+        assert (await bench.settle((b"job", note(StoreValue("v", value, 60))))).stale == []
+        assert await bench.redis.get(bench.key("v")) == value
+    assert sorted(await bench.store.inprogress("q")) == [b"job", b"other"]
+    assert (await bench.settle((b"job", DONE))).stale == []
+    assert (await bench.settle((b"job", note(StoreValue("v", b"late", 60))))).stale == [0]
+    assert await bench.redis.get(bench.key("v")) == b"2"
+
+
+async def test_a_note_and_the_outcome_of_its_job_in_one_batch_are_applied_once(bench: Bench) -> None:
+    await bench.take(b"job")
+    await bench.redis.hset(bench.key("batch:7"), "pending", 5)
+    batch = [(b"job", note(StoreValue("v", b"1", 60))), (b"job", DONE.with_effects(COUNT))]
+    assert (await bench.settle(*batch)).stale == []
+    await bench.redis.delete(bench.key("v"))
+    assert (await bench.settle(*batch)).stale == [0, 1]
+    assert await bench.redis.exists(bench.key("v")) == 0
+    assert await bench.redis.hget(bench.key("batch:7"), "pending") == b"4"
+
+
+async def test_a_note_is_applied_while_memory_is_full(bench: Bench) -> None:
+    await bench.take(b"job")
+    await bench.redis.config_set("maxmemory", 1)
+    try:
+        found = await bench.settle((b"job", note(StoreValue("v", b"1", 60))))
+    finally:
+        await bench.redis.config_set("maxmemory", 0)
+    assert (found.stale, found.failed) == ([], ())
+    assert await bench.redis.get(bench.key("v")) == b"1"
+
+
+async def test_a_note_is_sent_again_if_redis_refuses_all_writes(bench: Bench) -> None:
+    await bench.take(b"job")
+    await bench.redis.config_set("min-replicas-to-write", 1)
+    try:
+        with pytest.raises(PyworkersError, match="NOREPLICAS"):
+            await bench.settle((b"job", note(StoreValue("v", b"1", 60))))
+    finally:
+        await bench.redis.config_set("min-replicas-to-write", 0)
+
+
+async def test_a_note_for_a_list_of_another_type_is_left(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.inprogress("q", "host:1:aaa"), "no list")
+    found = await bench.settle((b"job", note(StoreValue("v", b"1", 60))))
+    assert (list(found.left), list(found.refused)) == ([0], ["q"])
+    assert await bench.redis.exists(bench.key("v")) == 0

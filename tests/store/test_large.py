@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.protocol.effects import Unlock
+from pyworkers.protocol.effects import StoreValue, Unlock
 from pyworkers.protocol.extract import LARGE_BYTES, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.store.acl import Role
@@ -146,3 +146,15 @@ def test_jobs_that_differ_between_the_samples_have_equal_extracts() -> None:
 async def test_a_wrong_type_of_the_list_leaves_the_outcome(bench: Bench) -> None:
     await bench.redis.set(bench.held, "no list")
     assert (await bench.settle((large(1), DONE), held=1)).left == [0]
+
+
+async def test_a_note_of_a_large_job_finds_it_by_its_extract_and_leaves_it(bench: Bench) -> None:
+    jobs = [large(n) for n in range(3)]
+    await bench.hold(*jobs)
+    noted = Outcome(Fate.NOTE, effects=(StoreValue("v", b"1", 60),))
+    assert (await bench.settle((jobs[1], noted))).stale == []
+    assert await bench.redis.get(bench.keys.own("v")) == b"1"
+    assert await bench.holds() == jobs
+    assert list((await bench.settle((jobs[1], noted), held=2)).left) == [0]
+    await bench.settle((jobs[1], DONE))
+    assert (await bench.settle((jobs[1], noted))).stale == [0]

@@ -73,6 +73,9 @@ CHANGING = [
 PAGING = {"lpos", "zcount", "zrank", "zscore"}
 
 CODE = """
+from pyworkers.protocol.effects import DeleteKey
+from pyworkers.worker.execution import current_execution
+
 @worker.cron("every 1s")
 @worker.job(queue="q", concurrency=3)
 def tick():
@@ -86,6 +89,8 @@ def choose(what):
         raise Kill("no")
     if what == "retry" and message.attempt == 0:
         raise Retry(delay=0.2)
+    if what == "wait":
+        current_execution().note(DeleteKey("nothing"))
     if what == "snooze" and not message.data.get("snoozed"):
         Client().enqueue_in(0.2, "q", "choose", ["later"])
         Client().enqueue_bulk("q", "choose", [["bulk"], ["bulk"]])
@@ -130,6 +135,7 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             take_while_memory_is_full(admin, server)
             server.push("q", job_of("wait"))
             server.wait_for_notes(1, "wait")
+            wait_for(lambda: "lpos" in watch.commands, message="a note")
             large = job_of("later").replace(
                 b'"jid": "later"', b'"padding": "%s", "jid": "large"' % (b"x" * 40_000)
             )

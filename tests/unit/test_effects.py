@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import CountOut, DeleteField, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
+from pyworkers.worker.execution import MAX_NOTE_BYTES, Execution
 
 ALL: list[tuple[Effect, bytes]] = [
     (Unlock("lock:a", "me"), b"\0\0\0\0\x06lock:a\0\0\0\x02me"),
@@ -140,3 +142,25 @@ def test_a_field_of_another_type_is_refused_where_it_is_given(make: Callable[[],
     """Else the master could not read the report, and would kill the worker of a job that has run."""
     with pytest.raises(ValueError, match="is of type"):
         make()
+
+
+def test_of_two_notes_the_last_value_of_a_key_counts() -> None:
+    first, second, other = StoreValue("k", b"1", 60), StoreValue("k", b"2", 9), StoreValue("l", b"1", 60)
+    unlock = Unlock("lock", "me")
+    assert effects.merge((first, unlock), ()) == (first, unlock)
+    assert effects.merge((first, unlock), (other,)) == (first, unlock, other)
+    assert effects.merge((first, unlock), (second,)) == (unlock, second)
+    assert effects.merge((first, unlock), (unlock,)) == (first, unlock)
+
+
+def test_a_running_job_notes_only_what_may_be_applied_twice() -> None:
+    sent: list[tuple[int, tuple[Effect, ...]]] = []
+    run = Execution(
+        Message("j", "q", "Any", [], {}, b""), 7, lambda number, noted: sent.append((number, tuple(noted)))
+    )
+    run.note(Unlock("lock", "me"), DeleteKey("k"))
+    with pytest.raises(ValueError, match="must be repeatable"):
+        run.note(CountOut("batch:7", "pending", "q", b"{}"))
+    with pytest.raises(ValueError, match="a note of 1048579 bytes; the limit is 1048576"):
+        run.note(StoreValue("k", bytes(MAX_NOTE_BYTES), 60))
+    assert sent == [(7, (Unlock("lock", "me"), DeleteKey("k")))]

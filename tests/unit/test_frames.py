@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyworkers.ipc import frames
-from pyworkers.ipc.frames import HEADER_SIZE, MAX_FRAME, Frame, Kind, Reader, fits, pack, pack_short
+from pyworkers.ipc.frames import (
+    HEADER_SIZE,
+    MAX_FRAME,
+    Frame,
+    Kind,
+    Reader,
+    fits,
+    pack,
+    pack_note,
+    pack_short,
+    unpack_note,
+)
 
-KINDS = [kind for kind in Kind if kind is not Kind.PART]
+KINDS = [kind for kind in Kind if kind not in (Kind.PART, Kind.NOTE_PART)]
 LONGEST = MAX_FRAME - HEADER_SIZE
 frame_lists = st.lists(
     st.tuples(
@@ -86,6 +99,32 @@ def test_the_parts_of_a_dead_worker_are_forgotten() -> None:
     assert reader.incomplete
     reader.forget(2)
     assert not reader.incomplete
+
+
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+@pytest.mark.parametrize("size", [0, 1, LONGEST - 4, LONGEST, 10_000])
+def test_a_note_is_whole_also_after_one_that_was_interrupted(written: int, size: int) -> None:
+    reader, note = Reader(), b"n" * size
+    torn = list(pack(Kind.NOTE, 1, 4, pack_note(b"x" * 20_000)))[:written]
+    frames_read = [frame for data in torn for frame in reader.feed(data)]
+    frames_read += [f for data in pack(Kind.NOTE, 1, 4, pack_note(note)) for f in reader.feed(data)]
+    [(kind, worker, number, payload)] = frames_read
+    assert (kind, worker, number, unpack_note(payload)) == (Kind.NOTE, 1, 4, note)
+    assert not reader.incomplete
+
+
+def test_an_interrupted_note_does_not_spoil_the_outcome_of_its_job() -> None:
+    reader, outcome = Reader(), b"o" * 10_000
+    torn = list(pack(Kind.NOTE, 1, 4, pack_note(b"x" * 10_000)))[:-1]
+    stream = [*torn, *pack(Kind.OUTCOME, 1, 4, outcome)]
+    assert [f for data in stream for f in reader.feed(data)] == [(Kind.OUTCOME, 1, 4, outcome)]
+    assert not reader.incomplete
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0\0\0", b"\0\0\0\1", b"ab\0\0\0\3"])
+def test_an_invalid_note_is_an_error(payload: bytes) -> None:
+    with pytest.raises((ValueError, struct.error)):
+        unpack_note(payload)
 
 
 GOOD = pack_short(Kind.OUTCOME, 1, 1, b"payload")

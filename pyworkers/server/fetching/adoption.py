@@ -68,4 +68,4 @@ class Adoption:
         held = 0
         for source in self._sources:
             held += await arun_one(self._link, inprogress.count(source.queue))
-        return held <= self._deliveries.busy + len(self._outbox)
+        return held <= self._deliveries.busy + self._outbox.outcomes

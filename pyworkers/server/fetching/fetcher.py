@@ -144,8 +144,7 @@ class Fetcher:
             batch = self._outbox.portion()
             found = await self._inprogress.exchange(self._link, batch, 0, (), time.time())
             # What is left stands in an in-progress list, which is given back, by us or by a peer.
-            self._outbox.taken(batch)
-            self._account(batch, found)
+            self._account(batch, self._outbox.taken(batch), found)
 
     async def give_back(self) -> int:
         """Give all jobs of our in-progress lists back to their queues; returns their number.
@@ -198,9 +197,9 @@ class Fetcher:
         if found is None or self._inprogress is not mine:
             return
         # Only after the reply: without one, the same batch is sent again.
-        self._outbox.taken(batch, found.left)
+        outcomes = self._outbox.taken(batch, found.left)
         self._large.settled(batch)
-        self._account(batch, found)
+        self._account(batch, outcomes, found)
         taken = self._deliver(found)
         if found.error is not None:
             await self._wait_out(found.error)
@@ -209,7 +208,7 @@ class Fetcher:
             self._by_queue[queue].refused(refusal)
         for source in self._sources:
             source.worked()
-        if returning or len(self._outbox) > len(found.left) or not (found.refused or self._certain):
+        if returning or self._outbox.outcomes > len(found.left) or not (found.refused or self._certain):
             self._wake.set()
         if taken < wanted:
             for source in asked:
@@ -281,15 +280,18 @@ class Fetcher:
             ready.sort(key=lambda source: self._rng.expovariate(weights[source.queue]))
         return ready
 
-    def _account(self, batch: Batch, found: Exchange) -> None:
+    def _account(self, batch: Batch, outcomes: int, found: Exchange) -> None:
+        """Log and count a batch; the first ``outcomes`` of it are no notes."""
         for place in found.stale:
             queue, _, report = batch[place]
-            log.warning("job.not_ours", queue=queue, fate=report.outcome.fate.name.lower())
+            # A note may come too late.
+            if place < outcomes:
+                log.warning("job.not_ours", queue=queue, fate=report.outcome.fate.name.lower())
         for queue, effect, reason in found.failed:
             about = {"queue": queue, "effect": name_of(effect), "key": effect.key}
             log.error("effect.failed", **about, error=reason)
         unsettled = {*found.stale, *found.left}
-        for place, (_, _, report) in enumerate(batch):
+        for place, (_, _, report) in enumerate(batch[:outcomes] if outcomes < len(batch) else batch):
             if place not in unsettled:
                 self._listeners.settled(report)
 

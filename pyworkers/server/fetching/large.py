@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyworkers.protocol.extract import LARGE_BYTES, Extract, equal_extracts, extract
+from pyworkers.protocol.outcome import Fate
 from pyworkers.server.fetching.outbox import Batch, Outbox
 from pyworkers.server.pool.deliveries import Deliveries
 
@@ -40,8 +41,9 @@ class LargeJobs:
     def settled(self, batch: Batch) -> None:
         """Forget jobs whose outcome is in Redis."""
         if self._order:
-            for _, raw, _ in batch:
-                self._order.pop(id(raw), None)
+            for _, raw, report in batch:
+                if report.outcome.fate is not Fate.NOTE:
+                    self._order.pop(id(raw), None)
 
     def extracts(self, batch: Batch) -> Mapping[int, Extract]:
         """The extracts of the large jobs of a batch, by their places in it, from 0.
@@ -53,12 +55,13 @@ class LargeJobs:
             return _NOTHING
         found = {}
         removed: set[int] = set()
-        for place, (queue, raw, _) in enumerate(batch):
+        for place, (queue, raw, report) in enumerate(batch):
             if len(raw) > LARGE_BYTES:
                 known = self._deliveries.raws(queue) + self._outbox.raws(queue)
                 if not any(equal_extracts(raw, other) for other in known):
                     mine = self._order.get(id(raw), 0)
                     older = [o for o in known if self._order.get(id(o), 0) < mine and id(o) not in removed]
                     found[place] = extract(raw, len(known), -1 - len(older))
-            removed.add(id(raw))
+            if report.outcome.fate is not Fate.NOTE:
+                removed.add(id(raw))
         return found

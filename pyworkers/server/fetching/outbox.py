@@ -1,6 +1,7 @@
-"""Outbox: the outcomes of one group that are not yet in Redis.
+"""Outbox: the outcomes of one group, and the notes of its running jobs, that are not yet in Redis.
 
-Runs in the master's event loop. It sends nothing itself; the fetcher does.
+Runs in the master's event loop. It sends nothing itself; the fetcher does. A note rides along with outcomes,
+or is sent after a short time. An outcome takes along what its job has noted before.
 """
 
 from __future__ import annotations
@@ -8,20 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Report
+from pyworkers.protocol import effects
+from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.suspects import MARK
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
 MAX_BYTES = 64 * 1024 * 1024
+# Until notes are sent for their own sake: so long, they wait for outcomes and for each other.
+_NOTE_S = 0.01
 
 UNTAKEN = Report(REQUEUE)
 """The report of a job that is handed back: no worker has begun it, so it is not logged and not counted."""
 
 _NONE: frozenset[str] = frozenset()
-_REQUEUE = Fate.REQUEUE
+_REQUEUE, _NOTE = Fate.REQUEUE, Fate.NOTE
 Batch = list[tuple[str, bytes, Report]]
-"""Reports, each with the queue and the raw bytes of its job."""
+"""Reports, each with the queue and the raw bytes of its job: outcomes, then notes."""
 
 
 class Outbox:
@@ -36,12 +42,38 @@ class Outbox:
         self._reports: Batch = []
         self._returning = 0
         """The number of reports by which jobs go back to their queues."""
+        self._notes: dict[int, tuple[str, bytes, Report]] = {}
+        """By the identity of the job's bytes, which the master holds while the job runs."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
+        return len(self._reports) + len(self._notes)
+
+    @property
+    def outcomes(self) -> int:
+        """The number of outcomes alone."""
         return len(self._reports)
+
+    def note(self, queue: str, raw: bytes, noted: Sequence[Effect]) -> None:
+        """Add effects of a job that runs, whose outcome was not added yet."""
+        before = self._notes.get(id(raw))
+        together = effects.merge(before[2].outcome.effects if before else (), noted)
+        # A new entry: the one before may be under way, and is then removed while this one stays.
+        self._notes[id(raw)] = queue, raw, Report(Outcome(Fate.NOTE, effects=together))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_NOTE_S, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._notes:
+            self.changed.set()
 
     def settle(self, queue: str, raw: bytes, report: Report) -> None:
         """Add an outcome, for the next exchange to settle."""
+        if self._notes and (note := self._notes.pop(id(raw), None)):
+            outcome = report.outcome
+            together = effects.merge(note[2].outcome.effects, outcome.effects)
+            report = report._replace(outcome=replace(outcome, effects=together))
         if raw.endswith(MARK):
             report = self._marked(raw, report)
         if report.outcome is not DONE and report.outcome.fate is _REQUEUE:
@@ -72,17 +104,34 @@ class Outbox:
                 size += report.outcome.size
             if size > MAX_BYTES and count:
                 return self._reports[:count]
-        return self._reports.copy()
+        batch = self._reports.copy()
+        for note in self._notes.values():
+            size += len(note[1]) + note[2].outcome.size
+            if size > MAX_BYTES and batch:
+                break
+            batch.append(note)
+        return batch
 
-    def taken(self, batch: Batch, left: Sequence[int] = ()) -> None:
-        """Remove this portion, which is in Redis, except for the places ``left``."""
-        self._reports[: len(batch)] = [batch[place] for place in left]
+    def taken(self, batch: Batch, left: Sequence[int] = ()) -> int:
+        """Remove this portion, which is in Redis, except for the places ``left``.
+
+        Returns the number of its outcomes; the rest of it are notes.
+        """
+        outcomes = len(batch)
+        while outcomes and batch[outcomes - 1][2].outcome.fate is _NOTE:
+            outcomes -= 1
+            note = batch[outcomes]
+            if outcomes not in left and self._notes.get(id(note[1])) is note:
+                del self._notes[id(note[1])]
+        self._reports[:outcomes] = [batch[place] for place in left if place < outcomes]
         if self._returning:
             self._returning = sum(_returns(report) for _, _, report in self._reports)
+        return outcomes
 
     def clear(self) -> None:
         """Drop all: a peer has the jobs."""
         self._reports.clear()
+        self._notes.clear()
         self._returning = 0
 
     def known(self, queue: str) -> Counter[bytes]:

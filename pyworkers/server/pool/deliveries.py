@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Sequence
 
+from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.protocol.suspects import MARK
@@ -39,10 +40,12 @@ class Deliveries:
         freed: Callable[[], None],
         suspected: Callable[[], None],
         drain: Callable[[], None],
+        note: Callable[[str, bytes, Sequence[Effect]], None],
         limits: Limits = DEFAULTS,
     ) -> None:
-        """``freed`` is called when there is room for another job, ``suspected`` when one must run alone, and
-        ``drain`` to read the outcomes that workers have written.
+        """``freed`` is called when there is room for another job, ``suspected`` when one must run alone,
+        ``drain`` to read the outcomes that workers have written, and ``note`` with queue, raw bytes and
+        effects of a job that runs.
 
         Raises OSError.
         """
@@ -52,6 +55,7 @@ class Deliveries:
         self._cancellations = cancellations
         self._suspects = suspects
         self._freed = freed
+        self._note = note
         self._numbers = itertools.count(1)
         self._kept: dict[int, Delivery] = {}
         """The marked jobs that may not start yet, by number."""
@@ -157,6 +161,12 @@ class Deliveries:
             self._freed()
         else:
             self._endings.ended(delivery, report)
+
+    def noted(self, number: int, effects: Sequence[Effect]) -> None:
+        """Have effects applied while their job runs; one that has ended has none any more."""
+        delivery = self.hand_out.open.get(number)
+        if delivery is not None and not delivery.errand:
+            self._note(delivery.queue, delivery.raw, effects)
 
     def lost(self, jobs: list[Delivery], failure: Failure) -> None:
         """Settle the jobs of a dead process. If it was killed because of one, the others are given back."""

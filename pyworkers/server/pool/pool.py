@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from pyworkers import logs
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.frames import SECONDS, Frame, Kind
+from pyworkers.ipc.frames import SECONDS, Frame, Kind, unpack_note
+from pyworkers.protocol import effects
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.crew import Crew
@@ -176,8 +177,18 @@ class Pool:
                 self._reconcile()
         elif kind is Kind.READY:
             worker.ready(number)
+        elif kind is Kind.NOTE:
+            self._note(worker, number, payload)
         else:
             self._limit(worker, number, payload)
+
+    def _note(self, worker: Worker, number: int, payload: bytes) -> None:
+        try:
+            noted = effects.unpack(unpack_note(payload))
+        except (ValueError, struct.error):
+            worker.fail("wrote an invalid note")
+            return
+        self._deliveries.noted(number, noted)
 
     def _limit(self, worker: Worker, number: int, payload: bytes) -> None:
         try:

@@ -12,6 +12,7 @@
 --      if 10 is added to the code, there are other arguments instead of raw, for a large job (extract.py):
 --      length of the list, or else the outcome is not settled; probable index of the job; its length; its
 --      first and last bytes; samples of it
+--      a note (fate 7) has the effects alone: its job stays, and must be in the list
 --      then for each effect: place of its outcome, counted from 1, name and arguments (effects.py)
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,
 --           for each of the queues to take from the jobs taken; the last ones are left out if there are enough,
@@ -26,7 +27,7 @@
 
 -- For each fate that keeps a job in a sorted set: the place of its key in KEYS.
 local zsets = { [1] = 1, [2] = 3, [5] = 2 }
-local REQUEUE = 4
+local REQUEUE, NOTE = 4, 7
 
 local refused, reasons = {}, {}
 local function refuse(queue, reason)
@@ -106,6 +107,17 @@ local function find(list, i)
   return found
 end
 
+-- 1 if a job is in the list, false if not, or an error. A write that changes nothing (LTRIM) stands for the
+-- removal: if Redis refuses all writes, it refuses this one, and it refuses none for lack of memory after it.
+local function stands(list, raw)
+  local place = redis.pcall('LPOS', list, raw, 'RANK', -1)
+  if type(place) ~= 'number' then
+    return place
+  end
+  local refusal = redis.pcall('LTRIM', list, 0, -1)
+  return refusal.err and refusal or 1
+end
+
 local stale, left = {}, {}
 local ordinal = 0
 i = first
@@ -119,7 +131,11 @@ while i < last do
     if step[LARGE] then
       raw = find(step[LIST], i)
     end
-    removed = raw and redis.pcall('LREM', step[LIST], -1, raw) or 0
+    if step[FATE] == NOTE then
+      removed = raw and stands(step[LIST], raw) or 0
+    else
+      removed = raw and redis.pcall('LREM', step[LIST], -1, raw) or 0
+    end
   end
   if removed == 1 then
     if key then
