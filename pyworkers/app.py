@@ -153,6 +153,14 @@ class Worker(Producer):
           backtrace=False     lines of the traceback to store with a failed job; True: all
           tags=()             labels, which Sidekiq's Web UI shows
           extra=None          fields of the application's own, e.g. ``{"tenant": 7}``
+
+        These decide whether a job is enqueued:
+          unique_for=None     seconds (and the job's delay) for which the same job is a duplicate
+          unique_until="success"  the end of that: ``success`` (done or dead), ``start`` or ``expiry``
+          unique_by=None      ``(*args)`` -> what counts as the same, instead of all arguments
+          on_duplicate="skip"  or ``raise`` DuplicateJobError, or ``replace`` a job that is scheduled
+          max_waiting=None    with so many jobs in the queue, QueueFullError is raised
+          wait=0              seconds to wait for room in the queue first
         """
         refuse_unknown(options, JobOptions, "job")
         make = declaration("job", options.get("queue", "default"), options)
@@ -247,7 +255,7 @@ class Worker(Producer):
         """The application's declarations as JSON values, for the master."""
         self._declared = [handler.name for handler in self.handlers()]
         jobs: dict[str, JobFacts] = {
-            name: {"envelope": job.envelope, **self._registry.job_facts(name)}
+            name: {"envelope": job.given(), **self._registry.job_facts(name)}
             for name, job in self._producers.items()
         }
         return {

@@ -21,7 +21,14 @@ from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.fates import Fates, fates_of
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.message import Keywords, Message
-from pyworkers.protocol.options import FailureOptions, FieldOptions, rule_of, suggestion
+from pyworkers.protocol.options import (
+    FailureOptions,
+    FieldOptions,
+    QueueLimitOptions,
+    UniqueOptions,
+    rule_of,
+    suggestion,
+)
 from pyworkers.protocol.retry import Policy
 
 if TYPE_CHECKING:
@@ -59,7 +66,7 @@ class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """Links around this handler alone, inside the application's, the first outermost. Default: none."""
 
 
-class JobOptions(HandlerOptions, FieldOptions, total=False):
+class JobOptions(HandlerOptions, FieldOptions, UniqueOptions, QueueLimitOptions, total=False):
     """Options of ``@worker.job``."""
 
     queue: str

@@ -21,7 +21,7 @@ from pyworkers.producer import BATCH_SIZE, many_jobs, one_job
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
-from pyworkers.protocol.options import JobOverrides
+from pyworkers.protocol.options import JobOverrides, terms_asked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,7 +46,7 @@ class Job(Generic[P, R]):
         self.name = name
         self.queue = queue
         self.envelope = dict(envelope)
-        """The fields that every job carries besides its arguments: ``retry`` …"""
+        """The options that every job is enqueued with: ``retry`` …"""
         self._client = client
         self._binder = _Binder(function, name)
         rest = dict(envelope)
@@ -91,7 +91,8 @@ class Job(Generic[P, R]):
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
         These are ``queue`` and ``retry``, and those of ``Client.enqueue``: ``timeout``, ``dead``,
-        ``backtrace``, ``tags``, ``extra``, ``retry_for``, ``retry_max``, ``retry_queue`` and ``jid``.
+        ``backtrace``, ``tags``, ``extra``, ``retry_for``, ``retry_max``, ``retry_queue``, ``jid``,
+        ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``, ``max_waiting`` and ``wait``.
         Raises BadArgumentError.
         """
         queue, retry = options.pop("queue", None), options.pop("retry", None)
@@ -117,6 +118,17 @@ class Job(Generic[P, R]):
             return {**self.envelope, **options}
         declared = {name: value for name, value in self.envelope.items() if name != "retry_for"}
         return {**declared, "retry": retry, **options}
+
+    def given(self, args: Sequence[Any] | None = None) -> dict[str, Any]:
+        """The options as JSON values, for the server. ``args`` are those of a cron entry.
+
+        Without them, ``unique_by`` is missing if it is a function: the server does not run it.
+        """
+        given = dict(self.envelope)
+        if callable(by := given.get("unique_by")):
+            del given["unique_by"]
+            given |= {} if args is None else {"unique_by": by(*args)}
+        return given
 
     def _push(self, plan: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         client = self._client()
@@ -145,6 +157,7 @@ def declared_job(
     envelope |= {} if policy.dead else {"dead": False}
     envelope |= {} if policy.retry_for is None else {"retry_for": policy.retry_for}
     envelope |= {name: options[name] for name in ("tags", "extra") if options.get(name)}
+    envelope |= terms_asked(options)
     try:
         return Job(function, handler.name, handler.queue, envelope, client)
     except BadArgumentError as error:
@@ -154,17 +167,19 @@ def declared_job(
 def cron_entry(job: Job[Any, Any], schedule: str, options: CronOptions) -> CronEntry:
     """The cron entry of a declaration. Raises DeclarationError by the rules of ``[[cron]]``."""
     name = options.get("name")
+    args = _cron_args(job, options.get("args", ()))
+    given = job.given(args)
     entry = CronEntry(
         name=job.name if name is None else name,
         schedule=schedule,
         queue=job.queue,
         job_class=job.name,
-        args=_cron_args(job, options.get("args", ())),
+        args=args,
         timezone=options.get("timezone", "UTC"),
         misfire=options.get("misfire", "once"),
         grace_s=options.get("grace", 300.0),
-        retry=job.envelope["retry"],
-        options={key: value for key, value in job.envelope.items() if key != "retry"},
+        retry=given.pop("retry"),
+        options=given,
     )
     check_cron(entry)
     return entry

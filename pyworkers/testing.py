@@ -12,6 +12,7 @@ but nothing is retried: ``drain``, or the enqueue call under ``inline``, raises 
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -25,9 +26,12 @@ from pyworkers.client import Transport, intercept
 from pyworkers.errors import PyworkersError, Snooze, UnknownJobError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow.admission import Admission
+from pyworkers.protocol.flow.unique import effects_at_start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
+from pyworkers.protocol.terms import Others
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
@@ -75,15 +79,29 @@ class Fake:
         """The waiting jobs, the oldest first."""
         self.ran: list[EnqueuedJob] = []
         """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
+        self._admission = Admission()
+        self._ahead_s = 0.0
 
-    def push(self, jobs: list[PushedJob], owner: object) -> None:
-        """Take pushed jobs; called by clients."""
-        self.jobs += [EnqueuedJob.of(job, owner) for job in jobs]
+    def push(self, jobs: list[PushedJob], owner: object) -> Others:
+        """Take pushed jobs; called by clients. A full queue is an error at once: nothing drains it."""
+        admitted = self._admission.admit(jobs, self.now(), self._size, self._is_scheduled)
+        self.jobs[:] = [job for job in self.jobs if job.jid not in admitted.replaced]
+        self.jobs += [EnqueuedJob.of(job, owner) for job in admitted.jobs]
+        return admitted.others
+
+    def now(self) -> float:
+        """The time by which locks of unique jobs expire, in epoch seconds."""
+        return time.time() + self._ahead_s
+
+    def advance(self, seconds: float) -> None:
+        """Turn ``now`` on."""
+        self._ahead_s += seconds
 
     def clear(self) -> None:
-        """Forget all jobs."""
+        """Forget all jobs, and all locks."""
         self.jobs.clear()
         self.ran.clear()
+        self._admission = Admission()
 
     def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
         """Run the waiting jobs and those that they enqueue, until none is left; returns their number.
@@ -99,7 +117,7 @@ class Fake:
                 count += 1
                 self.ran.append(job)
                 try:
-                    run(job, worker)
+                    _run_admitted(job, worker, self._admission)
                 except Snooze:
                     self.ran.pop()
                     snoozed.append(job)
@@ -126,6 +144,12 @@ class Fake:
         if found:
             raise AssertionError(f"{len(found)} too many; {self._summary()}")
 
+    def _size(self, queue: str) -> int:
+        return sum(job.queue == queue and job.at is None for job in self.jobs)
+
+    def _is_scheduled(self, jid: str) -> bool:
+        return any(job.jid == jid and job.at is not None for job in self.jobs)
+
     def _next(self, scheduled: bool) -> EnqueuedJob | None:
         for index, job in enumerate(self.jobs):
             if scheduled or job.at is None:
@@ -141,10 +165,14 @@ class Fake:
 class _Inline:
     def __init__(self, worker: Worker | None) -> None:
         self._worker = worker
+        self._admission = Admission()
 
-    def push(self, jobs: list[PushedJob], owner: object) -> None:
-        for job in jobs:
-            run(EnqueuedJob.of(job, owner), self._worker)
+    def push(self, jobs: list[PushedJob], owner: object) -> Others:
+        # No job waits here, so no queue is full; and none is scheduled.
+        admitted = self._admission.admit(jobs, time.time(), lambda _: -math.inf, lambda _: False)
+        for job in admitted.jobs:
+            _run_admitted(EnqueuedJob.of(job, owner), self._worker, self._admission)
+        return admitted.others
 
 
 @contextmanager
@@ -188,6 +216,16 @@ def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
         execution.forget()
         raise error
     return outcome
+
+
+def _run_admitted(job: EnqueuedJob, worker: Worker | None, admission: Admission) -> None:
+    """Run one job, and release its lock when it starts or ends."""
+    admission.apply(effects_at_start(job.data, job.jid))
+    try:
+        run(job, worker)
+    finally:
+        if job.outcome is not None:
+            admission.apply(job.outcome.effects)
 
 
 def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge) -> Chain:

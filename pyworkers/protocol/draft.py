@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
+from pyworkers.protocol.flow.entry import Entering, entry_of
 from pyworkers.protocol.keys import check_queue_name
-from pyworkers.protocol.options import check_options, fields_of
+from pyworkers.protocol.options import TERM_OPTIONS, check_options, fields_of
 from pyworkers.protocol.terms import Terms
 
 _JID_BYTES = 12
@@ -84,7 +85,7 @@ class Draft:
 
     def job(self, args: Sequence[Any], now: float, path: str = "args") -> PushedJob:
         """One job. ``path`` names ``args`` in the BadArgumentError for invalid arguments."""
-        return self._job(args, self.jid or os.urandom(_JID_BYTES).hex(), self._times(now), path)
+        return self._job(args, self.jid or os.urandom(_JID_BYTES).hex(), now, self._times(now), path)
 
     def jobs(self, args_list: Sequence[Sequence[Any]], now: float, start: int = 0) -> list[PushedJob]:
         """One job for each of ``args_list``, which is the batch from index ``start`` of the caller's list."""
@@ -93,7 +94,9 @@ class Draft:
         # One system call for all ids: otherwise they take a third of the time of a small job.
         ids, width = os.urandom(_JID_BYTES * len(args_list)).hex(), 2 * _JID_BYTES
         return [
-            self._job(args, ids[width * index : width * (index + 1)], times, f"args_list[{start + index}]")
+            self._job(
+                args, ids[width * index : width * (index + 1)], now, times, f"args_list[{start + index}]"
+            )
             for index, args in enumerate(args_list)
         ]
 
@@ -114,7 +117,7 @@ class Draft:
         enqueued = f',"enqueued_at":{time}' if self.at is None else ""
         return f',"created_at":{time}{enqueued}}}'
 
-    def _job(self, args: Sequence[Any], jid: str, times: str, path: str) -> PushedJob:
+    def _job(self, args: Sequence[Any], jid: str, _now: float, times: str, path: str) -> PushedJob:
         if not isinstance(args, list | tuple):
             raise BadArgumentError(
                 f"{path} is of type {type(args).__name__}, not a list or tuple of arguments"
@@ -126,6 +129,17 @@ class Draft:
         if len(payload) > MAX_BYTES:
             raise BadArgumentError(f"{path}: a job of {len(payload)} bytes; the limit is {MAX_BYTES}")
         return PushedJob(self.queue, payload, jid, self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class TermedDraft(Draft):
+    """A draft of jobs with terms of their push; a class of its own, so that the other jobs pay nothing."""
+
+    def _job(self, args: Sequence[Any], jid: str, now: float, times: str, path: str) -> PushedJob:
+        job = Entering(self.queue, self.job_class, args, jid, self.options, now, self.at, path)
+        fields, terms, at = entry_of(job)
+        more = f",{encode(fields)[1:-1]}" if fields else ""
+        return Draft._job(self, args, jid, now, more + times, path)._replace(at=at, terms=terms)
 
 
 class Drafting(Protocol):
@@ -172,7 +186,8 @@ def _draft(
     head = encode(about)[:-1] + ',"args":'
     others = {name: value for name, value in fields_of(options).items() if name != "jid"}
     tail = ("," + encode(others)[1:-1] if others else "") + ',"jid":'
-    return Draft(queue, at, head, tail, options.get("jid"), job_class, {**policy, **options})
+    kind = Draft if TERM_OPTIONS.isdisjoint(options) else TermedDraft
+    return kind(queue, at, head, tail, options.get("jid"), job_class, {**policy, **options})
 
 
 def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from datetime import timedelta
+from typing import Any, Literal, TypedDict
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.envelope import check_value
 from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.terms import OnDuplicate
 
 _MAX_RETRY_FOR_S = 1e9  # Sidekiq's job_util.rb
+_LONGEST_LIFE_S = 1e9
 
 
 class FailureOptions(TypedDict, total=False):
@@ -36,7 +39,30 @@ class FieldOptions(TypedDict, total=False):
     """Fields of the application's own, e.g. ``{"tenant": 7}``; a job reads them in ``message.data``."""
 
 
-class EnqueueOptions(FailureOptions, FieldOptions, total=False):
+class UniqueOptions(TypedDict, total=False):
+    """Options of a job of which no second one may be enqueued."""
+
+    unique_for: float | timedelta | None
+    """Seconds, beside the job's delay, for which a job with the same class, queue and arguments is a
+    duplicate: ``enqueue`` returns the jid of the other. Default: None, never."""
+    unique_until: Literal["success", "start", "expiry"]
+    """When that ends earlier: when the job is done or dead, at its start, or never. Default: ``success``."""
+    unique_by: Any
+    """What counts as the same instead of all arguments: a function of the arguments, or its result."""
+    on_duplicate: OnDuplicate
+    """``skip``, ``raise`` DuplicateJobError, or ``replace`` a job that is still scheduled. Default: skip."""
+
+
+class QueueLimitOptions(TypedDict, total=False):
+    """Options of a job whose queue has a limit."""
+
+    max_waiting: int | None
+    """With so many jobs in its queue, a job that is due now raises QueueFullError. Default: no limit."""
+    wait: float
+    """Seconds to wait for room in the queue first. Default: 0."""
+
+
+class EnqueueOptions(FailureOptions, FieldOptions, UniqueOptions, QueueLimitOptions, total=False):
     """Options of an enqueue call, beside ``retry``."""
 
     timeout: float
@@ -60,7 +86,7 @@ class JobOverrides(EnqueueOptions, total=False):
 
 
 # Fields that no producer sets.
-_OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at", "cron")
+_OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at", "cron", "unique_key")
 _OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
 _RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR))
@@ -71,6 +97,15 @@ _ELSEWHERE = {
     "at": "use enqueue_at",
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
     **dict.fromkeys(("retry_on", "discard_on", "dead_on"), _DECORATOR),
+}
+TERM_OPTIONS = frozenset((*UniqueOptions.__annotations__, *QueueLimitOptions.__annotations__))
+"""The options from which the terms of a push are made."""
+# Those that are not written into the envelope.
+_LOCAL = TERM_OPTIONS - {"unique_for", "unique_until"} | {"extra"}
+# Options that change what another one does, and are an error without it.
+_NEEDS = {
+    **dict.fromkeys(("unique_until", "unique_by", "on_duplicate"), "unique_for"),
+    "wait": "max_waiting",
 }
 # Other parameters of the calls that take options.
 _PARAMETERS = ("queue", "delay", "at")
@@ -84,15 +119,40 @@ def check_options(options: Mapping[str, Any]) -> None:
         fits, rule = _RULES[name]
         if not fits(value):
             raise BadArgumentError(f"{name} must be {rule}, not {value!r}")
+        if name in _NEEDS and _NEEDS[name] not in options:
+            raise BadArgumentError(f"{name} has no effect without {_NEEDS[name]}")
         if name == "extra":
             _check_extra(value)
-        else:
+        elif name not in TERM_OPTIONS:
             check_value(value, name)
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as fields of the envelope; the fields of ``extra`` are on the same level as the others."""
-    return {**{name: value for name, value in options.items() if name != "extra"}, **options.get("extra", {})}
+    fields = {name: value for name, value in options.items() if name not in _LOCAL}
+    if "unique_for" in fields:
+        if fields["unique_for"] is None:
+            fields.pop("unique_until", None)
+            del fields["unique_for"]
+        else:
+            fields["unique_for"] = seconds_of(fields["unique_for"])
+    return {**fields, **options.get("extra", {})}
+
+
+def terms_asked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of TERM_OPTIONS that have a value, as JSON values but for a function."""
+    given = {name: value for name, value in options.items() if name in TERM_OPTIONS and value is not None}
+    if isinstance(given.get("unique_for"), timedelta):
+        given["unique_for"] = seconds_of(given["unique_for"])
+    return given
+
+
+def seconds_of(value: float | timedelta) -> float:
+    """A time in seconds; a whole number stays one, as Sidekiq Enterprise writes it."""
+    if not isinstance(value, timedelta):
+        return value
+    number = value.total_seconds()
+    return int(number) if number == int(number) else number
 
 
 def rule_of(name: str) -> tuple[Callable[[Any], bool], str]:
@@ -129,6 +189,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_life(value: Any) -> bool:
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    return value is None or (_is_number(number) and 0 < number <= _LONGEST_LIFE_S)
+
+
 def _is_queue(value: Any) -> bool:
     try:
         check_queue_name(value)
@@ -161,6 +226,15 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a number of retries",
     ),
     "timeout": (lambda value: _is_number(value) and 0 < value < math.inf, "seconds above 0"),
+    "unique_for": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
+    "unique_until": (lambda value: value in ("success", "start", "expiry"), "success, start or expiry"),
+    "unique_by": (lambda value: True, "a function of the arguments, or what it returns"),
+    "on_duplicate": (lambda value: value in ("skip", "raise", "replace"), "skip, raise or replace"),
+    "max_waiting": (
+        lambda value: value is None or (_is_flag_or_count(value) and value >= 1 and value is not True),
+        "a number of jobs from 1, or None",
+    ),
+    "wait": (lambda value: _is_number(value) and 0 <= value < math.inf, "seconds from 0"),
     "jid": (lambda value: isinstance(value, str) and value != "", "a string that is not empty"),
     "extra": (lambda value: isinstance(value, Mapping), "a dict with fields of your own"),
 }

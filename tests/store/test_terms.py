@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pyworkers import AsyncClient, Client
 from pyworkers.errors import DuplicateJobError, QueueFullError, StoreError
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.effects import DeleteKey, StoreValue
+from pyworkers.protocol.effects import DeleteKey, StoreValue, Unlock
+from pyworkers.protocol.flow.admission import Admission
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.terms import Lock, OnDuplicate, Others, Terms
 from pyworkers.store.acl import Role
@@ -222,6 +225,80 @@ def test_a_thousand_jobs_are_one_round_trip(push: Push, server: redis.Redis, key
     jobs = [locked(f"j{n}", f"k{n % 900}", max_waiting=900) for n in range(1000)]
     assert push(*jobs) == {f"j{n}": f"j{n - 900}" for n in range(900, 1000)}
     assert waiting(server, keys) == [f"j{n}" for n in range(900)]
+
+
+class Sut:
+    """One Redis and the model, which get the same pushes."""
+
+    def __init__(self, client: Client, server: Any, keys: Keys) -> None:
+        self.client, self.server, self.keys = client, server, keys
+        self.model = Admission()
+        self.jobs: list[PushedJob] = []
+        self.number = 0
+
+    def push(self, rows: list[tuple[str, OnDuplicate, bool, int]]) -> None:
+        """Jobs by the name of their lock, the mode of it, whether they are for later, and their limit."""
+        jobs = []
+        for name, mode, is_later, limit in rows:
+            self.number += 1
+            lock = Lock(f"unique:{name}", 600, mode) if name else None
+            at = SOON + self.number % 2 if is_later else None
+            jobs.append(job(f"j{self.number}", Terms(lock, limit), at))
+        outcomes = []
+        for push in (self.client.push, self.admit):
+            try:
+                outcomes.append(push(jobs))
+            except (QueueFullError, DuplicateJobError) as error:
+                outcomes.append({type(error).__name__: str(error)})
+        assert outcomes[0] == outcomes[1]
+        assert waiting(self.server, self.keys) == [job.jid for job in self.jobs if job.at is None]
+        later = {job.jid: job.at for job in self.jobs if job.at is not None}
+        assert scheduled(self.server, self.keys) == later
+
+    def admit(self, jobs: list[PushedJob]) -> Others:
+        def size(_: str) -> int:
+            return sum(job.at is None for job in self.jobs)
+
+        def is_scheduled(jid: str) -> bool:
+            return any(job.jid == jid and job.at is not None for job in self.jobs)
+
+        admitted = self.model.admit(jobs, time.time(), size, is_scheduled)
+        self.jobs = [job for job in self.jobs if job.jid not in admitted.replaced] + admitted.jobs
+        return admitted.others
+
+    def end(self, place: int) -> None:
+        """A job is done: its lock is released."""
+        if self.jobs:
+            ended = self.jobs.pop(place % len(self.jobs))
+            lock = ended.terms.lock if ended.terms else None
+            key = self.keys.schedule if ended.at is not None else self.keys.queue("q")
+            self.server.zrem(key, ended.payload) if ended.at else self.server.lrem(key, 0, ended.payload)
+            if lock:
+                self.model.apply([Unlock(lock.key, ended.jid)])
+                if self.server.get(self.keys.own(lock.key)) == ended.jid.encode():
+                    self.server.delete(self.keys.own(lock.key))
+
+
+ROWS = st.tuples(
+    st.sampled_from(["", "a", "b"]),
+    st.sampled_from(["skip", "raise", "replace"]),
+    st.booleans(),
+    st.sampled_from([0, 0, 2, 4]),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.lists(ROWS, min_size=1, max_size=4) | st.integers(0, 3), max_size=8))
+def test_the_model_of_the_test_support_decides_as_the_script(
+    one_redis_url: str, namespace: str, steps: list[Any]
+) -> None:
+    keys = Keys(namespace)
+    with redis.Redis.from_url(one_redis_url) as server, Client(one_redis_url, namespace=namespace) as client:
+        if found := server.keys(f"{namespace}*"):
+            server.delete(*found)
+        sut = Sut(client, server, keys)
+        for step in steps:
+            sut.push(step) if isinstance(step, list) else sut.end(step)
 
 
 def test_the_script_survives_a_restart_of_redis(push: Push, server: redis.Redis, keys: Keys) -> None:

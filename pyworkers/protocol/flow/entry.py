@@ -1,0 +1,57 @@
+"""Entry: the fields of the envelope and the terms of the push that the options of a job ask for.
+
+Pure; used by producers, and by the server for the jobs of cron entries. The counterpart of ``effects_of``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pyworkers.protocol.flow import unique
+from pyworkers.protocol.options import seconds_of
+from pyworkers.protocol.terms import Lock, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Entering:
+    """A job that is about to be pushed. ``at`` is when it is due, ``now`` the time, in epoch seconds."""
+
+    queue: str
+    job_class: str
+    args: Sequence[Any]
+    jid: str
+    options: Mapping[str, Any]
+    """All options, those without a field in the envelope (``max_waiting`` …) included."""
+    now: float
+    at: float | None = None
+    path: str = "args"
+    """Names ``args`` in errors."""
+
+
+class Entry(NamedTuple):
+    """How a job enters: more fields of its envelope, the terms of its push, and when it is due."""
+
+    fields: Mapping[str, Any]
+    terms: Terms | None
+    at: float | None
+
+
+def entry_of(job: Entering) -> Entry:
+    """The entry of a job. Raises BadArgumentError, and the errors of ``unique_by``."""
+    fields: dict[str, Any] = {}
+    lock, at, options = None, job.at, job.options
+    if options.get("unique_for") is not None:
+        key = unique.key_of(job.job_class, job.queue, job.args, options.get("unique_by"), job.path)
+        fields[unique.FIELD] = key
+        mode = options.get("on_duplicate", "skip")
+        life_s = seconds_of(options["unique_for"]) + (0.0 if at is None else max(0.0, at - job.now))
+        lock = Lock(unique.lock_of(key), life_s, mode)
+        if mode == "replace" and at is not None:
+            at = unique.spread(at, key)
+    # A job for later does not wait in the queue.
+    limit = options.get("max_waiting") or 0
+    if lock is None and not limit:
+        return Entry(fields, None, at)
+    return Entry(fields, Terms(lock, limit, options.get("wait", 0.0)), at)

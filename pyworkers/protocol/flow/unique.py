@@ -1,0 +1,94 @@
+"""Unique: the lock of a job of which no second one may be enqueued, and its release.
+
+Pure. The producer makes the key; it travels in the envelope as ``unique_key``, so that every process that
+ends the job knows it. The lock holds the jid; a job whose lock was lost or taken over releases nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.effects import Unlock
+from pyworkers.protocol.envelope import check_value, encode_sorted
+from pyworkers.protocol.flow.ending import Ended, Ending
+
+FIELD = "unique_key"
+# Class and queue are in the key for people only; the digest alone tells two locks apart.
+_SHOWN, _DIGITS = 64, 32
+_LONGEST = 256
+# The step of a float that holds a time of today.
+_STEP_S = 2.0**-22
+
+
+def key_of(job_class: str, queue: str, args: Sequence[Any], by: Any, path: str) -> str:
+    """The key: class, queue, and a digest of both and of the arguments, or of what ``by`` makes of them.
+
+    ``by`` is a function of the arguments, or its result. ``path`` names ``args`` in the BadArgumentError for
+    a value that JSON does not carry.
+    """
+    subject = by(*args) if callable(by) else by
+    if subject is None:
+        subject = args
+    else:
+        path = "unique_by"
+    try:
+        text = encode_sorted([job_class, queue, subject]).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        check_value(subject, path)
+        raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
+    digest = hashlib.sha256(text).hexdigest()[:_DIGITS]
+    return "|".join((*map(_shown, (job_class, queue)), digest))
+
+
+def lock_of(key: str) -> str:
+    """The name of the lock, as effects name keys."""
+    return f"unique:{key}"
+
+
+def parts_of(key: str) -> tuple[str, str, str]:
+    """Class, queue and digest of a key, the first two perhaps shortened; empty for a foreign key."""
+    parts = key.split("|")
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", key)
+
+
+def spread(at: float, key: str) -> float:
+    """The time, plus less than a millisecond that depends on the key.
+
+    To find a scheduled job, push.lua reads those with the same score: they must not be thousands.
+    """
+    return at + int(key[-3:], 16) * _STEP_S
+
+
+def effects(ended: Ended) -> Iterable[Unlock]:
+    """The release of the lock: at the end for ``success``; ``expiry`` leaves it to the lock's TTL."""
+    until = ended.data.get("unique_until")
+    if until == "expiry":
+        return ()
+    if ended.ending.final or (until == "start" and ended.ending is Ending.RETRY):
+        return _release(ended.data, ended.jid)
+    return ()
+
+
+def effects_at_start(data: Mapping[str, Any], jid: str) -> tuple[Unlock, ...]:
+    """The release of the lock when the job starts, for ``start``."""
+    return _release(data, jid) if data.get("unique_until") == "start" else ()
+
+
+def _release(data: Mapping[str, Any], jid: str) -> tuple[Unlock, ...]:
+    key = data.get(FIELD)
+    # Other languages may write anything; their lock then ends with its TTL.
+    if isinstance(key, str) and 0 < len(key) <= _LONGEST and _is_unicode(key) and _is_unicode(jid):
+        return (Unlock(lock_of(key), jid),)
+    return ()
+
+
+def _shown(name: str) -> str:
+    return name if len(name) <= _SHOWN else f"{name[: _SHOWN - 1]}…"
+
+
+def _is_unicode(text: str) -> bool:
+    """False for a lone surrogate, which cannot be sent."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
