@@ -19,6 +19,9 @@ Others = Mapping[str, str]
 NO_OTHERS: Others = {}
 
 
+SCORE_SUFFIX = ":at"
+
+
 class Lock(NamedTuple):
     """A STRING with the jid of the job that holds it. ``key`` is named as effects name keys."""
 
@@ -34,7 +37,7 @@ class Lock(NamedTuple):
     @property
     def score_key(self) -> str:
         """The key of the score under which the job is scheduled that holds the lock."""
-        return f"{self.key}:at"
+        return f"{self.key}{SCORE_SUFFIX}"
 
 
 class Terms(NamedTuple):

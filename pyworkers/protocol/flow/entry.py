@@ -44,6 +44,8 @@ def entry_of(job: Entering) -> Entry:
     lock, at, options = None, job.at, job.options
     if options.get("unique_for") is not None:
         key = unique.key_of(job.job_class, job.queue, job.args, options.get("unique_by"), job.path)
+        if options.get("unique_until") == "expiry":
+            key += unique.BY_TIME
         fields[unique.FIELD] = key
         mode = options.get("on_duplicate", "skip")
         life_s = seconds_of(options["unique_for"]) + (0.0 if at is None else max(0.0, at - job.now))

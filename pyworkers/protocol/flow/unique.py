@@ -16,6 +16,10 @@ from pyworkers.protocol.envelope import check_value, encode_sorted
 from pyworkers.protocol.flow.ending import Ended, Ending
 
 FIELD = "unique_key"
+PREFIX = "unique:"
+"""Of the names of all locks."""
+BY_TIME = "|expiry"
+"""The end of a key whose lock ends by time alone."""
 # Class and queue are in the key for people only; the digest alone tells two locks apart.
 _SHOWN, _DIGITS = 64, 32
 _LONGEST = 256
@@ -45,12 +49,12 @@ def key_of(job_class: str, queue: str, args: Sequence[Any], by: Any, path: str) 
 
 def lock_of(key: str) -> str:
     """The name of the lock, as effects name keys."""
-    return f"unique:{key}"
+    return f"{PREFIX}{key}"
 
 
 def parts_of(key: str) -> tuple[str, str, str]:
     """Class, queue and digest of a key, the first two perhaps shortened; empty for a foreign key."""
-    parts = key.split("|")
+    parts = key.removesuffix(BY_TIME).split("|")
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", key)
 
 

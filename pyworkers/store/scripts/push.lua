@@ -86,12 +86,13 @@ if #failed > 0 then
   return { 'failed', failed[2] }
 end
 
-local reply, listed = { 'pushed' }, {}
+local reply, listed, longest = { 'pushed' }, {}, 0
 for place, job in ipairs(jobs) do
   reply[place + 1] = job.other or false
   if not job.other and not job.dropped then
     if job.lock then
       redis.call('SET', job.lock, job.jid, 'PX', job.life)
+      longest = math.max(longest, job.life)
       if job.mode == 'replace' and job.at ~= '' then
         redis.call('SET', job.score, job.at, 'PX', job.life)
       end
@@ -107,6 +108,13 @@ for place, job in ipairs(jobs) do
       end
       redis.call('LPUSH', KEYS[job.queue], job.payload)
     end
+  end
+end
+-- Without this key, no server sweeps (flow/sweep.py).
+if longest > 0 then
+  local locked = string.sub(KEYS[1], 1, -7) .. 'pyworkers:locked'
+  if redis.call('PTTL', locked) < longest then
+    redis.call('SET', locked, '1', 'PX', longest)
   end
 end
 return reply
