@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from pyworkers.config.fields import RedisConfig, mask_url
+from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.producer import BATCH_SIZE, Producer, many_jobs, one_job
 from pyworkers.protocol import timestamps
@@ -193,6 +194,23 @@ class AsyncClient(_Base):
         jid, jobs = one_job(plan, args, now, self.client_links)
         others = await self.push(jobs)
         return others.get(jid, jid) if others else jid
+
+    async def try_enqueue(
+        self,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str | None:
+        """As ``Client.try_enqueue``."""
+        try:
+            return await self.enqueue(queue, job_class, args, delay=delay, at=at, retry=retry, **options)
+        except QueueFullError:
+            return None
 
     async def enqueue_in(
         self,

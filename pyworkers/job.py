@@ -15,7 +15,7 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pyworkers.client import Client
-from pyworkers.errors import BadArgumentError, DeclarationError
+from pyworkers.errors import BadArgumentError, DeclarationError, QueueFullError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron, positional
 from pyworkers.producer import BATCH_SIZE, many_jobs, one_job
 from pyworkers.protocol import timestamps
@@ -65,6 +65,13 @@ class Job(Generic[P, R]):
         Raises TypeError for arguments that the function does not take, and the errors of ``Client.enqueue``.
         """
         return self._push(self._draft, args, kwargs)
+
+    def try_enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """``enqueue``, or None if the queue is full (``max_waiting``)."""
+        try:
+            return self.enqueue(*args, **kwargs)
+        except QueueFullError:
+            return None
 
     def enqueue_in(self, delay: float | timedelta, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """``enqueue`` for ``delay`` seconds from now."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
+from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import Draft, Drafting, PushedJob, batches, moment, seconds
@@ -23,7 +24,7 @@ BATCH_SIZE = 1000
 
 
 class Producer(ABC):
-    """The four enqueue methods, on top of ``push``."""
+    """The enqueue methods, on top of ``push``."""
 
     _draft: Drafting
     client_links: Sequence[ClientMiddleware]
@@ -60,6 +61,23 @@ class Producer(ABC):
         jid, jobs = one_job(plan, args, now, self.client_links)
         others = self.push(jobs)
         return others.get(jid, jid) if others else jid
+
+    def try_enqueue(
+        self,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str | None:
+        """``enqueue``, or None if the queue is full (``max_waiting``)."""
+        try:
+            return self.enqueue(queue, job_class, args, delay=delay, at=at, retry=retry, **options)
+        except QueueFullError:
+            return None
 
     def enqueue_in(
         self,

@@ -306,8 +306,11 @@ def test_a_full_queue_refuses_and_takes_no_lock(queue: Fake) -> None:
     with pytest.raises(QueueFullError) as caught:
         crowded.options(unique_for=60).enqueue(3)
     assert (caught.value.queue, caught.value.limit) == ("full", 2)
+    assert crowded.try_enqueue(3) is None
+    assert Client.of(worker).try_enqueue("full", "crowded", [3]) is None
+    assert worker.try_enqueue("other", "crowded", [3]) is not None
     crowded.enqueue_in(60, 3)
-    assert len(queue.jobs) == 3
+    assert len(queue.jobs) == 4
     queue.drain()
     assert crowded.options(unique_for=60).enqueue(3)
 
