@@ -106,6 +106,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
     Grant(_PLAIN.unique("*"), client="get set"),
+    Grant(_PLAIN.locked, worker="exists", client="pttl set"),
     Grant(
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "

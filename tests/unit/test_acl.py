@@ -88,8 +88,8 @@ def test_every_grant_is_for_somebody() -> None:
 def test_the_line() -> None:
     assert line(Role.CLIENT, "a*[b]:", "web") == (
         "ACL SETUSER web reset on >CHANGE-ME ~a\\*\\[b\\]:queues ~a\\*\\[b\\]:queue:* ~a\\*\\[b\\]:schedule "
-        "~a\\*\\[b\\]:pyworkers:unique:* "
-        "+eval +evalsha +exec +get +llen +lpush +multi +sadd +set +type +zadd +zrangebyscore +zrem"
+        "~a\\*\\[b\\]:pyworkers:unique:* ~a\\*\\[b\\]:pyworkers:locked "
+        "+eval +evalsha +exec +get +llen +lpush +multi +pttl +sadd +set +type +zadd +zrangebyscore +zrem"
     )
 
 
