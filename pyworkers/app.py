@@ -32,6 +32,7 @@ from pyworkers.handler import (
 from pyworkers.job import Job, cron_entry, declared_job
 from pyworkers.middleware import AnyMiddleware, ClientMiddleware, EffectsOf, is_async
 from pyworkers.producer import Producer
+from pyworkers.protocol.call import Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.message import Message
@@ -41,6 +42,7 @@ from pyworkers.store.transport.connections import config_for
 
 if TYPE_CHECKING:
     from pyworkers.ipc.control import GroupFacts, JobFacts, Manifest
+    from pyworkers.plugins.batches import Batch
 
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]
 
@@ -334,6 +336,27 @@ class Worker(Producer):
         if self._client is None:
             self._client = Client.of(self)
         return self._client
+
+    def batch(
+        self,
+        description: str = "",
+        *,
+        on_success: Call | None = None,
+        on_complete: Call | None = None,
+        on_death: Call | None = None,
+    ) -> Batch:
+        """A batch, whose members are the jobs that are enqueued inside its ``with``; sent at its end.
+
+        The callbacks are jobs: ``finish.call(7)``. ``on_complete`` is enqueued when each member has run at
+        least once, ``on_success`` when all are done, ``on_death`` when the first one is dead; each once.
+        Raises BadArgumentError.
+        """
+        # Imported at the first batch.
+        from pyworkers.plugins.batches import new_batch
+
+        return new_batch(
+            self.client, description, on_success=on_success, on_complete=on_complete, on_death=on_death
+        )
 
     def redis_config(self) -> RedisConfig:
         """The ``[redis]`` configuration for enqueueing. Raises ConfigError."""

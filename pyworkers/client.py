@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from pyworkers.middleware import ClientMiddleware
 from pyworkers.producer import BATCH_SIZE, Producer, many_jobs, one_job
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment, seconds
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.protocol.terms import NO_OTHERS, Others
@@ -55,6 +57,34 @@ class Transport(Protocol):
         """
         ...
 
+    def enlist(self, plan: BatchPlan, owner: object) -> None:
+        """Take a batch and its jobs."""
+        ...
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        """The status of a batch; None for an unknown one."""
+        ...
+
+    def batch_result(self, batch: str) -> str | None:
+        """What a batch has returned, as JSON; None for an unknown one."""
+        ...
+
+
+class Gatherer(Protocol):
+    """Takes the jobs that are enqueued inside the ``with`` of a batch."""
+
+    def takes(self, client: _Base) -> bool:
+        """True if the jobs that this client pushes are members."""
+        ...
+
+    def gather(self, jobs: list[PushedJob], owner: object) -> None:
+        """Keep jobs until the end of the ``with``. ``owner``: see ``Client.owner``."""
+        ...
+
+
+gathering: ContextVar[Gatherer | None] = ContextVar("pyworkers_batch", default=None)
+"""The batch whose ``with`` is open in this context."""
+
 
 # Module-level state, because pyworkers.testing intercepts the pushes of all clients, in every thread.
 _interceptor: Transport | None = None
@@ -68,6 +98,11 @@ def intercept(transport: Transport | None) -> Transport | None:
     global _interceptor
     previous, _interceptor = _interceptor, transport
     return previous
+
+
+def interceptor() -> Transport | None:
+    """The transport to which the pushes of this process are redirected, if any."""
+    return _interceptor
 
 
 class _Base:
@@ -126,12 +161,28 @@ class Client(_Base, Producer):
     _open: Wires | None = None
 
     def push(self, jobs: list[PushedJob]) -> Others:
-        """Send the jobs to Redis, or to the transport that intercepts them."""
+        """Send the jobs to Redis, or to the transport that intercepts them; a batch keeps them for later."""
         if not jobs:
+            return NO_OTHERS
+        if (batch := gathering.get()) is not None and batch.takes(self):
+            batch.gather(jobs, self.owner)
             return NO_OTHERS
         if _interceptor is not None:
             return _interceptor.push(jobs, self.owner) or NO_OTHERS
         return push(self._wires(), self._keys, jobs)
+
+    def enlist(self, plan: BatchPlan, owner: object = None) -> None:
+        """Make a batch and push its jobs; called by batches. ``owner``: that of the jobs, if it is another.
+
+        Raises BatchError, RedisUnavailableError and StoreError.
+        """
+        if _interceptor is not None:
+            _interceptor.enlist(plan, owner or self.owner)
+            return
+        # Imported at the first batch.
+        from pyworkers.store.flow.batches import enlist
+
+        enlist(self._wires(), self._keys, plan)
 
     def cancel(self, jid: str) -> Cancelled:
         """Cancel a job, waiting or running, and return the result.
@@ -261,6 +312,9 @@ class AsyncClient(_Base):
     async def push(self, jobs: list[PushedJob]) -> Others:
         """As ``Client.push``."""
         if not jobs:
+            return NO_OTHERS
+        if (batch := gathering.get()) is not None and batch.takes(self):
+            batch.gather(jobs, self.owner)
             return NO_OTHERS
         if _interceptor is not None:
             return _interceptor.push(jobs, self.owner) or NO_OTHERS

@@ -92,6 +92,10 @@ class DuplicateJobError(PyworkersError):
         self.jid = jid
 
 
+class BatchError(PyworkersError):
+    """A batch is unknown, or can no longer be used in this way."""
+
+
 class BadMessageError(PyworkersError):
     """Stored bytes are not a job: not JSON, not an object, too deep, too large, or wrongly typed."""
 

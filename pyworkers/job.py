@@ -19,6 +19,7 @@ from pyworkers.errors import BadArgumentError, DeclarationError, QueueFullError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron, positional
 from pyworkers.producer import BATCH_SIZE, many_jobs, one_job
 from pyworkers.protocol import timestamps
+from pyworkers.protocol.call import BATCH_ID, Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
 from pyworkers.protocol.options import JobOverrides, terms_asked
@@ -93,6 +94,17 @@ class Job(Generic[P, R]):
             others = client.push(jobs)
             jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids
+
+    def call(self, *args: Any, **kwargs: Any) -> Call:
+        """The job with these arguments, to be enqueued later: by a batch, a chain or a group.
+
+        It is checked like an enqueue call. A parameter ``batch_id`` may be left out: it is the batch's id.
+        An argument may be ``RESULT`` or ``RESULTS``. Raises TypeError and BadArgumentError.
+        """
+        bound = self._binder.bind_call(args, kwargs)
+        self._draft.refuse_jid()
+        self._draft.job(bound, 0.0)
+        return Call(self._draft, self.name, bound, self._client)
 
     def options(self, **options: Unpack[JobOverrides]) -> Job[P, R]:
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
@@ -226,6 +238,18 @@ class _Binder:
             raise TypeError(f"{self._name}(): {error}") from None
         self._refuse_unsendable(given)
         return self._listed(given)
+
+    def bind_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """As ``bind``; a parameter ``batch_id`` that is not given by name is not asked for."""
+        others = [p for p in self._signature.parameters.values() if p.name != "batch_id"]
+        if "batch_id" in kwargs or len(others) == len(self._signature.parameters):
+            return self.bind(args, kwargs)
+        try:
+            given = self._signature.replace(parameters=others).bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{self._name}(): {error}") from None
+        self._refuse_unsendable(given)
+        return self._listed({**given, "batch_id": BATCH_ID})
 
     def _refuse_unsendable(self, given: Mapping[str, Any]) -> None:
         sendable = {parameter.name for parameter in self._parameters}

@@ -24,9 +24,12 @@ from typing import Any
 from pyworkers.app import Job, Worker
 from pyworkers.client import Transport, intercept
 from pyworkers.errors import PyworkersError, Snooze, UnknownJobError
+from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.admission import Admission
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.flow.unique import effects_at_start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
@@ -64,6 +67,11 @@ class EnqueuedJob:
         facts = (pushed.queue, data["class"], data["args"], pushed.jid, pushed.at, data, pushed.payload)
         return cls(*facts, worker=worker)
 
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """The effects of the run; none before it."""
+        return self.outcome.effects if self.outcome else ()
+
     def settle(self, outcome: Outcome) -> None:
         """Keep the outcome of a run; a snoozed job is due at the time that it chose."""
         self.outcome = outcome
@@ -81,6 +89,7 @@ class Fake:
         """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
         self._admission = Admission()
         self._ahead_s = 0.0
+        self._batches = MemoryBatches()
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Take pushed jobs; called by clients. A full queue is an error at once: nothing drains it."""
@@ -96,6 +105,18 @@ class Fake:
     def advance(self, seconds: float) -> None:
         """Turn ``now`` on."""
         self._ahead_s += seconds
+
+    def enlist(self, plan: BatchPlan, owner: object) -> None:
+        """Take a batch and its jobs; called by clients."""
+        self.push(self._batches.enlist(plan), owner)
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        """The status of a batch; None for an unknown one."""
+        return self._batches.status(batch)
+
+    def batch_result(self, batch: str) -> str | None:
+        """What a batch has returned, as JSON; None for an unknown one."""
+        return self._batches.result(batch)
 
     def clear(self) -> None:
         """Forget all jobs, and all locks."""
@@ -121,6 +142,8 @@ class Fake:
                 except Snooze:
                     self.ran.pop()
                     snoozed.append(job)
+                finally:
+                    self.push(self._batches.apply(job.effects), job.worker)
         finally:
             self.jobs += snoozed
         return count
@@ -166,13 +189,27 @@ class _Inline:
     def __init__(self, worker: Worker | None) -> None:
         self._worker = worker
         self._admission = Admission()
+        self._batches = MemoryBatches()
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         # No job waits here, so no queue is full; and none is scheduled.
         admitted = self._admission.admit(jobs, time.time(), lambda _: -math.inf, lambda _: False)
-        for job in admitted.jobs:
-            _run_admitted(EnqueuedJob.of(job, owner), self._worker, self._admission)
+        for pushed in admitted.jobs:
+            job = EnqueuedJob.of(pushed, owner)
+            try:
+                _run_admitted(job, self._worker, self._admission)
+            finally:
+                self.push(self._batches.apply(job.effects), owner)
         return admitted.others
+
+    def enlist(self, plan: BatchPlan, owner: object) -> None:
+        self.push(self._batches.enlist(plan), owner)
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        return self._batches.status(batch)
+
+    def batch_result(self, batch: str) -> str | None:
+        return self._batches.result(batch)
 
 
 @contextmanager

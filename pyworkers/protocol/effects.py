@@ -121,7 +121,69 @@ class DeleteField(_OneKey):
     field: str
 
 
-Effect = Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Push the job ``payload`` to ``queue``, which is added to the set of all queues."""
+
+    queue: str
+    payload: bytes
+    repeatable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.queue)
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.queue(self.queue), keys.queues]
+
+
+class _OfABatch:
+    """Base of the effects on a batch. The scripts make the names of its other keys."""
+
+    __slots__ = ()
+
+    batch: str
+    repeatable: ClassVar[bool] = False
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.batch(self.batch), keys.queues]
+
+
+@dataclass(frozen=True, slots=True)
+class CountMember(_OfABatch):
+    """Count a member of a batch: it is ``done``, ``failed`` (waits for a retry), ``dead`` or ``out``.
+
+    Fires the callbacks that are due, in the batches around it, too. ``place`` is that of ``result``, JSON,
+    among the results; -1 for none. Nothing happens for an unknown batch, or for a member that is done.
+    """
+
+    batch: str
+    member: str
+    state: str
+    place: int = -1
+    result: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class AddMember(_OfABatch):
+    """Add a member that has not run yet to a batch."""
+
+    batch: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutChain(_OfABatch):
+    """Count out the steps of a chain that have not run."""
+
+    batch: str
+
+
+Effect = (
+    Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember | AddMember
+    | CutChain
+)  # fmt: skip
 # By the number in a frame. The names of the classes are those in the script.
 _KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
@@ -134,9 +196,15 @@ def name_of(effect: Effect) -> str:
     return type(effect).__name__
 
 
+def subject_of(effect: Effect) -> str:
+    """The key, queue or batch that the effect changes, for the log."""
+    subject: str = astuple(effect)[0]
+    return subject
+
+
 def arguments(effect: Effect) -> tuple[Any, ...]:
     """The arguments of the script: all fields but the key."""
-    return astuple(effect)[1:]
+    return astuple(effect)[isinstance(effect, _OneKey) :]
 
 
 def size_of(effects: Iterable[Effect]) -> int:

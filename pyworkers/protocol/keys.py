@@ -97,6 +97,15 @@ class Keys:
         """HASH with a TTL: an entry for each job of a dead server, and the suspect that each server runs."""
         return self.own("suspects")
 
+    @property
+    def batches(self) -> str:
+        """ZSET of the ids of all batches; the score is the time at which they expire unless they change."""
+        return self.own("batches")
+
+    def batch(self, batch: str) -> str:
+        """HASH of the numbers, times and callbacks of a batch; its other keys add ``:members`` …"""
+        return self.own(f"batch:{batch}")
+
     def own(self, name: str) -> str:
         """A key of a plug-in, as effects name it (effects.py)."""
         return self._key(f"pyworkers:{name}")

@@ -35,6 +35,10 @@ class Run(Protocol):
         """True once the job was asked to end."""
         ...
 
+    def batch(self) -> Any:
+        """The batch of which the job is a member, or None."""
+        ...
+
 
 # The run of the job that runs in this context.
 _current: ContextVar[Run] = ContextVar("pyworkers_run")
@@ -116,6 +120,14 @@ class Message:
         """True if the job that runs in this context was asked to end: cancelled, overdue, or interrupted."""
         run = _current.get(None)
         return run is not None and run.stopping
+
+    @property
+    def batch(self) -> Any:
+        """The batch of which the running job is a member, or None.
+
+        The job may add members: ``with current_message().batch: …``. Raises LookupError outside a job.
+        """
+        return _current.get().batch()
 
     def replace(self, **changes: Any) -> Message:
         """A copy with other ``args``, ``job_class`` …, for middleware. A retry writes the stored job."""

@@ -89,7 +89,8 @@ class JobOverrides(EnqueueOptions, total=False):
 _OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at", "cron", "unique_key")
 _OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
-_RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR))
+_OF_A_BATCH = ("batch", "batch_index", "then")
+_RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR, *_OF_A_BATCH))
 _DECORATOR = "the decorator of the job takes it"
 # Parameters of other calls, each with the fix.
 _ELSEWHERE = {

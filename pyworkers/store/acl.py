@@ -59,7 +59,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         "",
         worker="eval evalsha info time client|id client|tracking client|unblock",
-        client="multi exec eval evalsha",
+        client="multi exec eval evalsha time",
         admin="multi exec",
         read_only="eval evalsha info time scan",
     ),
@@ -67,7 +67,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         _PLAIN.queue("*"),  # in-progress lists included
         worker="brpoplpush rpoplpush lrem rpush lpush lpop lindex lrange ltrim llen exists type lpos",
-        client="lpush llen",
+        client="lpush llen type",
         admin="lpush lrem lset type rename",
         read_only="llen lindex lrange lpos",
     ),
@@ -107,6 +107,14 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
     Grant(_PLAIN.unique("*"), client="get set"),
     Grant(_PLAIN.locked, worker="exists", client="pttl set"),
+    Grant(_PLAIN.batches, client="type zadd zrangebyscore zrem", read_only="zrange"),
+    Grant(
+        _PLAIN.batch("*"),
+        worker="sadd hset hget hmget hincrby hexists expire srem scard smembers lrange del unlink",
+        client="sadd hset hget hmget hincrby hexists hgetall expire exists srem scard smembers rpush lrange "
+        "del unlink",
+        read_only="hgetall scard sscan",
+    ),
     Grant(
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.message import Message, current_run
+
+if TYPE_CHECKING:
+    from pyworkers.plugins.batches import Batch
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Deliver = Callable[[BaseException], object]
@@ -106,6 +109,13 @@ class Execution:
     def stopping(self) -> bool:
         """True once the job was asked to end."""
         return self._request is not None
+
+    def batch(self) -> Batch | None:
+        """The batch of which the job is a member, or None."""
+        # Imported at the first use.
+        from pyworkers.plugins.batches import batch_of
+
+        return batch_of(self.message)
 
     def begin(self, now_s: float) -> None:
         """Mark the job as running: until ``end``, requests are delivered to it. Raises an earlier one."""

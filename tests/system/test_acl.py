@@ -12,8 +12,10 @@ from click.testing import CliRunner
 
 from pyworkers import Client
 from pyworkers.cli import main
-from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.errors import DuplicateJobError, RedisUnavailableError, StoreError
+from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.terms import Lock, Terms
 from pyworkers.store.acl import Role, commands
@@ -87,6 +89,9 @@ def choose(what):
     note(what, message.attempt)
     if what == "kill":
         raise Kill("no")
+    if what == "batch":
+        with worker.batch():
+            choose.enqueue("member")
     if what == "retry" and message.attempt == 0:
         raise Retry(delay=0.2)
     if what == "wait":
@@ -125,11 +130,19 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
         ):
             server.redis = admin
             wait_for(lambda: not admin.sismember(keys.processes, GHOST), message="the ghost is forgotten")
-            server.push("q", *(job_of(what) for what in ("kill", "retry", "snooze")))
+            server.push("q", *(job_of(what) for what in ("kill", "retry", "snooze", "batch")))
             # Another master has the turn to move due jobs, until this one has seen it.
             turn = keys.turn(keys.retry)
             wait_for(lambda: admin.set(turn, "another", px=500) and "pttl" in watch.commands)
-            for notes in (("kill", 0), ("retry", 1), ("later", 0), ("recovered", 0), ("go", 0), ("tick",)):
+            for notes in (
+                ("kill", 0),
+                ("retry", 1),
+                ("later", 0),
+                ("recovered", 0),
+                ("go", 0),
+                ("member", 0),
+                ("tick",),
+            ):
                 server.wait_for_notes(1, *notes)
             server.wait_for_notes(2, "bulk")
             take_while_memory_is_full(admin, server)
@@ -191,11 +204,25 @@ def test_a_client_needs_all_its_rights_and_no_more(redis_url: str, namespace: st
                 terms = Terms(Lock("unique:k", 60, "replace"), max_waiting=10)
                 client.push([PushedJob("q", job_of(jid), jid, time.time() + 60, terms)])
             client.push([PushedJob("q", job_of("j3"), "j3", None, Terms(max_waiting=10))])
+            use_batches(client, admin)
             admin.script_flush()
             client.push([PushedJob("q", job_of("j4"), "j4", None, Terms(max_waiting=10))])
             watch.wait_for(commands(Role.CLIENT))
         assert refused(admin) == []
         assert watch.commands - ALWAYS == set(commands(Role.CLIENT))
+
+
+def use_batches(client: Client, admin: redis.Redis) -> None:
+    """Make a batch with all parts, and one that is deleted again, because the push of a member is refused."""
+    keys = Keys(client.config.namespace)
+    admin.zadd(keys.batches, {"expired": 1})
+    outer, inner = BatchPlan("outer", "hold"), BatchPlan("inner", "hold", then=["q " + job_of("t").decode()])
+    outer.nest(inner)
+    client.enlist(outer)
+    assert Batch(client, "outer").status().done == 1
+    held = Terms(Lock("unique:k", 60, "raise"))
+    with pytest.raises(DuplicateJobError):
+        client.enlist(BatchPlan("refused", "hold", jobs=[PushedJob("q", job_of("j5"), "j5", None, held)]))
 
 
 def test_what_is_not_permitted_is_a_named_error(redis_url: str, namespace: str) -> None:

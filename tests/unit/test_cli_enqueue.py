@@ -14,6 +14,7 @@ from pyworkers import client
 from pyworkers.cli import main
 from pyworkers.cli.enqueue import parse_time
 from pyworkers.cli.params import parse_args, parse_duration, parse_retry
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 
 
 class Pushes:
@@ -24,6 +25,15 @@ class Pushes:
 
     def push(self, jobs: list[client.PushedJob], owner: object) -> None:
         self.jobs += jobs
+
+    def enlist(self, plan: BatchPlan, owner: object) -> None:
+        raise NotImplementedError
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        raise NotImplementedError
+
+    def batch_result(self, batch: str) -> str | None:
+        raise NotImplementedError
 
     def envelope(self) -> dict[str, Any]:
         [job] = self.jobs

@@ -35,13 +35,14 @@ ALLOWED = {
     "registry": {"config", "groups", "handler", "errors"},
     "app": {
         "protocol", "config", "store", "middleware", "producer", "client", "groups", "handler", "job",
-        "registry", "errors",
+        "registry", "plugins", "errors",
     },
+    "plugins": {"protocol", "store", "producer", "client", "errors"},
     "worker": {
-        "protocol", "ipc", "config", "middleware", "handler", "app", "logs", "errors", "failpoints",
-        "programs",
+        "protocol", "ipc", "config", "middleware", "handler", "app", "plugins", "logs", "errors",
+        "failpoints", "programs",
     },
-    "testing": {"protocol", "middleware", "client", "app", "worker", "errors"},
+    "testing": {"protocol", "middleware", "client", "app", "plugins", "worker", "errors"},
     "server": {
         "protocol", "ipc", "config", "store", "logs", "embedded", "errors", "failpoints", "programs",
         "version",

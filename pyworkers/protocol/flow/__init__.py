@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow import unique
+from pyworkers.protocol.flow import batch, unique
 from pyworkers.protocol.flow.ending import Ended, Ending
 
 Rule = Callable[[Ended], Iterable[Effect]]
-RULES: Mapping[str, Rule] = {unique.FIELD: unique.effects}
+RULES: Mapping[str, Rule] = {unique.FIELD: unique.effects, "batch": batch.effects}
 """The rule for each field of the envelope that has one."""
 FIELDS = frozenset(RULES)
 MARKS = tuple(f'"{field}"'.encode() for field in sorted(FIELDS))

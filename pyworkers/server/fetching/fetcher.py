@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
-from pyworkers.protocol.effects import name_of
+from pyworkers.protocol.effects import name_of, subject_of
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.adoption import Adoption
 from pyworkers.server.fetching.large import LargeJobs
@@ -288,7 +288,7 @@ class Fetcher:
             if place < outcomes:
                 log.warning("job.not_ours", queue=queue, fate=report.outcome.fate.name.lower())
         for queue, effect, reason in found.failed:
-            about = {"queue": queue, "effect": name_of(effect), "key": effect.key}
+            about = {"queue": queue, "effect": name_of(effect), "key": subject_of(effect)}
             log.error("effect.failed", **about, error=reason)
         unsettled = {*found.stale, *found.left}
         for place, (_, _, report) in enumerate(batch[:outcomes] if outcomes < len(batch) else batch):

@@ -39,8 +39,10 @@ class Script:
 def load(name: str) -> Script:
     """The script of that name, as ``cron/fire``, with the shared functions in front."""
     text = _text(name)
-    # The scripts that remove jobs apply the effects of their ends.
-    shared = ("prelude", "effects") if "apply_effects(" in text else ("prelude",)
+    # The scripts that remove jobs apply the effects of their ends, and effects count members of batches.
+    effects = ("effects",) if "apply_effects(" in text else ()
+    batches = ("batches",) if effects or "batch." in text else ()
+    shared = ("prelude", *batches, *effects)
     text = "".join(_text(f"shared/{part}") for part in shared) + text
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 

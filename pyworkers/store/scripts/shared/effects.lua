@@ -38,6 +38,22 @@ local function apply_effects(k, a, applies)
     DeleteField = { 1, 1, function(k, a)
       redis.call('HDEL', KEYS[k], ARGV[a])
     end },
+    Push = { 2, 2, function(k, a)
+      if not (holds(KEYS[k], 'list') and holds(KEYS[k + 1], 'set')) then
+        error({ err = 'WRONGTYPE ' .. KEYS[k] .. ' or ' .. KEYS[k + 1] .. ' has the wrong type' })
+      end
+      redis.call('SADD', KEYS[k + 1], ARGV[a])
+      redis.call('LPUSH', KEYS[k], ARGV[a + 1])
+    end },
+    CountMember = { 2, 5, function(k, a)
+      batch.count(KEYS[k + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
+    end },
+    AddMember = { 2, 2, function(k, a)
+      batch.add(KEYS[k + 1], ARGV[a], ARGV[a + 1])
+    end },
+    CutChain = { 2, 1, function(k, a)
+      batch.cut(KEYS[k + 1], ARGV[a])
+    end },
   }
   local failed = {}
   local place = 0

@@ -1,0 +1,185 @@
+"""Batches: jobs that are enqueued together, and the jobs that follow when they have ended.
+
+Used in programs that enqueue, and in jobs. The members are kept in memory until the end of the ``with``; then
+they are sent. The counting is done by effects (protocol/flow/batch.py), never here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextvars import Token
+from types import TracebackType
+from typing import Any, Self
+
+from pyworkers.client import Client, Gatherer, gathering, interceptor
+from pyworkers.errors import BadArgumentError, BatchError
+from pyworkers.producer import one_job
+from pyworkers.protocol import envelope
+from pyworkers.protocol.call import RESULT, RESULTS, Call
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.message import Message
+from pyworkers.store.admin import Admin
+from pyworkers.store.flow import batches
+
+_ID_BYTES = 12
+EVENTS = ("on_success", "on_complete", "on_death")
+
+
+def new_id() -> str:
+    """The id of a new batch, which looks like a jid."""
+    return os.urandom(_ID_BYTES).hex()
+
+
+class Batch:
+    """A batch: its id, its numbers, and its members, which are the jobs enqueued inside its ``with``.
+
+    Made by ``worker.batch``, by ``enqueue`` of chains and groups, and by ``message.batch``.
+    """
+
+    def __init__(self, client: Client, batch: str, plan: BatchPlan | None = None) -> None:
+        self.id = batch
+        self._client = client
+        self._admin = Admin(client.config)
+        self._plan = plan
+        self._owner: object = client.owner
+        self._outer: Token[Gatherer | None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.id}>"
+
+    def status(self) -> BatchStatus:
+        """The numbers of the batch. Raises BatchError for an unknown one, and the errors of Redis."""
+        transport = interceptor()
+        if transport is None:
+            found = self._admin.run(batches.status(self._admin.keys, self.id))
+        else:
+            found = transport.batch_status(self.id)
+        if found is None:
+            raise BatchError(f"the batch {self.id} is unknown: expired, deleted, or not sent yet")
+        return found
+
+    async def astatus(self) -> BatchStatus:
+        """As ``status``, in an event loop."""
+        return await asyncio.to_thread(self.status)
+
+    # --- the with -------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._plan is None or self._outer is not None:
+            raise BatchError(
+                f"the batch {self.id} cannot be opened here",
+                hint="a member opens its batch again: with current_message().batch: …",
+            )
+        self._outer = gathering.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        plan = self._leave()
+        if kind is None:
+            self._send(plan)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        plan = self._leave()
+        if kind is None:
+            # A batch inside another one only passes its members on.
+            await asyncio.to_thread(self._send, plan)
+
+    def takes(self, client: Any) -> bool:
+        """True for clients of the same Redis while the ``with`` is open."""
+        if self._plan is None:
+            return False
+        mine, other = self._client.config, client.config
+        return interceptor() is not None or (mine.url, mine.namespace) == (other.url, other.namespace)
+
+    def gather(self, jobs: list[PushedJob], owner: object) -> None:
+        """Keep jobs until the end of the ``with``."""
+        if self._plan is not None:
+            self._owner = self._owner or owner
+            self._plan.add(member(job, self.id) for job in jobs)
+
+    def adopt(self, plan: BatchPlan) -> None:
+        """Keep a batch, which becomes a member, until the end of the ``with``."""
+        if self._plan is not None:
+            self._plan.nest(plan)
+
+    def _leave(self) -> BatchPlan:
+        outer, plan = self._outer, self._plan
+        if outer is None or plan is None:
+            raise BatchError(f"the batch {self.id} is not open")
+        gathering.reset(outer)
+        self._plan = None
+        return plan
+
+    def _send(self, plan: BatchPlan) -> None:
+        send(self._client, plan, self._owner)
+
+
+def send(client: Client, plan: BatchPlan, owner: object = None) -> None:
+    """Enqueue a batch: now, or with the batch whose ``with`` is open."""
+    outer = gathering.get()
+    if isinstance(outer, Batch) and outer.takes(client):
+        outer.adopt(plan)
+    else:
+        client.enlist(plan, owner)
+
+
+def new_batch(client: Client, description: str, **callbacks: Call | None) -> Batch:
+    """A batch to be opened with ``with``. Raises BadArgumentError for a callback that is not a call."""
+    if not isinstance(description, str):
+        raise BadArgumentError(f"the description of a batch is a text, not {description!r}")
+    batch = new_id()
+    fields = {"description": description, **callback_fields(client, batch, callbacks)}
+    return Batch(client, batch, BatchPlan(batch, new_id(), fields))
+
+
+def batch_of(message: Message) -> Batch | None:
+    """The batch of a running job, which may open it again; None if it is no member.
+
+    While it runs, no callback fires that waits for it. Its hold is named after it: the end of the job
+    releases it, should the job end in the middle of the ``with``.
+    """
+    batch = message.data.get("batch")
+    if not isinstance(batch, str):
+        return None
+    return Batch(Client(), batch, BatchPlan(batch, message.jid, exists=True))
+
+
+def callback_fields(client: Client, batch: str, callbacks: dict[str, Call | None]) -> dict[str, str]:
+    """The callbacks as fields of the HASH. Raises BadArgumentError."""
+    fields: dict[str, str] = {}
+    for event, call in callbacks.items():
+        if call is None:
+            continue
+        if not isinstance(call, Call):
+            raise BadArgumentError(f"{event} is a call, e.g. finish.call(7), not {call!r}")
+        if call.holds(RESULT) or call.holds(RESULTS):
+            raise BadArgumentError(f"{event}: {call} has no result to take: use a chain, or group(…).then(…)")
+        for ready in ready_jobs(client, call, batch):
+            fields[event] = ready
+    return fields
+
+
+def ready_jobs(client: Client, call: Call, batch: str) -> list[str]:
+    """A call as the text that is pushed later: queue and payload. None if client middleware drops it."""
+    _, jobs = one_job(call.draft, call.filled(batch), time.time(), client.client_links)
+    return [f"{job.queue} {later(job).decode()}" for job in jobs]
+
+
+def later(job: PushedJob) -> bytes:
+    """The payload of a job that is not pushed yet: the script adds ``enqueued_at``."""
+    return envelope.splice(job.payload, {}, remove=("enqueued_at",))
+
+
+def member(job: PushedJob, batch: str) -> PushedJob:
+    """The job as a member. An id needs no escapes in JSON: it has no quote or backslash."""
+    return job._replace(payload=b'%b,"batch":"%b"}' % (job.payload[:-1], batch.encode()))

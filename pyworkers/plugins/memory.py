@@ -1,0 +1,173 @@
+"""Batches in memory, for ``pyworkers.testing``: they count and fire as those in Redis do.
+
+Used in the process of a test. It is also the model that the scripts are checked against.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pyworkers.errors import BatchError
+from pyworkers.protocol import envelope
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.effects import AddMember, CountMember, CutChain, Effect, Push
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+
+_RESULTS = '{"pyworkers":"RESULTS"}'
+
+
+@dataclass
+class _Batch:
+    fields: dict[str, str]
+    then: list[str]
+    created_at: float
+    members: dict[str, str] = field(default_factory=dict)
+    """Those that are not done: ``new``, ``failed`` or ``dead``."""
+    done: int = 0
+    fired: dict[str, float] = field(default_factory=dict)
+    results: dict[int, str] = field(default_factory=dict)
+
+    def number(self, state: str) -> int:
+        return sum(other == state for other in self.members.values())
+
+    def count(self, effect: CountMember) -> None:
+        if effect.state in ("failed", "dead"):
+            self.members[effect.member] = effect.state
+        elif effect.state == "done":
+            self.done += 1
+            if effect.result:
+                self.results[effect.place] = effect.result.decode()
+
+    def result(self) -> str:
+        kind = self.fields.get("kind")
+        if kind == "group":
+            return f"[{','.join(self.results.get(n, 'null') for n in range(int(self.fields['size'])))}]"
+        return self.results.get(0, "null") if kind == "chain" else "null"
+
+
+class MemoryBatches:
+    """All batches of one test."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, _Batch] = {}
+
+    def enlist(self, plan: BatchPlan) -> list[PushedJob]:
+        """Make a batch and those inside it; returns the jobs to push. Raises BatchError."""
+        batch = self._batches.get(plan.id)
+        if plan.exists and (batch is None or "success" in batch.fired):
+            raise BatchError(f"the batch {plan.id} is unknown or has ended")
+        if batch is None:
+            batch = self._batches[plan.id] = _Batch(dict(plan.fields), list(plan.then), time.time())
+            self._add(plan.fields.get("parent", "").partition(" ")[2], plan.id)
+        for member in (*plan.members, *(job.jid for job in plan.jobs)):
+            batch.members.setdefault(member, "new")
+        jobs = list(plan.jobs)
+        self._add(plan.id, f"hold:{plan.token}")
+        for inner in plan.inner:
+            jobs += self.enlist(inner)
+        batch.members.pop(f"hold:{plan.token}")
+        return [*jobs, *plan.starts, *self._conclude(plan.id)]
+
+    def apply(self, effects: Iterable[Effect]) -> list[PushedJob]:
+        """Apply the effects of a job's end; returns the jobs to push."""
+        jobs: list[PushedJob] = []
+        for effect in effects:
+            if isinstance(effect, CountMember):
+                jobs += self._count(effect)
+            elif isinstance(effect, AddMember):
+                self._add(effect.batch, effect.member)
+            elif isinstance(effect, CutChain):
+                jobs += self._cut(effect.batch)
+            elif isinstance(effect, Push):
+                jobs.append(_pushed(effect.queue, effect.payload.decode()))
+        return jobs
+
+    def status(self, batch: str) -> BatchStatus | None:
+        """As that of Redis."""
+        found = self._batches.get(batch)
+        if found is None:
+            return None
+        failed, dead = found.number("failed"), found.number("dead")
+        pending = len(found.members) - dead
+        return BatchStatus(
+            id=batch,
+            description=found.fields.get("description", ""),
+            kind=found.fields.get("kind", "batch"),
+            open=False,
+            total=found.done + pending + dead,
+            pending=pending,
+            done=found.done,
+            failed=failed,
+            dead=dead,
+            created_at=found.created_at,
+            parent=found.fields.get("parent", "").partition(" ")[2],
+            complete_at=found.fired.get("complete"),
+            success_at=found.fired.get("success"),
+            death_at=found.fired.get("death"),
+        )
+
+    def result(self, batch: str) -> str | None:
+        """The result as JSON; None for an unknown batch."""
+        found = self._batches.get(batch)
+        return None if found is None else found.result()
+
+    def _add(self, batch: str, member: str) -> None:
+        if found := self._batches.get(batch):
+            found.members.setdefault(member, "new")
+
+    def _count(self, effect: CountMember) -> Iterator[PushedJob]:
+        batch = self._batches.get(effect.batch)
+        if batch is None or batch.members.pop(effect.member, None) is None:
+            return
+        batch.count(effect)
+        if effect.state == "dead":
+            yield from self._mourn(effect.batch)
+        yield from self._conclude(effect.batch)
+
+    def _cut(self, name: str) -> Iterator[PushedJob]:
+        batch = self._batches.get(name)
+        if batch is None:
+            return
+        for member in [member for member, state in batch.members.items() if state == "new"]:
+            del batch.members[member]
+            self._delete(member)
+        yield from self._conclude(name)
+
+    def _delete(self, name: str) -> None:
+        if batch := self._batches.pop(name, None):
+            for member in batch.members:
+                self._delete(member)
+
+    def _conclude(self, name: str) -> Iterator[PushedJob]:
+        batch = self._batches[name]
+        if batch.number("new"):
+            return
+        yield from self._fire(batch, "complete")
+        state = "dead" if batch.number("dead") else "failed" if batch.number("failed") else "done"
+        if state == "done":
+            yield from self._fire(batch, "success", batch.then)
+        place, _, parent = batch.fields.get("parent", "").partition(" ")
+        if parent:
+            result = batch.result().encode() if place and state == "done" else b""
+            yield from self._count(CountMember(parent, name, state, int(place or -1), result))
+
+    def _mourn(self, name: str) -> Iterator[PushedJob]:
+        while batch := self._batches.get(name):
+            yield from self._fire(batch, "death")
+            name = batch.fields.get("parent", "").partition(" ")[2]
+
+    def _fire(self, batch: _Batch, event: str, more: Iterable[str] = ()) -> Iterator[PushedJob]:
+        if event in batch.fired:
+            return
+        batch.fired[event] = time.time()
+        callback = batch.fields.get(f"on_{event}")
+        for ready in (*([callback] if callback else ()), *more):
+            queue, _, payload = ready.partition(" ")
+            yield _pushed(queue, payload.replace(_RESULTS, batch.result()))
+
+
+def _pushed(queue: str, payload: str) -> PushedJob:
+    raw = payload.encode()
+    return PushedJob(queue, raw, envelope.decode(raw)["jid"])

@@ -1,0 +1,71 @@
+"""Call: a job with its arguments that will be enqueued later: a callback of a batch, a step of a chain.
+
+Pure; made by ``Job.call`` and checked like an enqueue call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyworkers.protocol.draft import Draft
+
+
+class Placeholder(dict[str, str]):
+    """Stands for an argument that is known later. In JSON it is an object with its name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(pyworkers=name)
+
+    def __repr__(self) -> str:
+        return self["pyworkers"]
+
+
+RESULT: Any = Placeholder("RESULT")
+"""In a step of a chain: the result of the step before."""
+RESULTS: Any = Placeholder("RESULTS")
+"""In the job after a group: the list of the results, in the order of the group."""
+BATCH_ID: Any = Placeholder("BATCH_ID")
+"""The id of the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A job that will be enqueued later, with its arguments; ``job.call(7)`` makes it."""
+
+    draft: Draft = field(repr=False)
+    name: str
+    args: Sequence[Any]
+    client: Callable[[], Any] = field(repr=False)
+    """The client of the application, once it is needed."""
+
+    def __repr__(self) -> str:
+        return f"{self.name}.call({', '.join(map(repr, self.args))})"
+
+    def holds(self, placeholder: Placeholder) -> bool:
+        """True if an argument is the placeholder, or contains it."""
+        return contains(self.args, placeholder)
+
+    def filled(self, batch: str) -> Sequence[Any]:
+        """The arguments for the batch that this call belongs to."""
+        return [fill(arg, {"BATCH_ID": batch}) for arg in self.args]
+
+
+def contains(value: Any, placeholder: Placeholder) -> bool:
+    """True if the value is the placeholder, or contains it."""
+    if isinstance(value, dict):
+        return value == placeholder or any(contains(item, placeholder) for item in value.values())
+    return isinstance(value, list | tuple) and any(contains(item, placeholder) for item in value)
+
+
+def fill(value: Any, known: Mapping[str, Any]) -> Any:
+    """The value with its placeholders replaced, by their names; others stay."""
+    if isinstance(value, dict):
+        name = value.get("pyworkers") if len(value) == 1 else None
+        if isinstance(name, str) and name in known:
+            return known[name]
+        return value if not value else {key: fill(item, known) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [fill(item, known) for item in value]
+    return value

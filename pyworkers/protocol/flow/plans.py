@@ -1,0 +1,79 @@
+"""Plans: batches as values: what an enqueue call is about to write, and the numbers that are read later.
+
+Pure; made by ``plugins/batches.py`` and ``plugins/canvas.py``, written and read by ``store/flow``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyworkers.protocol.draft import PushedJob
+
+
+@dataclass
+class BatchPlan:
+    """A batch that will be made, or members that will be added to one, with the batches inside it."""
+
+    id: str
+    token: str
+    """The name of its hold, which keeps the callbacks back while members are added."""
+    fields: dict[str, str] = field(default_factory=dict)
+    """Of the HASH: ``kind``, ``description``, ``on_success`` …"""
+    exists: bool = False
+    """True for members that are added to a batch that exists."""
+    members: list[str] = field(default_factory=list)
+    """Ids of members that are not pushed with it: later steps of a chain, and the batches inside it."""
+    jobs: list[PushedJob] = field(default_factory=list)
+    """Its members that are pushed now."""
+    inner: list[BatchPlan] = field(default_factory=list)
+    starts: list[PushedJob] = field(default_factory=list)
+    """Members of ``inner`` that are pushed once all of these are made."""
+    then: list[str] = field(default_factory=list)
+    """Ready jobs that follow when all members are done."""
+
+    def add(self, jobs: Iterable[PushedJob]) -> None:
+        """Add members that are pushed now."""
+        self.jobs.extend(jobs)
+
+    def nest(self, inner: BatchPlan, place: int | None = None) -> None:
+        """Make ``inner`` a member. ``place``: that of its result, if it is kept."""
+        if not inner.exists:
+            inner.fields["parent"] = f"{'' if place is None else place} {self.id}"
+        self.inner.append(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """The numbers and times of a batch at one moment. Times are in epoch seconds, None if still to come."""
+
+    id: str
+    description: str
+    kind: str
+    """``batch``, ``chain`` or ``group``."""
+    open: bool
+    """True while members are added, or if the program that added them has died."""
+    total: int
+    """The members, without those that were deleted, cancelled, expired or discarded."""
+    pending: int
+    """The members that are neither done nor dead."""
+    done: int
+    failed: int
+    """The members that wait for a retry; they are pending, too."""
+    dead: int
+    created_at: float
+    complete_at: float | None = None
+    """When each member had run at least once."""
+    success_at: float | None = None
+    """When all were done."""
+    death_at: float | None = None
+    """When the first member died."""
+    lost: int = 0
+    """The members that Redis has forgotten: it has evicted a key, and the batch will not end by itself."""
+    parent: str = ""
+    """The batch of which this one is a member."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The status for JSON."""
+        return asdict(self)

@@ -1,0 +1,11 @@
+-- Fire the callbacks of a batch that are due.
+--
+-- KEYS 1 queues
+-- ARGV 1 id
+-- Returns 1, or 0 for an unknown batch.
+
+if redis.call('HEXISTS', batch.key(KEYS[1], ARGV[1]), 'open') == 0 then
+  return 0
+end
+batch.conclude(KEYS[1], ARGV[1])
+return 1

@@ -1,0 +1,90 @@
+-- Make a batch, open it again, or add members to it, with their jobs; and close it.
+--
+-- KEYS 1 queues  2 schedule  3 batches  then the queues of the jobs
+-- ARGV 1 id  2 'create', 'open' or 'add'  3 token of the hold to put, or ''  4 token of the hold to release, or ''
+--      5 number of fields  6 number of jobs that follow  7 number of members
+--      then the fields and their values, the jobs that follow ('QUEUE PAYLOAD'), the ids of the members
+--      then for each queue with jobs: place of its key, number of arguments, then its jobs; for the schedule, at
+--      and job in turn
+-- Returns 'ok', or 'unknown' if the batch, or the one around it, does not exist, 'ended' if all of it was done.
+-- Nothing was done then.
+
+local queues, id, mode = KEYS[1], ARGV[1], ARGV[2]
+local key = batch.key(queues, id)
+local fields, follow, members = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local first_field, first_follow = 8, 8 + 2 * fields
+local first_member = first_follow + follow
+local first_job = first_member + members
+
+if not (holds(queues, 'set') and holds(KEYS[2], 'zset') and holds(KEYS[3], 'zset')) then
+  return redis.error_reply('WRONGTYPE ' .. table.concat({ queues, KEYS[2], KEYS[3] }, ', ') .. ': one has the wrong type')
+end
+for n = 4, #KEYS do
+  if not holds(KEYS[n], 'list') then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[n] .. ' is no list')
+  end
+end
+
+local parent
+if mode == 'create' then
+  for i = first_field, first_follow - 1, 2 do
+    if ARGV[i] == 'parent' then
+      parent = string.sub(ARGV[i + 1], string.find(ARGV[i + 1], ' ', 1, true) + 1)
+    end
+  end
+  if parent and not batch.touch(batch.key(queues, parent)) then
+    return 'unknown'
+  end
+elseif not batch.touch(key) then
+  return 'unknown'
+elseif redis.call('HEXISTS', key, 'success_at') == 1 then
+  return 'ended'
+end
+
+if mode == 'create' then
+  local now = batch.now()
+  redis.call('HSET', key, 'created_at', now, 'open', 0, 'total', 0, 'done', 0)
+  if fields > 0 then
+    redis.call('HSET', key, unpack(ARGV, first_field, first_follow - 1))
+  end
+  for i = first_follow, first_member - 1 do
+    redis.call('RPUSH', key .. ':then', ARGV[i])
+  end
+  batch.touch(key)
+  -- The score is the time at which the batch expires, unless it changes later.
+  redis.call('ZADD', KEYS[3], string.sub(now, 1, -8) + batch.LIFE, id)
+  for _, other in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 10)) do
+    if redis.call('EXISTS', batch.key(queues, other)) == 1 then
+      redis.call('ZADD', KEYS[3], string.sub(now, 1, -8) + batch.LIFE, other)
+    else
+      redis.call('ZREM', KEYS[3], other)
+    end
+  end
+  if parent then
+    batch.add(queues, parent, id)
+  end
+end
+if ARGV[3] ~= '' and redis.call('SADD', key .. ':members', 'hold:' .. ARGV[3]) == 1 then
+  redis.call('HINCRBY', key, 'open', 1)
+  redis.call('EXPIRE', key .. ':members', batch.LIFE)
+end
+if members > 0 then
+  batch.add(queues, id, unpack(ARGV, first_member, first_job - 1))
+end
+local i = first_job
+while i < #ARGV do
+  local place, count = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  if place == 2 then
+    redis.call('ZADD', KEYS[2], unpack(ARGV, i + 2, i + 1 + count))
+  else
+    -- `queues` and the prefix `queue:` have the same length.
+    redis.call('SADD', queues, string.sub(KEYS[place], #queues + 1))
+    redis.call('LPUSH', KEYS[place], unpack(ARGV, i + 2, i + 1 + count))
+  end
+  i = i + 2 + count
+end
+if ARGV[4] ~= '' then
+  batch.release(key, ARGV[4])
+end
+batch.conclude(queues, id)
+return 'ok'

@@ -1,0 +1,246 @@
+-- Shared by the scripts that count the members of batches: the loader puts it in front of them.
+--
+-- A batch is the HASH …batch:ID with its numbers, its times and its callbacks, and SETs of members:
+-- …batch:ID:members have not run yet, …:failed wait for a retry, …:dead are dead. The member `hold:TOKEN` is no
+-- job: it keeps the callbacks back while members are added. …:results has what the members of a group returned,
+-- …:then the jobs that follow a group. `queues` is always the key of the set of all queues, `id` a batch.
+local batch = {}
+
+-- The TTL is written at the first change of each day, so that it is 90 days at least after the last one.
+batch.LIFE, batch.LIFE_ENDED = 91 * 86400, 86400
+batch.PARTS = { '', ':members', ':failed', ':dead', ':results', ':then' }
+
+function batch.key(queues, id)
+  return string.sub(queues, 1, -7) .. 'pyworkers:batch:' .. id
+end
+
+-- Epoch seconds, read once: a script has one time.
+function batch.now()
+  if not batch.time then
+    local now = redis.call('TIME')
+    batch.time = now[1] .. '.' .. string.format('%06d', now[2])
+  end
+  return batch.time
+end
+
+function batch.expire(key, life)
+  for _, part in ipairs(batch.PARTS) do
+    redis.call('EXPIRE', key .. part, life)
+  end
+end
+
+-- The facts that each change needs: the number of holds, or nil for an unknown batch.
+function batch.touch(key)
+  local facts = redis.call('HMGET', key, 'open', 'day')
+  local day = string.sub(batch.now(), 1, -8)
+  day = tostring((day - day % 86400) / 86400)
+  if facts[1] and facts[2] ~= day and facts[2] ~= 'ended' then
+    redis.call('HSET', key, 'day', day)
+    batch.expire(key, batch.LIFE)
+  end
+  return facts[1]
+end
+
+function batch.put(key, part, member)
+  redis.call('SADD', key .. part, member)
+  redis.call('EXPIRE', key .. part, batch.LIFE)
+end
+
+-- Add members that have not run; nothing happens for an unknown batch.
+function batch.add(queues, id, ...)
+  local key = batch.key(queues, id)
+  if batch.touch(key) then
+    redis.call('HINCRBY', key, 'total', redis.call('SADD', key .. ':members', ...))
+    redis.call('EXPIRE', key .. ':members', batch.LIFE)
+  end
+end
+
+-- Remove a member from the set that has it: the receipt of what is counted for it.
+function batch.leave(key, member)
+  for n = 2, 4 do
+    if redis.call('SREM', key .. batch.PARTS[n], member) == 1 then
+      return true
+    end
+  end
+  return false
+end
+
+function batch.release(key, token)
+  if redis.call('SREM', key .. ':members', 'hold:' .. token) == 1 then
+    redis.call('HINCRBY', key, 'open', -1)
+  end
+end
+
+-- What stands for the result of a group in the job that follows; no text of a user's has it unescaped.
+batch.RESULTS = '{"pyworkers":"RESULTS"}'
+
+function batch.filled(text, result)
+  local parts, from = {}, 1
+  while true do
+    local first, last = string.find(text, batch.RESULTS, from, true)
+    if not first then
+      break
+    end
+    parts[#parts + 1] = string.sub(text, from, first - 1)
+    parts[#parts + 1] = result
+    from = last + 1
+  end
+  parts[#parts + 1] = string.sub(text, from)
+  return table.concat(parts)
+end
+
+-- Push ready jobs, each a text 'QUEUE PAYLOAD' (batch.py), with the result of what ended before them.
+function batch.push(queues, items, result)
+  local prefix = string.sub(queues, 1, -7) .. 'queue:'
+  local jobs = {}
+  for n, item in ipairs(items) do
+    local space = string.find(item, ' ', 1, true)
+    jobs[n] = { string.sub(item, 1, space - 1), string.sub(item, space + 1) }
+    -- Check the types first: otherwise a callback would be marked as fired, and then its push would fail.
+    if not (holds(prefix .. jobs[n][1], 'list') and holds(queues, 'set')) then
+      error({ err = 'WRONGTYPE ' .. prefix .. jobs[n][1] .. ' or ' .. queues .. ' has the wrong type' })
+    end
+  end
+  for _, job in ipairs(jobs) do
+    local payload = batch.filled(job[2], result)
+    redis.call('SADD', queues, job[1])
+    redis.call('LPUSH', prefix .. job[1], string.sub(payload, 1, -2) .. ',"enqueued_at":' .. batch.now() .. '}')
+  end
+end
+
+-- Enqueue what waits for an event, once.
+function batch.fire(queues, key, event, more, result)
+  local facts = redis.call('HMGET', key, event .. '_at', 'on_' .. event)
+  if facts[1] then
+    return false
+  end
+  local items = more or {}
+  if facts[2] then
+    table.insert(items, 1, facts[2])
+  end
+  batch.push(queues, items, result or 'null')
+  redis.call('HSET', key, event .. '_at', batch.now())
+  return true
+end
+
+-- What the batch has returned, as JSON: a list in the order of a group, the last result of a chain.
+function batch.result(key)
+  local about = redis.call('HMGET', key, 'kind', 'size')
+  if about[1] ~= 'group' then
+    return about[1] == 'chain' and redis.call('HGET', key .. ':results', '0') or 'null'
+  end
+  local results = {}
+  for n = 1, about[2] do
+    results[n] = redis.call('HGET', key .. ':results', n - 1) or 'null'
+  end
+  return '[' .. table.concat(results, ',') .. ']'
+end
+
+-- Fire what is due. Returns the state of the batch as a member of another one: nil while a member has not run.
+function batch.state(queues, key)
+  if redis.call('SCARD', key .. ':members') > 0 then
+    return nil
+  end
+  local failed, dead = redis.call('SCARD', key .. ':failed'), redis.call('SCARD', key .. ':dead')
+  local counts = redis.call('HMGET', key, 'total', 'done')
+  if not counts[1] or counts[2] + failed + dead ~= tonumber(counts[1]) then
+    -- Redis has evicted a set of members: it is unknown which of them have run.
+    return nil
+  end
+  batch.fire(queues, key, 'complete')
+  if failed + dead > 0 then
+    return dead > 0 and 'dead' or 'failed'
+  end
+  local result = batch.result(key)
+  if batch.fire(queues, key, 'success', redis.call('LRANGE', key .. ':then', 0, -1), result) then
+    redis.call('DEL', key .. ':then')
+    redis.call('HSET', key, 'day', 'ended')
+    batch.expire(key, batch.LIFE_ENDED)
+  end
+  return 'done', result
+end
+
+-- Fire what is due for a batch, and count it in the batch of which it is a member.
+function batch.conclude(queues, id)
+  local key = batch.key(queues, id)
+  local state, result = batch.state(queues, key)
+  local parent = state and redis.call('HGET', key, 'parent')
+  if parent then
+    local space = string.find(parent, ' ', 1, true)
+    local place = string.sub(parent, 1, space - 1)
+    return batch.count(queues, string.sub(parent, space + 1), id, state, place, place ~= '' and result or '')
+  end
+end
+
+-- A member has died: fire on_death here and in the batches above.
+function batch.mourn(queues, id)
+  while id do
+    local key = batch.key(queues, id)
+    if redis.call('HEXISTS', key, 'open') == 0 then
+      return
+    end
+    batch.fire(queues, key, 'death')
+    local parent = redis.call('HGET', key, 'parent')
+    id = parent and string.sub(parent, string.find(parent, ' ', 1, true) + 1)
+  end
+end
+
+-- Count a member: it is 'done', 'failed', 'dead', or 'out' of the batch. Each change counts once: the member
+-- leaves a set. A result of a member of a group has its place, from 0. Nothing happens for an unknown batch or
+-- member: it has expired, was evicted or deleted, or the member is done.
+function batch.count(queues, id, member, state, place, result)
+  local key = batch.key(queues, id)
+  local open = batch.touch(key)
+  if not open or not batch.leave(key, member) then
+    return
+  end
+  if state == 'failed' or state == 'dead' then
+    batch.put(key, ':' .. state, member)
+  elseif state == 'done' then
+    redis.call('HINCRBY', key, 'done', 1)
+    if result ~= '' then
+      redis.call('HSET', key .. ':results', place, result)
+      redis.call('EXPIRE', key .. ':results', batch.LIFE)
+    end
+  else
+    redis.call('HINCRBY', key, 'total', -1)
+  end
+  if open ~= '0' then
+    batch.release(key, member)
+  end
+  if state == 'dead' then
+    batch.mourn(queues, id)
+  end
+  return batch.conclude(queues, id)
+end
+
+-- Delete a batch and those inside it. Their jobs run nevertheless.
+function batch.delete(queues, id)
+  local key = batch.key(queues, id)
+  for n = 2, 4 do
+    for _, member in ipairs(redis.call('SMEMBERS', key .. batch.PARTS[n])) do
+      if redis.call('HEXISTS', batch.key(queues, member), 'open') == 1 then
+        batch.delete(queues, member)
+      end
+    end
+  end
+  for _, part in ipairs(batch.PARTS) do
+    redis.call('UNLINK', key .. part)
+  end
+  redis.call('ZREM', string.sub(queues, 1, -7) .. 'pyworkers:batches', id)
+end
+
+-- A chain ends early: count out the steps that will not run.
+function batch.cut(queues, id)
+  local key = batch.key(queues, id)
+  if not batch.touch(key) then
+    return
+  end
+  for _, member in ipairs(redis.call('SMEMBERS', key .. ':members')) do
+    redis.call('SREM', key .. ':members', member)
+    redis.call('HINCRBY', key, 'total', -1)
+    batch.delete(queues, member)
+  end
+  return batch.conclude(queues, id)
+end
+

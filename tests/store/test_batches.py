@@ -1,0 +1,273 @@
+"""Batches in real servers: portions, holds, deletion, keys of the wrong type or gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from pyworkers import Client, Worker
+from pyworkers.api import Queue
+from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import BatchError, DuplicateJobError, StoreError
+from pyworkers.plugins.batches import Batch
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.effects import CountMember
+from pyworkers.protocol.flow.plans import BatchPlan
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.terms import Lock, Terms
+from pyworkers.store.admin import Admin
+from pyworkers.store.calls import script
+from pyworkers.store.flow import batches
+from pyworkers.store.flow.removal import written
+
+
+class App:
+    """An application and its Redis; ``count`` settles a member as a server does."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.config = RedisConfig(url, namespace)
+        self.admin = Admin(self.config)
+        self.redis: redis.Redis = self.admin.redis
+        self.keys: Keys = self.admin.keys
+        self.worker = worker = Worker(url, namespace=namespace)
+        self.client = Client.of(worker)
+
+        @worker.job(queue="q")
+        def member(number: int) -> None: ...
+
+        @worker.job(queue="after")
+        def after(what: str, batch_id: str) -> None: ...
+
+        self.member, self.after = member, after
+
+    def batch(self) -> Batch:
+        """A batch with all callbacks."""
+        after = self.after
+        return self.worker.batch(
+            "all",
+            on_success=after.call("success"),
+            on_complete=after.call("complete"),
+            on_death=after.call("death"),
+        )
+
+    def count(self, batch: Batch, jid: str, state: str) -> None:
+        names, args = written(self.keys, [(1, CountMember(batch.id, jid, state))])
+        self.admin.run(script("removal/apply", names, args, lambda _: None))
+
+    def fired(self) -> list[list[str]]:
+        """The arguments of the callbacks, the first one first."""
+        return [job.args for job in Queue("after", self.config)][::-1]
+
+
+@pytest.fixture
+def app(redis_url: str, namespace: str) -> Iterator[App]:
+    app = App(redis_url, namespace)
+    yield app
+    app.client.close()
+
+
+def test_each_change_of_a_member_counts_once(app: App) -> None:
+    with app.batch() as batch:
+        first, second = app.member.enqueue(1), app.member.enqueue(2)
+    for jid, state, numbers, fired in (
+        (first, "failed", (2, 2, 0, 1, 0), 0),
+        (first, "failed", (2, 2, 0, 1, 0), 0),
+        (second, "dead", (2, 1, 0, 1, 1), 2),
+        (second, "dead", (2, 1, 0, 1, 1), 2),
+        (first, "done", (2, 0, 1, 0, 1), 2),
+        (first, "done", (2, 0, 1, 0, 1), 2),
+        ("stranger", "done", (2, 0, 1, 0, 1), 2),
+        (second, "done", (2, 0, 2, 0, 0), 3),
+        (second, "done", (2, 0, 2, 0, 0), 3),
+    ):
+        app.count(batch, jid, state)
+        status = batch.status()
+        assert (status.total, status.pending, status.done, status.failed, status.dead) == numbers
+        assert len(app.fired()) == fired
+    assert app.fired() == [[what, batch.id] for what in ("death", "complete", "success")]
+
+
+@pytest.mark.parametrize(
+    "states", [("out", "done"), ("done", "out"), ("failed", "done", "out"), ("out", "out")]
+)
+def test_a_member_that_is_counted_out_is_no_longer_waited_for(app: App, states: tuple[str, ...]) -> None:
+    with app.batch() as batch:
+        jids = [app.member.enqueue(1), app.member.enqueue(2)]
+    for state in states[:-1]:
+        app.count(batch, jids[0], state)
+        assert batch.status().success_at is None
+    app.count(batch, jids[1], states[-1])
+    assert [what for what, _ in app.fired()] == ["complete", "success"]
+    assert batch.status().total == 2 - states.count("out")
+
+
+def test_thousands_of_members_are_pushed_in_portions(app: App) -> None:
+    with app.batch() as batch:
+        jids = app.member.enqueue_bulk([(number,) for number in range(2500)])
+    status = batch.status()
+    assert (status.total, status.pending, status.open) == (2500, 2500, False)
+    waiting = [(job.jid, job.args) for job in Queue("q", app.config)][::-1]
+    assert waiting == [(jid, [number]) for number, jid in enumerate(jids)]
+    for jid in jids:
+        app.count(batch, jid, "done")
+    assert [what for what, _ in app.fired()] == ["complete", "success"]
+    assert app.redis.zcard(app.keys.batches) == 1
+    names = {key.decode() for key in app.redis.scan_iter(app.keys.batch("*"))}
+    assert names == {app.keys.batch(batch.id)}
+    assert 86_000 < app.redis.ttl(app.keys.batch(batch.id)) <= 86_400
+
+
+def test_a_program_that_dies_while_it_adds_members_leaves_the_batch_open(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(MemoryError), app.batch() as batch:
+        patch.setattr(batches, "PORTION", 2)
+        jids = [app.member.enqueue(number) for number in range(5)]
+        add = batches._add
+        sent: list[object] = []
+
+        def dies(*args: object, **options: object) -> None:
+            sent.append(args)
+            if len(sent) == 3:
+                raise MemoryError
+            add(*args, **options)  # type: ignore[arg-type]
+
+        patch.setattr(batches, "_add", dies)
+    for jid in jids[:2]:
+        app.count(batch, jid, "done")
+    status = batch.status()
+    assert (status.open, status.total, status.done, status.success_at) == (True, 2, 2, None)
+    assert app.fired() == []
+
+
+def test_members_live_in_the_schedule_as_well(app: App) -> None:
+    with app.batch() as batch:
+        app.member.enqueue_in(60, 1)
+        app.member.enqueue(2)
+    assert app.redis.zcard(app.keys.schedule) == 1
+    assert batch.status().pending == 2
+
+
+def test_a_queue_of_another_type_refuses_the_batch(app: App) -> None:
+    app.redis.set(app.keys.queue("q"), "no list")
+    with pytest.raises(StoreError, match="WRONGTYPE"), app.batch() as batch:
+        app.member.enqueue(1)
+    with pytest.raises(BatchError, match="unknown"):
+        batch.status()
+
+
+def test_a_callback_whose_queue_has_another_type_is_due_until_it_is_repaired(app: App) -> None:
+    app.redis.set(app.keys.queue("after"), "no list")
+    with app.batch() as batch:
+        first, second = app.member.enqueue(1), app.member.enqueue(2)
+    app.count(batch, first, "done")
+    app.count(batch, second, "done")
+    assert (batch.status().done, batch.status().success_at) == (2, None)
+    app.redis.delete(app.keys.queue("after"))
+    assert app.admin.run(batches.conclude(app.keys, batch.id))
+    assert [what for what, _ in app.fired()] == ["complete", "success"]
+    assert app.admin.run(batches.conclude(app.keys, batch.id))
+    assert len(app.fired()) == 2
+
+
+@pytest.mark.parametrize("part", ["", ":members"])
+def test_what_redis_has_evicted_fires_nothing(app: App, part: str) -> None:
+    with app.batch() as batch:
+        first, second = app.member.enqueue(1), app.member.enqueue(2)
+    app.count(batch, first, "done")
+    app.redis.delete(app.keys.batch(batch.id) + part)
+    app.count(batch, second, "done")
+    app.admin.run(batches.conclude(app.keys, batch.id))
+    assert app.fired() == []
+    if part:
+        assert (batch.status().total, batch.status().done, batch.status().lost) == (2, 1, 1)
+    else:
+        with pytest.raises(BatchError, match="unknown"):
+            batch.status()
+
+
+def test_a_batch_that_is_deleted_counts_out_of_the_one_around_it(app: App) -> None:
+    with app.batch() as outer:
+        jid = app.member.enqueue(1)
+        with app.batch() as inner, app.batch() as innermost:
+            app.member.enqueue(2)
+    app.count(outer, jid, "done")
+    assert app.admin.run(batches.delete(app.keys, inner.id))
+    assert not app.admin.run(batches.delete(app.keys, inner.id))
+    for gone in (inner, innermost):
+        with pytest.raises(BatchError, match="unknown"):
+            gone.status()
+    assert app.fired() == [["complete", outer.id], ["success", outer.id]]
+    assert app.admin.run(batches.known(app.keys)) == [outer.status()]
+
+
+def test_a_death_is_told_to_all_batches_around(app: App) -> None:
+    with app.batch() as outer:
+        app.member.enqueue(1)
+        with app.batch() as inner:
+            jid = app.member.enqueue(2)
+            app.member.enqueue(3)
+    app.count(inner, jid, "dead")
+    assert app.fired() == [["death", inner.id], ["death", outer.id]]
+    assert (outer.status().pending, outer.status().dead) == (2, 0)
+
+
+def test_members_cannot_be_added_to_a_batch_that_is_unknown_or_has_ended(app: App) -> None:
+    with pytest.raises(BatchError, match="unknown"):
+        app.client.enlist(BatchPlan("none", "hold", exists=True))
+    with app.batch() as batch:
+        pass
+    with pytest.raises(BatchError, match="ended"):
+        app.client.enlist(BatchPlan(batch.id, "hold", exists=True, jobs=[PushedJob("q", b"{}", "j")]))
+    assert app.redis.llen(app.keys.queue("q")) == 0
+
+
+def test_a_duplicate_is_no_member_and_a_refused_push_makes_no_batch(app: App) -> None:
+    app.redis.set(app.keys.own("unique:k"), "other")
+
+    def under(mode: str) -> PushedJob:
+        return PushedJob("q", b'{"jid":"j"}', "j", None, Terms(Lock("unique:k", 60, mode)))  # type: ignore[arg-type]
+
+    plan = BatchPlan("b", "hold", jobs=[under("skip"), PushedJob("q", b'{"jid":"k"}', "k")])
+    app.client.enlist(plan)
+    assert Batch(app.client, "b").status().total == 1
+    with pytest.raises(DuplicateJobError):
+        app.client.enlist(BatchPlan("c", "hold", jobs=[under("raise"), PushedJob("q", b"{}", "l")]))
+    with pytest.raises(BatchError, match="unknown"):
+        Batch(app.client, "c").status()
+    assert app.redis.llen(app.keys.queue("q")) == 1
+
+
+def test_old_batches_leave_the_list(app: App) -> None:
+    now = time.time()
+    app.redis.zadd(app.keys.batches, {f"gone{number}": now - number for number in range(5)})
+    with app.batch():
+        app.member.enqueue(1)
+    assert app.redis.zcard(app.keys.batches) == 1
+
+
+def test_the_ttl_is_90_days_after_the_last_change_and_short_after_success(app: App) -> None:
+    with app.batch() as batch:
+        first, second = app.member.enqueue(1), app.member.enqueue(2)
+    key = app.keys.batch(batch.id)
+    for name in (key, f"{key}:members"):
+        assert 90 * 86_400 < app.redis.ttl(name) <= 91 * 86_400
+        app.redis.expire(name, 1000)
+    app.redis.hset(key, "day", "0")
+    app.count(batch, first, "failed")
+    for name in (key, f"{key}:members", f"{key}:failed"):
+        assert 90 * 86_400 < app.redis.ttl(name) <= 91 * 86_400
+    app.count(batch, second, "done")
+    app.count(batch, first, "done")
+    assert 86_000 < app.redis.ttl(key) <= 86_400
+
+
+def test_a_member_takes_less_than_200_bytes(app: App) -> None:
+    with app.batch() as batch:
+        app.member.enqueue_bulk([(number,) for number in range(3000)])
+    key = app.keys.batch(batch.id)
+    used = sum(app.redis.memory_usage(name, samples=0) or 0 for name in (key, f"{key}:members"))
+    assert used / 3000 < 200

@@ -1,0 +1,150 @@
+"""Batches through the real server: callbacks, retries by hand, members that add members."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers import Worker
+from pyworkers.api import DeadSet
+from pyworkers.config.fields import RedisConfig
+from pyworkers.plugins.batches import Batch
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import wait_for
+
+CODE = """
+@worker.job(queue="q", concurrency=4, retry=1, retry_in=lambda count, error, message: 0.1)
+def member(number, fails=""):
+    note("member", number, current_message().attempt)
+    if fails == "once" and current_message().attempt == 0:
+        raise ValueError("once")
+    if fails == "dies" and not Path(__file__).with_name("cured").exists():
+        raise Kill("at once")
+    if fails == "discarded":
+        raise Discard("no")
+    if fails == "more":
+        with current_message().batch:
+            for more in (number + 1, number + 2):
+                member.enqueue(more)
+    if fails == "waits":
+        wait_for_file("go")
+
+@worker.job(queue="q")
+def after(what, batch_id):
+    note(what, batch_id)
+"""
+
+
+class App:
+    """The application as a program sees it that enqueues."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.config = RedisConfig(url, namespace)
+        self.worker = worker = Worker(url, namespace=namespace)
+
+        @worker.job(queue="q", retry=1)
+        def member(number: int, fails: str = "") -> None: ...
+
+        @worker.job(queue="q")
+        def after(what: str, batch_id: str) -> None: ...
+
+        self.member = member
+        self.after = after
+
+    def batch(self) -> Batch:
+        """A batch with all callbacks."""
+        calls = {f"on_{what}": self.after.call(what) for what in ("success", "complete", "death")}
+        return self.worker.batch("test", **calls)
+
+    def enlist(self, *fails: str) -> Batch:
+        """A batch with a member for each of ``fails``."""
+        with self.batch() as batch:
+            for number, fault in enumerate(fails):
+                self.member.enqueue(10 * number, fault)
+        return batch
+
+
+@pytest.fixture
+def server(tmp_path: Path, one_redis_url: str, namespace: str) -> Iterator[ServerProcess]:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as running:
+        yield running
+
+
+@pytest.fixture
+def app(one_redis_url: str, namespace: str) -> App:
+    return App(one_redis_url, namespace)
+
+
+def callbacks(server: ServerProcess) -> list[str]:
+    return sorted(note[1] for note in server.ledger() if note[1] != "member")
+
+
+def test_the_callbacks_of_a_batch_run_once_after_its_members(server: ServerProcess, app: App) -> None:
+    batch = app.enlist("", "once", "")
+    server.wait_for_notes(1, "success", batch.id)
+    server.wait_for_notes(1, "complete", batch.id)
+    status = batch.status()
+    assert (status.total, status.pending, status.done, status.failed, status.dead) == (3, 0, 3, 0, 0)
+    assert status.created_at < (status.complete_at or 0) <= (status.success_at or 0)
+    server.stop()
+    assert callbacks(server) == ["complete", "success"]
+
+
+def test_a_dead_member_holds_the_success_back_until_it_is_retried_by_hand(
+    server: ServerProcess, app: App, tmp_path: Path
+) -> None:
+    batch = app.enlist("", "dies")
+    server.wait_for_notes(1, "death", batch.id)
+    server.wait_for_notes(1, "complete", batch.id)
+    assert (batch.status().pending, batch.status().done, batch.status().dead) == (0, 1, 1)
+    (tmp_path / "cured").touch()
+    assert DeadSet(app.config).retry_all() == 1
+    server.wait_for_notes(1, "success", batch.id)
+    assert (batch.status().done, batch.status().dead) == (2, 0)
+    server.stop()
+    assert callbacks(server) == ["complete", "death", "success"]
+
+
+def test_a_discarded_member_is_counted_out(server: ServerProcess, app: App) -> None:
+    batch = app.enlist("", "discarded")
+    server.wait_for_notes(1, "success", batch.id)
+    assert (batch.status().total, batch.status().done) == (1, 1)
+
+
+def test_a_member_adds_members_while_it_runs(server: ServerProcess, app: App) -> None:
+    batch = app.enlist("more")
+    server.wait_for_notes(1, "success", batch.id)
+    status = batch.status()
+    assert (status.total, status.done, status.open) == (3, 3, False)
+    members = [note[2] for note in server.ledger() if note[1] == "member"]
+    assert sorted(members) == [0, 1, 2]
+
+
+def test_a_batch_counts_in_the_batch_around_it(server: ServerProcess, app: App) -> None:
+    with app.batch() as outer:
+        app.member.enqueue(1)
+        with app.batch() as inner:
+            app.member.enqueue(2, "once")
+    server.wait_for_notes(1, "success", outer.id)
+    server.wait_for_notes(1, "success", inner.id)
+    assert (outer.status().total, outer.status().done, inner.status().parent) == (2, 2, outer.id)
+    [first, second] = [note[2] for note in server.ledger() if note[1] == "success"]
+    assert {first, second} == {outer.id, inner.id}
+
+
+def test_a_member_whose_worker_is_killed_in_the_middle_of_adding_is_counted(
+    server: ServerProcess, app: App, tmp_path: Path
+) -> None:
+    batch = app.enlist("waits", "")
+    server.wait_for_notes(1, "member", 0)
+    [running] = [note[0] for note in server.ledger() if note[1:3] == ["member", 0]]
+    wait_for(lambda: batch.status().done == 1, message="the other member is done")
+    os.kill(running, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    server.wait_for_notes(1, "success", batch.id)
+    server.stop()
+    assert callbacks(server) == ["complete", "success"]
