@@ -24,7 +24,6 @@ from pyworkers.worker.leftovers import end_programs
 from pyworkers.worker.links.limits import Alarm, Announce
 from pyworkers.worker.links.running import AfterRequest
 from pyworkers.worker.recycle import Recycler
-from pyworkers.worker.scheduling import Scheduling
 
 # A module constant, because reading an attribute of an enum takes three times as long.
 _JOB = Kind.JOB
@@ -91,13 +90,11 @@ class SerialProcess:
             app, settings, rng, connection.announce_limit, self._end_programs, bridge, connection.note
         )
         listen(self._look)
-        self._scheduling = Scheduling()
         self._state = Snapshot()
 
     def serve(self) -> None:
         """Run jobs until the master asks this process to leave, or until it must be replaced."""
         connection, take, run = self._connection, self._connection.take, self._runner.run
-        scheduled = self._scheduling.ended
         connection.ready()
         while not connection.leaving and (packet := take(0)) is not None:
             report = run(packet)
@@ -109,7 +106,6 @@ class SerialProcess:
             if retiring:
                 report = report._replace(retiring=True)
             connection.report(packet.number, report)
-            scheduled(report.elapsed_ms)
             if retiring:
                 return
 

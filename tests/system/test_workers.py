@@ -328,24 +328,6 @@ def test_processes_are_shown_by_what_they_are(serve: Serve) -> None:
         wait_for(lambda: _title(fork_server(server)) == "fork server", message="its successor, too")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="SCHED_BATCH is Linux's")
-def test_a_worker_runs_in_batches_while_its_jobs_are_short(serve: Serve) -> None:
-    code = """
-    @worker.process("q", concurrency=1)
-    def handle(message):
-        time.sleep(message.args[0])
-    """
-    with serve(code) as server:
-        [worker] = wait_for_workers(server, 1)
-        for number in range(50):
-            server.push("q", job(str(number), args=[0]))
-        wait_for(lambda: os.sched_getscheduler(worker) == os.SCHED_BATCH, message="short jobs")
-        policies = [os.sched_getscheduler(pid) for pid in (server.pid, fork_server(server))]
-        assert policies == [os.sched_getscheduler(0)] * 2
-        server.push("q", job("long", args=[0.1]))
-        wait_for(lambda: os.sched_getscheduler(worker) == os.SCHED_OTHER, message="a long job")
-
-
 def _title(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().rstrip()
 

@@ -24,6 +24,7 @@ from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.lookahead import LookAhead
+from pyworkers.server.pool.scheduling import Scheduling
 from pyworkers.server.pool.worker import Worker
 
 # Reading a member of an enum takes longer than sending its number.
@@ -74,6 +75,7 @@ class HandOut:
         """The suspects that wait, and those that have a worker of their own."""
         self._room = 0
         self._ahead = LookAhead()
+        self._scheduling = Scheduling(crew)
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
         self._retry: asyncio.TimerHandle | None = None
@@ -268,6 +270,12 @@ class HandOut:
 
     def _look(self) -> None:
         self._timer = None
+        batches = self._scheduling.look(self._ahead.short, time.monotonic())
+        if self._look_for_untaken() or batches:
+            self._look_later(soon=bool(self._missing))
+
+    def _look_for_untaken(self) -> bool:
+        """Deal with the jobs that no worker has claimed; False if there are none."""
         claims = self._crew.claims()
         self._note_leaving(claims)
         known = self._alone | claims.keys()
@@ -275,14 +283,13 @@ class HandOut:
         if not waiting:
             self._missing.clear()
             self._idle.clear()
-            return
+            return False
         surplus = self._surplus > 0
         limit = time.monotonic() - (_AHEAD_S if surplus else _IDLE_S)
         oldest = min(delivery.handed_at for delivery in waiting)
         if oldest <= max(limit, self._died_at):
             self._find(surplus, limit)
-        if self._open:
-            self._look_later(soon=bool(self._missing))
+        return bool(self._open)
 
     def _find(self, surplus: bool, limit: float) -> None:
         """Give back what is in the socket if all workers are busy, and find out what is not."""

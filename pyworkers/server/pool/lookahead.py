@@ -10,10 +10,11 @@ from __future__ import annotations
 _WEIGHT = 1 / 16
 # The mean at first: high, so that a good number of short jobs must have ended before any is fetched ahead.
 _UNKNOWN_MS = 100.0
+# About an exchange with Redis.
+_SHORT_MS = 1.0
 # Reports give whole milliseconds; 0 is anything below a half.
 _SHORTEST_MS = 0.2
-# Jobs that the workers end in a millisecond, which is about an exchange with Redis: below this number they
-# need nothing ahead.
+# Jobs that the workers end in a millisecond: below this number they need nothing ahead.
 _FEW = 3.0
 
 
@@ -31,9 +32,14 @@ class LookAhead:
         """Fetch nothing ahead until jobs have proved to be short again."""
         self._mean_ms = _UNKNOWN_MS
 
+    @property
+    def short(self) -> bool:
+        """True if the jobs take less than a millisecond."""
+        return self._mean_ms <= _SHORT_MS
+
     def jobs(self, room: int) -> int:
         """The number of jobs to fetch ahead for so many that run at once; at most twice as many."""
-        if self._mean_ms > 1.0:
+        if self._mean_ms > _SHORT_MS:
             return 0
         per_ms = room / max(self._mean_ms, _SHORTEST_MS)
         return 0 if per_ms < _FEW else min(2 * room, int(per_ms))

@@ -1,0 +1,100 @@
+"""Scheduling: which policy the workers of a group have, by the number and the length of their jobs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyworkers.server.pool.scheduling import Scheduling
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="SCHED_BATCH is Linux's")
+
+StartWorker = Callable[..., Any]
+
+
+@pytest.fixture
+def start() -> Iterator[StartWorker]:
+    """Starts a process that waits, as a worker."""
+    with ExitStack() as stack:
+
+        def start_one(mode: str = "process", *, policy: int = os.SCHED_OTHER) -> Any:
+            process = stack.enter_context(subprocess.Popen(["sleep", "600"]))
+            stack.callback(process.kill)
+            os.sched_setscheduler(process.pid, policy, os.sched_param(0))
+            return SimpleNamespace(pid=process.pid, mode=mode, jobs_done=0)
+
+        yield start_one
+
+
+def policy(worker: Any) -> int:
+    return os.sched_getscheduler(worker.pid)
+
+
+@pytest.mark.parametrize(
+    ("short", "jobs", "expected"),
+    [
+        (True, 1000, os.SCHED_BATCH),
+        (True, 999, os.SCHED_OTHER),
+        (False, 100_000, os.SCHED_OTHER),
+    ],
+)
+def test_workers_run_in_batches_while_many_short_jobs_end(
+    start: StartWorker, short: bool, jobs: int, expected: int
+) -> None:
+    crew: Any = [start(), start()]
+    scheduling = Scheduling(crew)
+    assert not scheduling.look(True, 100.0)
+    crew[0].jobs_done += jobs
+    assert scheduling.look(short, 101.0) is (expected == os.SCHED_BATCH)
+    assert [policy(worker) for worker in crew] == [expected] * 2
+    assert not scheduling.look(True, 102.0)
+    assert [policy(worker) for worker in crew] == [os.SCHED_OTHER] * 2
+
+
+def test_a_worker_that_starts_later_follows_and_one_that_is_gone_is_forgotten(start: StartWorker) -> None:
+    crew: Any = [start()]
+    scheduling = Scheduling(crew)
+    crew[0].jobs_done += 10_000
+    assert scheduling.look(True, 1.0)
+    gone = crew[0]
+    crew[:] = [start(), SimpleNamespace(pid=0, mode="process", jobs_done=0)]
+    crew[0].jobs_done += 20_000
+    assert scheduling.look(True, 2.0)
+    assert policy(crew[0]) == os.SCHED_BATCH
+    assert not scheduling.look(True, 3.0)
+    assert policy(crew[0]) == os.SCHED_OTHER
+    # Its number may be that of another process now.
+    assert policy(gone) == os.SCHED_BATCH
+
+
+def test_a_policy_that_was_chosen_for_the_server_is_kept(start: StartWorker) -> None:
+    crew: Any = [start(policy=os.SCHED_IDLE)]
+    scheduling = Scheduling(crew)
+    crew[0].jobs_done += 10_000
+    assert scheduling.look(True, 1.0)
+    assert policy(crew[0]) == os.SCHED_IDLE
+    assert not scheduling.look(False, 2.0)
+    assert policy(crew[0]) == os.SCHED_IDLE
+
+
+def test_processes_with_several_jobs_keep_theirs(start: StartWorker) -> None:
+    crew: Any = [start("async"), start("thread")]
+    scheduling = Scheduling(crew)
+    crew[0].jobs_done += 10_000
+    scheduling.look(True, 1.0)
+    assert [policy(worker) for worker in crew] == [os.SCHED_OTHER] * 2
+
+
+def test_a_worker_that_has_just_ended_is_no_error(start: StartWorker) -> None:
+    worker = start()
+    crew: Any = [SimpleNamespace(pid=2**22 - 1, mode="process", jobs_done=10_000), worker]
+    scheduling = Scheduling(crew)
+    assert scheduling.look(True, 1.0)
+    assert policy(worker) == os.SCHED_BATCH
