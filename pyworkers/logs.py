@@ -14,6 +14,7 @@ import os
 import select
 import stat
 import sys
+import time
 import traceback
 from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
@@ -160,9 +161,10 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> list[Processor]:
+    timestamp = _Timestamp().now
+
     def head(_: object, method: str, fields: EventDict) -> EventDict:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        first = {"timestamp": now, "level": method, "event": fields.get("event")}
+        first = {"timestamp": timestamp(), "level": method, "event": fields.get("event")}
         # A console shows one server, so its identity is left out.
         whence = {} if console else {**constant, "pid": os.getpid()}
         return {**first, **whence, **job_fields(), **fields, **first}
@@ -182,6 +184,23 @@ def _processors(constant: Mapping[str, object], console: bool, colors: bool) -> 
             return _json(logger, method, fields)
 
     return [structlog.contextvars.merge_contextvars, head, exceptions, render]
+
+
+class _Timestamp:
+    """The time as text, whose part above the second is made once in a second."""
+
+    def __init__(self) -> None:
+        self._latest = 0, ""
+
+    def now(self) -> str:
+        micros = time.time_ns() // 1000
+        second = micros // 1_000_000
+        # Read once, because another thread may be in the next second.
+        latest, text = self._latest
+        if second != latest:
+            text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self._latest = second, text
+        return f"{text}.{micros % 1_000_000:06d}Z"
 
 
 def _traceback(exc_info: Any) -> str:
@@ -272,6 +291,7 @@ class _Sink:
         self._patience_ms = patience_ms
         self._stream_fd = _fileno(stream)
         self._own_fd = _open_again(self._stream_fd)
+        self._is_file = _is_file(self._stream_fd)
         self._dropped = 0
         self._torn = False
         self.is_terminal = self._stream_fd is not None and os.isatty(self._stream_fd)
@@ -304,11 +324,15 @@ class _Sink:
         data = ("\n" * self._torn + line).encode(errors="backslashreplace")
         written = 0
         try:
-            while written < len(data) and _is_writable(fd, 0 if self._dropped else self._patience_ms):
+            while written < len(data) and self._may_write(fd):
                 written += os.write(fd, data[written:])
         finally:
             self._torn = written < len(data) if written else self._torn
         return written == len(data)
+
+    def _may_write(self, fd: int) -> bool:
+        """False if a write would block, now and for the patience that is left."""
+        return self._is_file or _is_writable(fd, 0 if self._dropped else self._patience_ms)
 
     def _send_without_fd(self, line: str) -> bool:
         if self._stream is not None:  # None is Python's stderr in a process that was started without one
@@ -335,6 +359,14 @@ def _open_again(fd: int | None) -> int | None:
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:  # no /proc, or opened by another user: only `_is_writable` keeps a write from blocking
         return None
+
+
+def _is_file(fd: int | None) -> bool:
+    """True for a regular file: a write to it never waits for a reader."""
+    try:
+        return fd is not None and stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:
+        return False
 
 
 def _is_writable(fd: int, patience_ms: int) -> bool:

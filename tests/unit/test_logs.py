@@ -86,6 +86,20 @@ def test_a_json_line_holds_event_level_utc_timestamp_and_fields(stream: io.Strin
     assert abs(datetime.fromisoformat(stamp).timestamp() - time.time()) < 60
 
 
+def test_the_timestamp_follows_the_clock_forward_and_back(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.configure("info", "json", stream)
+    for ns in (1_700_000_000_999_999_999, 1_700_000_001_000_001_000, 1_700_000_000_500_000_000):
+        monkeypatch.setattr(time, "time_ns", lambda ns=ns: ns)
+        logs.get_logger().info("event")
+    assert [line["timestamp"] for line in lines(stream)] == [
+        "2023-11-14T22:13:20.999999Z",
+        "2023-11-14T22:13:21.000001Z",
+        "2023-11-14T22:13:20.500000Z",
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
