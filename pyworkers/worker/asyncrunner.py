@@ -21,6 +21,7 @@ from pyworkers.ipc.jobsocket import Kind, Packet
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Chain
 from pyworkers.worker.chains import Chains, Surroundings, report_of
 from pyworkers.worker.connection import Connection
 from pyworkers.worker.execution import Execution, current_execution
@@ -31,10 +32,13 @@ from pyworkers.worker.links.limits import overdue
 from pyworkers.worker.recycle import Recycler
 
 # Jobs that are taken in one turn of the loop: the first of them must start, and other processes get a share.
-_AT_ONCE = 8
+_AT_ONCE = 32
 # For how long one job keeps the loop from turning until the answer names it; a little less than the time
 # between the two signals of the master (_APART_S in server/pool/worker.py), which may come late.
 _HANGS_S = 0.4
+
+# A module constant, because reading an attribute of an enum takes three times as long.
+_JOB = Kind.JOB
 
 log = logs.get_logger()
 
@@ -58,8 +62,10 @@ class AsyncProcess:
         self._free = list(range(connection.slots))
         self._running: dict[int, tuple[Execution | None, asyncio.Task[None]]] = {}
         """Execution and task of each delivery; no execution for the exhaustion hooks of a lost job."""
+        self._ended: list[tuple[int, int, Report]] = []
+        """Slot, delivery and report of the jobs that have ended in this turn of the loop."""
         self._context = copy_context()
-        self._taking = False
+        self._watching = False
         self._leaving = False
         self._held = False
         self._together_s = 0.0
@@ -77,14 +83,21 @@ class AsyncProcess:
         listen(self._answer)
         self._connection.ready()
         self._take_or_not()
-        await self._left
+        try:
+            await self._left
+        finally:
+            self._write_reports()
 
     # --- jobs -----------------------------------------------------------------------------------------------
 
     def _take(self) -> None:
         """Take jobs from the socket, which has some unless another process was faster."""
         try:
-            self._take_some()
+            if self._wants:
+                self._take_some()
+            else:
+                self._loop.remove_reader(self._connection.fileno())
+                self._watching = False
         except BaseException as error:
             # The loop would log it and go on, and the job would be in no process.
             self._fail(error)
@@ -97,7 +110,7 @@ class AsyncProcess:
             try:
                 packet = self._connection.take_now(self._free[-1])
             except BlockingIOError:
-                return
+                break
             if packet is None:
                 self._leave()
                 return
@@ -107,53 +120,83 @@ class AsyncProcess:
     def _start(self, slot: int, packet: Packet) -> None:
         if self._running:
             self._together_s = time.monotonic()
-        if packet.kind != Kind.JOB:
-            work = self._bridge.finish(self._chains.run_exhausted_hooks, packet)
-            self._keep(slot, packet.number, None, work)
+        if packet.kind != _JOB:
+            self._keep(slot, packet.number, None, self._run_hooks(slot, packet))
             return
         found = self._chains.prepare(packet)
         if found is None:
-            self._send(slot, packet.number, self._chains.refuse(packet))
+            self._end(slot, packet.number, self._chains.refuse(packet))
             return
         chain, execution = found
-
-        async def run() -> Report:
-            return report_of(chain, execution, await chain.run_async(execution))
-
-        self._keep(slot, packet.number, execution, run())
+        self._keep(slot, packet.number, execution, self._run(slot, chain, execution))
 
     def _keep(
-        self, slot: int, number: int, execution: Execution | None, work: Coroutine[Any, Any, Report]
+        self, slot: int, number: int, execution: Execution | None, work: Coroutine[Any, Any, None]
     ) -> None:
-        task = self._loop.create_task(self._run(slot, number, work), context=self._context.copy())
+        task = self._loop.create_task(work, context=self._context.copy())
         self._running[number] = execution, task
 
-    async def _run(self, slot: int, number: int, work: Coroutine[Any, Any, Report]) -> None:
+    async def _run(self, slot: int, chain: Chain, execution: Execution) -> None:
         try:
-            report = await work
-            hit("job_end")
-            if self._original.is_copy:
-                # A job has forked, and both processes returned from it: only the original is the worker.
-                exit_now(0)
-            if len(self._running) > 1:
-                self._together_s = time.monotonic()
-            del self._running[number]
-            self._send(slot, number, report)
+            outcome = await chain.run_async(execution)
+            self._end(slot, execution.delivery, report_of(chain, execution, outcome))
         except BaseException as error:
             self._fail(error)
+
+    async def _run_hooks(self, slot: int, packet: Packet) -> None:
+        try:
+            report = await self._bridge.finish(self._chains.run_exhausted_hooks, packet)
+            self._end(slot, packet.number, report)
+        except BaseException as error:
+            self._fail(error)
+
+    def _end(self, slot: int, number: int, report: Report) -> None:
+        """Note the report of a job; it is written at the end of this turn of the loop.
+
+        Until then, the page shows the job as running: it is lost with its process, like any other.
+        """
+        hit("job_end")
+        if self._original.is_copy:
+            # A job has forked, and both processes returned from it: only the original is the worker.
+            exit_now(0)
+        if len(self._running) > 1:
+            self._together_s = time.monotonic()
+        self._running.pop(number, None)
+        if self._recycler.due():
+            self._leaving = True
+            report = report._replace(retiring=True)
+        if not self._ended:
+            # In the context of no job, which would be kept.
+            self._loop.call_soon(self._send, context=self._context)
+        self._ended.append((slot, number, report))
+
+    def _send(self) -> None:
+        """Write the reports of the jobs that have ended, and take others instead."""
+        try:
+            self._write_reports()
+            if self._wants:
+                self._take_some()
+            else:
+                self._take_or_not()
+        except BaseException as error:
+            self._fail(error)
+
+    def _write_reports(self) -> None:
+        ended, self._ended = self._ended, []
+        if not ended or self._original.is_copy:
+            return
+        if not flush_output():
+            self._leaving = True
+            slot, number, report = ended[-1]
+            ended[-1] = slot, number, report._replace(retiring=True)
+        self._connection.report_all([(number, report) for _, number, report in ended])
+        # Only now, because the next job of a slot hides this one in the page.
+        self._free += [slot for slot, _, _ in ended]
 
     def _fail(self, error: BaseException) -> None:
         """End this process: the master counts on a report for each job."""
         if not self._left.done():
             self._left.set_exception(error)
-
-    def _send(self, slot: int, number: int, report: Report) -> None:
-        if self._recycler.due() or not flush_output():
-            self._leaving = True
-            report = report._replace(retiring=True)
-        self._connection.report(number, report)
-        self._free.append(slot)
-        self._take_or_not()
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -191,16 +234,21 @@ class AsyncProcess:
         self._take_or_not()
 
     def _take_or_not(self) -> None:
-        """Watch the socket while there is room; end when the last job has ended and none may be taken."""
-        wanted = bool(self._free) and not self._leaving and not self._held
-        if wanted and not self._taking:
-            # In the context of no job, which would be kept.
-            self._context.run(self._loop.add_reader, self._connection.fileno(), self._take)
-        elif self._taking and not wanted:
-            self._loop.remove_reader(self._connection.fileno())
-        self._taking = wanted
-        if self._leaving and not self._running and not self._left.done():
+        """Watch the socket while jobs are wanted; end when the last job has ended and none may be taken.
+
+        A socket that is watched without need is watched until it has a job: often the room comes first.
+        """
+        if self._wants and not self._watching:
+            # In the context of no job, which would be kept; in a copy, because it may be the present one.
+            self._context.copy().run(self._loop.add_reader, self._connection.fileno(), self._take)
+            self._watching = True
+        if self._leaving and not (self._running or self._ended or self._left.done()):
             self._left.set_result(None)
+
+    @property
+    def _wants(self) -> bool:
+        """True while jobs are to be taken."""
+        return bool(self._free) and not self._leaving and not self._held
 
     def _end_programs(self, execution: Execution) -> None:
         """Kill the programs of a job that was asked to end, if no other job ran beside it; on a thread.

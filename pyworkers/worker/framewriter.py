@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 
 from pyworkers.failpoints import hit
-from pyworkers.ipc.frames import Kind, fits, pack, pack_short
+from pyworkers.ipc.frames import MAX_FRAME, Kind, fits, pack, pack_short
+
+# Reading a member of an enum takes longer than comparing it.
+_OUTCOME = Kind.OUTCOME
 
 
 class FrameWriter:
@@ -38,3 +42,24 @@ class FrameWriter:
             return
         with self._divided:
             self.write(Kind.NOTE, number, payload)
+
+    def write_outcomes(self, outcomes: Iterable[tuple[int, bytes]]) -> None:
+        """Send several OUTCOME messages, of which a write holds as many as fit; as ``write``."""
+        frames: list[bytes] = []
+        size = 0
+        for number, payload in outcomes:
+            if not fits(payload):
+                self.write(_OUTCOME, number, payload)
+                continue
+            frame = pack_short(_OUTCOME, self._member, number, payload)
+            size += len(frame)
+            if size > MAX_FRAME:
+                self._write_together(frames)
+                frames, size = [], len(frame)
+            frames.append(frame)
+        self._write_together(frames)
+
+    def _write_together(self, frames: list[bytes]) -> None:
+        if frames:
+            hit("mid_frame")
+            os.write(self._fd, b"".join(frames))

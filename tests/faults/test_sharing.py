@@ -230,6 +230,49 @@ def test_a2_a_thread_that_does_not_end_is_killed_with_its_process(
         assert len(server.events("job.interrupted")) == 15
 
 
+TOGETHER = """
+import asyncio
+
+GATE = asyncio.Event()
+OPEN = Path(__file__).with_name("open")
+OPTIONS = dict(queue="web", concurrency=30, processes=1, retry=3, retry_in=lambda *_: 0.1)
+
+@worker.job(**OPTIONS)
+async def work(name):
+    note("in", name)
+    if not OPEN.exists():
+        await GATE.wait()
+
+@worker.job(**OPTIONS)
+async def end_all():
+    OPEN.touch()
+    GATE.set()
+"""
+
+
+@pytest.mark.fault("A5")
+def test_a5_jobs_that_ended_before_their_process_died_run_again_uncharged(
+    serve: Serve, tmp_path: Path
+) -> None:
+    # The first frame says that the process has started; the next write has the outcomes of all.
+    dying = {
+        "PYWORKERS_FAILPOINTS": "mid_frame=kill@2*1",
+        "PYWORKERS_FAILPOINTS_LOG": str(tmp_path / "fired"),
+    }
+    with serve(TOGETHER, **dying) as server:
+        server.push("web", *(job(f"j{n}", "work", n) for n in range(29)))
+        server.wait_for_notes(29, "in")
+        server.push("web", job("last", "end_all"))
+        server.wait_for_event("worker.lost")
+        server.wait_for_notes(2 * 29, "in")
+        wait_for(lambda: server.settled("web"), message="all are settled")
+        assert len(server.events("job.suspected")) == 30
+        assert charged(server) == set()
+        assert not server.zset("dead")
+        assert not server.zset("retry")
+        assert len(server.wait_for_notes(2 * 29, "in")) == 2 * 29
+
+
 RANDOM = """
 import asyncio
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 
 import pytest
@@ -21,6 +22,7 @@ from pyworkers.ipc.frames import (
     pack_short,
     unpack_note,
 )
+from pyworkers.worker.framewriter import FrameWriter
 
 KINDS = [kind for kind in Kind if kind not in (Kind.PART, Kind.NOTE_PART)]
 LONGEST = MAX_FRAME - HEADER_SIZE
@@ -140,3 +142,22 @@ def test_garbage_is_skipped_wherever_the_stream_is_cut(garbage: bytes) -> None:
         reader = Reader()
         assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == [(Kind.OUTCOME, 1, 1, b"payload")] * 3
         assert reader.skipped == len(garbage)
+
+
+@pytest.mark.parametrize(
+    "sizes", [[16], [16] * 500, [], [16, LONGEST, 16], [16, 3 * LONGEST, 16, 16], [LONGEST] * 3]
+)
+def test_outcomes_share_atomic_writes(sizes: list[int]) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    outcomes = [(number, b"x" * size) for number, size in enumerate(sizes)]
+    with ours, theirs:
+        FrameWriter(ours.fileno(), 7).write_outcomes(outcomes)
+        ours.shutdown(socket.SHUT_WR)
+        writes = list(iter(lambda: theirs.recv(1 << 20), b""))
+    assert max(map(len, writes), default=0) <= MAX_FRAME
+    reader = Reader()
+    assert sorted(frame for data in writes for frame in reader.feed(data)) == [
+        (Kind.OUTCOME, 7, number, payload) for number, payload in outcomes
+    ]
+    if set(sizes) == {16}:
+        assert len(writes) == -(-len(sizes) // (MAX_FRAME // (HEADER_SIZE + 16)))
