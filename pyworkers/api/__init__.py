@@ -7,6 +7,7 @@ moved once and never lost.
 
 from pyworkers.api.cron import CronJob, CronSet
 from pyworkers.api.groups import GroupStats
+from pyworkers.api.locks import Lock, LockSet
 from pyworkers.api.processes import Process, ProcessSet, Work, WorkSet
 from pyworkers.api.queue import Queue, QueuedJob
 from pyworkers.api.record import JobRecord
@@ -23,6 +24,8 @@ __all__ = [
     "GroupStats",
     "JobRecord",
     "JobSet",
+    "Lock",
+    "LockSet",
     "Process",
     "ProcessSet",
     "ProcessView",

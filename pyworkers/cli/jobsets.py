@@ -14,81 +14,28 @@ from itertools import islice
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from pyworkers.api import JobRecord
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, BulkAction, Jobs, Place, row
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.text import fit, printable, table
 
 _SHOWN = 25
-_FOR_REDIS = ("-c", "--config", "--url", "--namespace")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the number of jobs; change nothing.")
 
 
-class JobsGroup(click.Group):
-    """A group that defaults to ``list``, and also takes the options for Redis before the command."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of the help."""
-        return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, and its arguments after the options given to the group."""
-        given = _given(ctx)
-        while args and args[0].split("=")[0] in _FOR_REDIS:
-            size = 1 if "=" in args[0] else 2
-            given, args = [*given, *args[:size]], args[size:]
-        if not args or args[0].startswith("-"):
-            args = ["list", *args]
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, [*given, *rest]
-
-
-def _given(ctx: click.Context) -> list[str]:
-    """The options for Redis given before the command."""
-    options = {"path": "--config", "url": "--url", "namespace": "--namespace"}
-    return [
-        f"{option}={ctx.params[name]}"
-        for name, option in options.items()
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-
-
-def make_group(place: Place, text: str) -> JobsGroup:
+def make_group(place: Place, text: str) -> click.Group:
     """The group of a place; ``text`` is its help."""
-
-    @click.pass_context
-    def group(ctx: click.Context, /, **_params: Any) -> None:
-        if ctx.invoked_subcommand is None:
-            with commands["list"].make_context("list", _given(ctx), parent=ctx) as sub:
-                commands["list"].invoke(sub)
-
     commands = {"list": _list(place), "show": _show(place)}
     commands |= {action.verb: _action(place, action) for action in place.actions}
     commands["clear"] = _clear(place)
 
-    @config_options
-    def options(_source: Source) -> None: ...
-
-    params = list(reversed(getattr(options, "__click_params__", [])))
-    if place.name == "jobs":
-        params.insert(0, click.Argument(["queue"]))
-    return JobsGroup(
-        place.name,
-        commands=commands,
-        callback=group,
-        params=params,
-        help=text,
-        invoke_without_command=True,
-        context_settings={"ignore_unknown_options": True},
-    )
+    arguments = [click.Argument(["queue"])] if place.name == "jobs" else []
+    return listing_group(place.name, text, commands, arguments)
 
 
 def _opened(place: Place, source: Source) -> Jobs:

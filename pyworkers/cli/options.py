@@ -1,4 +1,4 @@
-"""The options ``--config``, ``--url`` and ``--namespace`` of all commands that need a Redis.
+"""The options ``--config``, ``--url`` and ``--namespace`` of all commands that need a Redis, and groups.
 
 Loads the configuration; never connects, except to check that an embedded server is running.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec
 
 import click
+from click.core import ParameterSource
 
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.loading import load
 from pyworkers.embedded import answers, directory_of, socket_path
 from pyworkers.errors import RedisUnavailableError
 
+_FOR_REDIS = ("-c", "--config", "--url", "--namespace")
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 P = ParamSpec("P")
@@ -77,3 +79,59 @@ def config_options(command: Callable[Concatenate[Source, P], None]) -> Callable[
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+class _ListingGroup(click.Group):
+    """A group that defaults to ``list``, and also takes the options for Redis before the command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the help."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, and its arguments after the options given to the group."""
+        given = _given(ctx)
+        while args and args[0].split("=")[0] in _FOR_REDIS:
+            size = 1 if "=" in args[0] else 2
+            given, args = [*given, *args[:size]], args[size:]
+        if not args or args[0].startswith("-"):
+            args = ["list", *args]
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, [*given, *rest]
+
+
+def _given(ctx: click.Context) -> list[str]:
+    """The options for Redis given before the command."""
+    options = {"path": "--config", "url": "--url", "namespace": "--namespace"}
+    return [
+        f"{option}={ctx.params[name]}"
+        for name, option in options.items()
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+
+
+def listing_group(
+    name: str, text: str, commands: Mapping[str, click.Command], arguments: Sequence[click.Argument] = ()
+) -> click.Group:
+    """A group of commands that defaults to its command ``list``; ``text`` is its help."""
+
+    @click.pass_context
+    def group(ctx: click.Context, /, **_params: Any) -> None:
+        if ctx.invoked_subcommand is None:
+            with commands["list"].make_context("list", _given(ctx), parent=ctx) as sub:
+                commands["list"].invoke(sub)
+
+    @config_options
+    def options(_source: Source) -> None: ...
+
+    return _ListingGroup(
+        name,
+        commands=dict(commands),
+        callback=group,
+        params=[*arguments, *reversed(getattr(options, "__click_params__", []))],
+        help=text,
+        invoke_without_command=True,
+        context_settings={"ignore_unknown_options": True},
+    )

@@ -119,8 +119,8 @@ GRANTS: tuple[Grant, ...] = (
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "
         "smembers sismember zcard zrange zrem hincrby srem type",
-        admin="set hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink",
-        read_only="hgetall hkeys exists get mget smembers",
+        admin="set del hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink",
+        read_only="hgetall hkeys exists get mget pttl smembers",
     ),
 )
 

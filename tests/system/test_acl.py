@@ -40,6 +40,7 @@ LOOKING = [
     ["dead"],
     ["processes"],
     ["workers"],
+    ["locks"],
     ["cron", "list"],
     ["check"],
 ]
@@ -60,6 +61,7 @@ CHANGING = [
     ["scheduled", "clear", "--yes"],
     ["retries", "clear", "--yes"],
     ["dead", "clear", "--yes"],
+    ["locks", "release", "C|q|12"],
     ["pause", "q"],
     ["resume", "q"],
     ["quiet", "web"],
@@ -253,6 +255,7 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
         work = {"queue": "q", "payload": job_of("iterable").decode(), "run_at": 1}
         admin.hset(keys.work("web:1:abcdef"), "tid", json.dumps(work))
         admin.hset(keys.iteration("iterable"), "ex", 1)
+        admin.set(keys.unique("C|q|12"), "j1")
         with watching(redis_url, admin) as watch:
             for words in CHANGING:
                 place = 2 if words[0] == "cron" else 1
@@ -274,6 +277,7 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
         admin.acl_log_reset()
         admin.sadd(keys.queues, "other")
         admin.lpush(keys.queue("other"), *[job_of(str(number)) for number in range(5)])
+        admin.set(keys.unique("C|q|12"), "j1")
         for zset in (keys.schedule, keys.retry, keys.dead):
             admin.zadd(zset, {job_of(str(number)): time.time() + 3600 + number for number in range(5)})
         with serving(tmp_path, redis_url, namespace, CODE), watching(redis_url, admin) as watch:

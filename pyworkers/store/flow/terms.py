@@ -18,10 +18,11 @@ from redis.exceptions import NoScriptError
 
 from pyworkers.errors import DuplicateJobError, QueueFullError
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.effects import Effect, arguments, name_of
+from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store import scripts
+from pyworkers.store.flow.removal import written
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
@@ -122,11 +123,9 @@ def _parts(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[Any, ...]:
             locks += (keys.own(lock.key), keys.own(lock.score_key))
         if terms is not None:
             effects += ((place, effect) for effect in terms.effects)
-    names = [keys.queues, keys.schedule, *map(keys.queue, queues), *locks]
-    names += (key for _, effect in effects for key in effect.keys(keys))
-    about = [len(jobs), len(queues), *queues, *rows]
-    for place, effect in effects:
-        about += (place, name_of(effect), *arguments(effect))
+    more_names, more = written(keys, effects)
+    names = [keys.queues, keys.schedule, *map(keys.queue, queues), *locks, *more_names]
+    about = [len(jobs), len(queues), *queues, *rows, *more]
     return (len(names), *names, *about)
 
 

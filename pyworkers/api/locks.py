@@ -1,0 +1,76 @@
+"""LockSet: the locks of unique jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyworkers.api.record import valid
+from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.protocol.flow.unique import parts_of
+from pyworkers.store.flow import locks
+from pyworkers.store.flow.locks import Locks, StoredLock
+
+
+class Lock:
+    """The lock of a unique job, as it was read: while it is held, the same job is a duplicate."""
+
+    def __init__(self, stored: StoredLock, admin: Admin) -> None:
+        self._stored = stored
+        self._admin = admin
+        self.job_class, self.queue, self.digest = parts_of(stored.key)
+        """Names of more than 64 characters are shortened; both are empty for a foreign key."""
+
+    def __repr__(self) -> str:
+        return f"Lock({self.key!r})"
+
+    @property
+    def key(self) -> str:
+        """The job's ``unique_key``: class, queue and a digest of the arguments."""
+        return self._stored.key
+
+    @property
+    def jid(self) -> str:
+        """The id of the job that holds the lock."""
+        return self._stored.jid
+
+    @property
+    def ttl_s(self) -> float | None:
+        """The seconds until the lock expires; None if it never does: another program wrote it."""
+        return self._stored.ttl_s
+
+    def release(self) -> bool:
+        """Release the lock, so that the same job can be enqueued; False if its job no longer holds it."""
+        return self._admin.run(locks.release(self._admin.keys, self._stored))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The lock for JSON."""
+        names = {name: valid(getattr(self, name)) for name in ("key", "job_class", "queue", "digest", "jid")}
+        names["class"] = names.pop("job_class")
+        return {**names, "ttl": self.ttl_s}
+
+
+class LockSet:
+    """The locks of all unique jobs.
+
+    All methods raise RedisUnavailableError and StoreError.
+    """
+
+    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
+        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
+        self._admin = admin_of(where, namespace)
+
+    def __iter__(self) -> Iterator[Lock]:
+        """The locks in no order. Scans the names of all keys, a thousand at a time."""
+        seen: set[str] = set()
+        for stored in self._admin.each(Locks(self._admin.keys)):
+            if stored.key not in seen:
+                seen.add(stored.key)
+                yield Lock(stored, self._admin)
+
+    def find(self, name: str) -> list[Lock]:
+        """The locks with this key, digest or jid. A key is read at once; else all locks are read."""
+        stored = self._admin.run(locks.read(self._admin.keys, name))
+        if stored is not None:
+            return [Lock(stored, self._admin)]
+        return [lock for lock in self if name in (lock.digest, lock.jid)]

@@ -1,0 +1,85 @@
+"""``pyworkers locks``: lists and releases the locks of unique jobs.
+
+Run by people and scripts.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from pyworkers.api import Lock, LockSet
+from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.text import duration, fit, printable, table, width
+
+_HEADER = ("class", "queue", "expires in", "jid", "digest")
+_WIDEST = 60
+_HELP = """Show the locks of unique jobs; release them.
+
+While a lock is held, the same job is a duplicate: enqueueing it returns the id (jid) of the job that
+holds the lock. Listing scans the names of all keys in Redis.
+
+\b
+Examples: pyworkers locks --class charge
+          pyworkers locks release b4a577edbccf1d805744efa9
+"""
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command("list")
+@click.option("--class", "job_class", metavar="CLASS", help="Only locks of jobs of this class.")
+@click.option("--queue", metavar="QUEUE", help="Only locks of jobs of this queue.")
+@_json
+@config_options
+def list_(source: Source, job_class: str | None, queue: str | None, as_json: bool) -> None:
+    """Show the locks by class and queue."""
+    found = [
+        lock
+        for lock in LockSet(source.redis())
+        if job_class in (None, lock.job_class) and queue in (None, lock.queue)
+    ]
+    found.sort(key=lambda lock: (lock.job_class, lock.queue, lock.digest))
+    if as_json:
+        click.echo(json.dumps([lock.as_dict() for lock in found]))
+    elif found:
+        click.echo("\n".join(table(_HEADER, map(_row, found), right=(2,))))
+    else:
+        click.echo("No locks: no unique job is enqueued or running.")
+
+
+@click.command()
+@click.argument("names", metavar="KEY|JID...", nargs=-1, required=True)
+@_json
+@config_options
+@click.pass_context
+def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json: bool) -> None:
+    """Release locks, so that the same jobs can be enqueued again; the jobs themselves stay.
+
+    KEY is a digest, or the unique_key of the job. The exit code is 1 if one of them is not held.
+
+    \b
+    Example: pyworkers locks release 6250b2d52bd13864fef80bad8214404a
+    """
+    locks = LockSet(source.redis())
+    released = {name: [lock for lock in locks.find(name) if lock.release()] for name in names}
+    if as_json:
+        rows = [lock.as_dict() for found in released.values() for lock in found]
+        click.echo(json.dumps({"action": "release", "released": rows}))
+    else:
+        for name, found in released.items():
+            for lock in found:
+                click.echo(f"{printable(lock.job_class)} {lock.digest}: released from {printable(lock.jid)}")
+            if not found:
+                click.echo(f"{printable(name)}: not held", err=True)
+    if not all(released.values()):
+        ctx.exit(1)
+
+
+def _row(lock: Lock) -> tuple[str, ...]:
+    texts = [printable(text) for text in (lock.job_class, lock.queue, lock.jid, lock.digest)]
+    job_class, queue, jid, digest = (text if width(text) <= _WIDEST else fit(text, _WIDEST) for text in texts)
+    return job_class, queue, "never" if lock.ttl_s is None else duration(lock.ttl_s), jid, digest
+
+
+locks = listing_group("locks", _HELP, {"list": list_, "release": release})

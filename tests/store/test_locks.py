@@ -1,0 +1,177 @@
+"""Unique jobs through clients, and their locks through the API and the command line, against real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from pyworkers import AsyncClient, Client, DuplicateJobError, QueueFullError
+from pyworkers.api import LockSet, Queue
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.acl import Role
+from tests.helpers.acl import url_of
+from tests.helpers.replies import as_list
+from tests.store.conftest import Cli
+
+Enqueue = Callable[..., Any]
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def client(request: pytest.FixtureRequest, redis_url: str, namespace: str) -> Iterator[Enqueue]:
+    """Call a method of a client that has the rights of one."""
+    url = url_of(redis_url, Role.CLIENT, namespace)
+
+    def blocking(method: str, *args: Any, **options: Any) -> Any:
+        with Client(url, namespace=namespace) as client:
+            return getattr(client, method)(*args, **options)
+
+    async def in_loop(method: str, *args: Any, **options: Any) -> Any:
+        async with AsyncClient(url, namespace=namespace) as client:
+            return await getattr(client, method)(*args, **options)
+
+    yield blocking if request.param == "blocking" else lambda *a, **o: asyncio.run(in_loop(*a, **o))
+
+
+@pytest.fixture
+def locks(redis_url: str, namespace: str) -> LockSet:
+    return LockSet(redis_url, namespace=namespace)
+
+
+def test_a_unique_job_is_enqueued_once(client: Enqueue, db: redis.Redis, keys: Keys) -> None:
+    first = client("enqueue", "q", "Add", [1], unique_for=60)
+    assert client("enqueue", "q", "Add", [1], unique_for=60) == first
+    assert client("enqueue_in", 60, "q", "Add", [1], unique_for=60) == first
+    bulk = client("enqueue_bulk", "q", "Add", [[1], [2], [2]], unique_for=60)
+    assert (bulk[0], bulk[1] == bulk[2]) == (first, True)
+    assert db.llen(keys.queue("q")) == 2
+    with pytest.raises(DuplicateJobError) as caught:
+        client("enqueue", "q", "Add", [1], unique_for=60, on_duplicate="raise")
+    assert caught.value.jid == first
+    assert client("enqueue", "q", "Add", [1]) != first
+
+
+def test_a_lock_lives_for_the_delay_as_well(client: Enqueue, db: redis.Redis, keys: Keys) -> None:
+    jid = client("enqueue_in", 100, "q", "Add", [1], unique_for=60)
+    (name,) = db.keys(keys.unique("*"))
+    assert 100 < db.pttl(name) / 1000 <= 160
+    assert db.get(name) == jid.encode()
+
+
+def test_a_debounced_job_is_scheduled_once(client: Enqueue, db: redis.Redis, keys: Keys) -> None:
+    jids = [
+        client("enqueue_in", 60, "q", "Add", [1], unique_for=60, on_duplicate="replace") for _ in range(5)
+    ]
+    assert len(set(jids)) == 5
+    (stored,) = as_list(db.zrange(keys.schedule, 0, -1))
+    assert json.loads(stored)["jid"] == jids[-1]
+
+
+def test_thousands_of_jobs_of_one_moment_can_be_replaced(
+    client: Enqueue, db: redis.Redis, keys: Keys
+) -> None:
+    """Each is found among those with the same score, without a look at the others."""
+    at = time.time() + 3600
+    options: dict[str, Any] = {"at": at, "unique_for": 60, "on_duplicate": "replace"}
+    client("enqueue_bulk", "q", "Add", ([n] for n in range(5000)), **options)
+    client("enqueue_bulk", "q", "Add", ([n] for n in range(5000)), **options)
+    assert db.zcard(keys.schedule) == 5000
+    score = db.zscore(keys.schedule, as_list(db.zrange(keys.schedule, 0, 0))[0])
+    assert score is not None
+    assert at <= score < at + 0.001
+    assert db.zcount(keys.schedule, score, score) < 50
+
+
+def test_a_queue_takes_no_more_than_its_limit(client: Enqueue, redis_url: str, namespace: str) -> None:
+    for number in range(3):
+        client("enqueue", "q", "Add", [number], max_waiting=3)
+    with pytest.raises(QueueFullError) as caught:
+        client("enqueue", "q", "Add", [3], max_waiting=3)
+    assert (caught.value.queue, caught.value.limit) == ("q", 3)
+    assert client("try_enqueue", "q", "Add", [3], max_waiting=3, wait=0.05) is None
+    # All or nothing for each portion of a thousand.
+    with pytest.raises(QueueFullError):
+        client("enqueue_bulk", "q", "Add", ([n] for n in range(2500)), max_waiting=2500)
+    assert Queue("q", redis_url, namespace=namespace).size == 2003
+    assert client("try_enqueue", "q", "Add", [3], max_waiting=2004)
+
+
+# --- locks ------------------------------------------------------------------------------------------------
+
+
+def test_the_locks_are_listed(client: Enqueue, locks: LockSet) -> None:
+    jids = client("enqueue_bulk", "q", "Add", ([n] for n in range(1500)), unique_for=60)
+    debounced = client("enqueue_in", 600, "p", "Mail", [1], unique_for=60, on_duplicate="replace")
+    found = {lock.jid: lock for lock in locks}
+    assert found.keys() == {*jids, debounced}
+    lock = found[debounced]
+    assert (lock.job_class, lock.queue, lock.key) == ("Mail", "p", f"Mail|p|{lock.digest}")
+    assert re.fullmatch("[0-9a-f]{32}", lock.digest)
+    about = lock.as_dict()
+    assert 60 < about.pop("ttl") <= 660
+    assert about == {
+        "key": lock.key, "class": "Mail", "queue": "p", "digest": lock.digest, "jid": debounced,
+    }  # fmt: skip
+
+
+def test_a_lock_is_released_from_its_holder_alone(
+    client: Enqueue, locks: LockSet, db: redis.Redis, keys: Keys
+) -> None:
+    client("enqueue_in", 60, "q", "Add", [1], unique_for=60, on_duplicate="replace")
+    (before,) = locks
+    second = client("enqueue_in", 60, "q", "Add", [1], unique_for=60, on_duplicate="replace")
+    assert not before.release()
+    (lock,) = locks.find(second)
+    assert (lock.key, lock.jid) == (before.key, second)
+    assert lock.release()
+    assert (lock.release(), list(locks), db.keys(keys.unique("*"))) == (False, [], [])
+    third = client("enqueue", "q", "Add", [1], unique_for=60)
+    assert third != second
+    assert db.zcard(keys.schedule) == 1
+
+
+@pytest.mark.parametrize("by", ["key", "digest", "jid"])
+def test_the_command_releases_by_any_name(client: Enqueue, locks: LockSet, cli: Cli, by: str) -> None:
+    jid = client("enqueue", "q", "Add", [1], unique_for=60)
+    other = client("enqueue", "q", "Add", [2], unique_for=60)
+    (lock,) = locks.find(jid)
+    name = getattr(lock, by)
+    result = cli("locks", "release", name)
+    assert (result.exit_code, result.stdout) == (0, f"Add {lock.digest}: released from {jid}\n")
+    assert [left.jid for left in locks] == [other]
+    result = cli("locks", "release", name, other, "--json")
+    assert result.exit_code == 1
+    assert [row["jid"] for row in json.loads(result.stdout)["released"]] == [other]
+    result = cli("locks", "release", name)
+    assert (result.exit_code, result.stderr) == (1, f"{name}: not held\n")
+
+
+def test_the_command_lists(client: Enqueue, cli: Cli) -> None:
+    assert cli("locks").stdout == "No locks: no unique job is enqueued or running.\n"
+    jids = [client("enqueue", queue, "Add", [1], unique_for=3600) for queue in "qr"]
+    lines = cli("locks").stdout.splitlines()
+    assert lines[0].split() == ["class", "queue", "expires", "in", "jid", "digest"]
+    assert [[*line.split()[:2], line.split()[3]] for line in lines[1:]] == [
+        ["Add", "q", jids[0]],
+        ["Add", "r", jids[1]],
+    ]
+    assert [row["jid"] for row in json.loads(cli("locks", "--queue", "r", "--json").stdout)] == [jids[1]]
+    assert json.loads(cli("locks", "list", "--class", "None", "--json").stdout) == []
+
+
+def test_what_other_programs_wrote_is_shown(locks: LockSet, db: redis.Redis, keys: Keys, cli: Cli) -> None:
+    db.set(keys.unique("theirs"), b"\xff\x1b[0m")
+    db.hset(keys.unique("no string"), "f", 1)
+    db.set(keys.unique("a|b|c:at"), "1")
+    (lock,) = locks
+    assert (lock.job_class, lock.queue, lock.digest, lock.ttl_s) == ("", "", "theirs", None)
+    assert json.loads(cli("locks", "--json").stdout)[0]["key"] == "theirs"
+    assert "never" in cli("locks").stdout
+    assert "\x1b" not in cli("locks").stdout
+    assert cli("locks", "release", "theirs").exit_code == 0
