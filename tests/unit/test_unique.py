@@ -120,6 +120,13 @@ def test_jobs_that_may_be_replaced_are_spread_over_a_millisecond() -> None:
     assert len(set(times)) > 150
 
 
+def test_a_key_says_that_its_lock_ends_by_time_alone() -> None:
+    job = pushed(at=NOW + 60, unique_for=60, unique_until="expiry", on_duplicate="replace")
+    found = json.loads(job.payload)["unique_key"]
+    assert found == "Add|mail|6250b2d52bd13864fef80bad8214404a|expiry"
+    assert unique.parts_of(found) == ("Add", "mail", "6250b2d52bd13864fef80bad8214404a")
+
+
 def test_a_limit_leaves_the_envelope_as_it_is() -> None:
     job = pushed(max_waiting=5, wait=2, jid="j1")
     assert job.payload == pushed(jid="j1").payload

@@ -63,7 +63,7 @@ def spread(at: float, key: str) -> float:
 
     To find a scheduled job, push.lua reads those with the same score: they must not be thousands.
     """
-    return at + int(key[-3:], 16) * _STEP_S
+    return at + int(parts_of(key)[2][-3:], 16) * _STEP_S
 
 
 def effects(ended: Ended) -> Iterable[Unlock]:

@@ -9,12 +9,12 @@ import re
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.terms import SCORE_SUFFIX
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one, script
 from pyworkers.store.transport.replies import nonzero
 
 # Redis scans a thousand names in 1 to 2 ms (measured with ten million), and runs nothing else meanwhile.
 _PER_SCAN = 1000
-_SCORE = ":at"
 
 
 class StoredLock(NamedTuple):
@@ -41,7 +41,7 @@ class Locks(Pages[StoredLock]):
         found: list[bytes]
         self._cursor, found = yield from one("SCAN", self._cursor, *options, read=tuple)
         self.ended = self._cursor == 0
-        names = [name for name in map(decoded, found) if not name.endswith(_SCORE)]
+        names = [name for name in map(decoded, found) if not name.endswith(SCORE_SUFFIX)]
         commands = [command(word, name) for name in names for word in ("GET", "PTTL")]
         replies = yield from every(commands, Mode.LENIENT)
         return [
@@ -65,4 +65,4 @@ def read(keys: Keys, key: str) -> Call[StoredLock | None]:
 def release(keys: Keys, lock: StoredLock) -> Call[bool]:
     """Release a lock; False if the job no longer holds it."""
     name = keys.unique(lock.key)
-    return script("unlock", [name, f"{name}{_SCORE}"], [lock.jid], nonzero)
+    return script("unlock", [name, f"{name}{SCORE_SUFFIX}"], [lock.jid], nonzero)
