@@ -23,6 +23,7 @@ from pyworkers.handler import (
     HandlerOptions,
     JobOptions,
     call_with_args,
+    call_with_message,
     check_function,
     check_takes_message,
     declaration,
@@ -39,6 +40,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.terms import Others
 from pyworkers.registry import Registry
 from pyworkers.store.transport.connections import config_for
+from pyworkers.typed.arguments import arguments_of, message_arguments_of
 
 if TYPE_CHECKING:
     from pyworkers.ipc.control import GroupFacts, JobFacts, Manifest
@@ -92,8 +94,10 @@ class Worker(Producer):
 
     def process(
         self, queue: str, **options: Unpack[HandlerOptions]
-    ) -> Callable[[Callable[[Message], R]], Callable[[Message], R]]:
+    ) -> Callable[[Callable[[Message[Any]], R]], Callable[[Message[Any]], R]]:
         """Declare the handler of all jobs of ``queue``, of any class; it gets the Message.
+
+        With the annotation ``Message[…]`` (extra ``types``), ``message.args`` are of that type.
 
         Raises DeclarationError. Options and defaults (see ``pyworkers.handler.HandlerOptions``):
           concurrency=10      the number of jobs that run at a time
@@ -116,11 +120,13 @@ class Worker(Producer):
             raise DeclarationError("process needs the name of a queue", hint='@worker.process("myqueue")')
         make = declaration("process", queue, options)
 
-        def declare(function: Callable[[Message], R]) -> Callable[[Message], R]:
+        def declare(function: Callable[[Message[Any]], R]) -> Callable[[Message[Any]], R]:
             _check_undeclared(function, f"the handler of {queue!r}")
             check_takes_message(function, f"the handler of {queue!r}")
             name = getattr(function, "__name__", queue)
-            self._registry.add(make(name, run=function, is_async=is_async(function)))
+            types = message_arguments_of(function)
+            run = call_with_message(function, types)
+            self._registry.add(make(name, run=run, is_async=is_async(function), arguments=types))
             return function
 
         return declare
@@ -172,9 +178,11 @@ class Worker(Producer):
             what = f"the job {name!r}" if name else f"the job {getattr(function, '__name__', function)!r}"
             _check_undeclared(function, what)
             job_class = function_name(function, what) if name is None else name
-            handler = make(job_class, run=call_with_args(function), is_async=is_async(function))
+            types = arguments_of(function)
+            run = call_with_args(function, types)
+            handler = make(job_class, run=run, is_async=is_async(function), arguments=types)
             self._registry.add(handler)
-            job = declared_job(function, handler, options, lambda: self.client)
+            job = declared_job(function, handler, options, lambda: self.client, types)
             self._producers[job_class] = job
             return job
 

@@ -30,6 +30,7 @@ from pyworkers.protocol.options import (
     suggestion,
 )
 from pyworkers.protocol.retry import Policy
+from pyworkers.typed.arguments import Arguments, MessageArguments
 
 if TYPE_CHECKING:
     from pyworkers.ipc.control import HandlerFacts
@@ -116,6 +117,8 @@ class Handler:
     middleware: tuple[AnyMiddleware, ...] = ()
     is_async: bool = False
     """``run`` returns an awaitable."""
+    arguments: Arguments | MessageArguments | None = None
+    """The codecs of typed parameters, if there are any."""
 
     def manifest(self) -> HandlerFacts:
         """The declaration as JSON values, for the master, which has no user code."""
@@ -256,7 +259,9 @@ def positional(signature: inspect.Signature, what: str) -> list[inspect.Paramete
     return kept
 
 
-def call_with_args(function: Callable[..., object]) -> Callable[[Message], object]:
+def call_with_args(
+    function: Callable[..., object], types: Arguments | None = None
+) -> Callable[[Message], object]:
     """A function that calls the job's function with the arguments of a message."""
 
     def run(message: Message) -> object:
@@ -265,7 +270,18 @@ def call_with_args(function: Callable[..., object]) -> Callable[[Message], objec
             return function(*args[:-1], **args[-1])
         return function(*args)
 
-    return run
+    if types is None:
+        return run
+    return lambda message: run(message.replace(args=types.from_json(message.args)))
+
+
+def call_with_message(
+    function: Callable[[Message[Any]], object], types: MessageArguments | None
+) -> Callable[[Message], object]:
+    """A function that calls a handler with a message whose ``args`` are of the annotated types."""
+    if types is None:
+        return function
+    return lambda message: function(message.replace(args=types.from_json(message.args)))
 
 
 def _links_of(middleware: Sequence[AnyMiddleware]) -> tuple[AnyMiddleware, ...]:

@@ -23,6 +23,7 @@ from pyworkers.protocol.call import BATCH_ID, Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
 from pyworkers.protocol.options import JobOverrides, terms_asked
+from pyworkers.typed.arguments import Arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +42,7 @@ class Job(Generic[P, R]):
         queue: str,
         envelope: Mapping[str, Any],
         client: Callable[[], Client],
+        types: Arguments | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.function = function
@@ -51,7 +53,9 @@ class Job(Generic[P, R]):
         self._client = client
         self._binder = _Binder(function, name)
         rest = dict(envelope)
-        self._draft = draft(queue, name, rest.pop("retry", None), rest)
+        self._types = types
+        self._to_json = None if types is None else types.to_json
+        self._draft = draft(queue, name, rest.pop("retry", None), rest).typed(self._to_json)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
@@ -116,11 +120,16 @@ class Job(Generic[P, R]):
         """
         queue, retry = options.pop("queue", None), options.pop("retry", None)
         together = self._with(retry, options)
-        return Job(self.function, self.name, self.queue if queue is None else queue, together, self._client)
+        place = self.queue if queue is None else queue
+        return Job(self.function, self.name, place, together, self._client, self._types)
 
     def bind(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
-        """The arguments as the list that the envelope carries. Raises TypeError as a call would."""
-        return self._binder.bind(args, kwargs)
+        """The arguments as the list that the envelope carries.
+
+        Raises TypeError as a call would, and BadArgumentError for a value that does not fit its annotation.
+        """
+        bound = self._binder.bind(args, kwargs)
+        return bound if self._to_json is None else self._to_json(bound, "args")
 
     def draft(
         self, queue: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None
@@ -129,7 +138,7 @@ class Job(Generic[P, R]):
         if retry is None and not options and queue == self.queue:
             return self._draft if at is None else replace(self._draft, at=at)
         rest = self._with(retry, options)
-        return draft(queue, self.name, rest.pop("retry", None), rest, at)
+        return draft(queue, self.name, rest.pop("retry", None), rest, at).typed(self._to_json)
 
     def _with(self, retry: bool | int | None, options: Mapping[str, Any]) -> dict[str, Any]:
         """The declared options with others; a new ``retry`` also replaces the declared ``retry_for``."""
@@ -167,7 +176,11 @@ class Job(Generic[P, R]):
 
 
 def declared_job(
-    function: Callable[P, R], handler: Handler, options: JobOptions, client: Callable[[], Client]
+    function: Callable[P, R],
+    handler: Handler,
+    options: JobOptions,
+    client: Callable[[], Client],
+    types: Arguments | None = None,
 ) -> Job[P, R]:
     """The Job of a declaration. Raises DeclarationError for values that JSON cannot hold."""
     policy = handler.policy
@@ -178,7 +191,7 @@ def declared_job(
     envelope |= {name: options[name] for name in ("tags", "extra") if options.get(name)}
     envelope |= terms_asked(options)
     try:
-        return Job(function, handler.name, handler.queue, envelope, client)
+        return Job(function, handler.name, handler.queue, envelope, client, types)
     except BadArgumentError as error:
         raise DeclarationError(f"the job {handler.name!r}: {error.message}") from error
 
@@ -210,7 +223,7 @@ def _cron_args(job: Job[Any, Any], args: Sequence[Any]) -> tuple[Any, ...]:
         raise DeclarationError(f"cron of {job.name}: args must be a list, not of type {type(args).__name__}")
     try:
         return tuple(job.bind(*args))
-    except TypeError as error:
+    except (TypeError, BadArgumentError) as error:
         raise DeclarationError(f"cron of {job.name}: {error}") from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -25,6 +25,9 @@ from pyworkers.protocol.terms import Terms
 
 _JID_BYTES = 12
 _RETRY_TYPES = (bool, int, type(None))
+
+ToJson = Callable[[Sequence[Any], str], Sequence[Any]]
+"""Turns typed arguments into JSON values. The text names them in the BadArgumentError for an invalid one."""
 
 
 class PushedJob(NamedTuple):
@@ -50,6 +53,8 @@ class JobDraft:
     an option without a value is missing."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the application's own."""
+    to_json: ToJson | None = field(default=None, repr=False, compare=False)
+    """For the arguments of a job with typed parameters. Not kept in a copy of another class."""
 
     def with_extra(self, **fields: Any) -> JobDraft:
         """A copy with more fields of the application's own."""
@@ -61,13 +66,16 @@ class JobDraft:
 
     def replace(self, **changes: Any) -> JobDraft:
         """A copy with another ``queue``, ``job_class`` or ``args``."""
+        if changes.get("job_class", self.job_class) != self.job_class:
+            changes = {"to_json": None, **changes}
         return replace(self, **changes)
 
     def job(self, now: float, path: str) -> PushedJob:
         """The job. ``path`` names ``args`` in errors. Raises BadArgumentError."""
         rest = {**self.options, "extra": self.extra} if self.extra else dict(self.options)
         retry, at = rest.pop("retry", None), rest.pop("at", None)
-        return draft(self.queue, self.job_class, retry, rest, moment(None, at, now)).job(self.args, now, path)
+        plan = draft(self.queue, self.job_class, retry, rest, moment(None, at, now))
+        return plan.typed(self.to_json).job(self.args, now, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +90,24 @@ class Draft:
     job_class: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     """All options except queue, class and time; with ``retry`` and ``extra``."""
+    to_json: ToJson | None = None
+    """For the arguments of a job with typed parameters."""
+
+    def typed(self, to_json: ToJson | None) -> Draft:
+        """The draft of a job with typed parameters; for None, the same draft."""
+        return self if to_json is None else replace(self, to_json=to_json)
 
     def job(self, args: Sequence[Any], now: float, path: str = "args") -> PushedJob:
         """One job. ``path`` names ``args`` in the BadArgumentError for invalid arguments."""
+        if self.to_json is not None:
+            args = self._written(args, path)
         return self._job(args, self.jid or os.urandom(_JID_BYTES).hex(), now, self._times(now), path)
 
     def jobs(self, args_list: Sequence[Sequence[Any]], now: float, start: int = 0) -> list[PushedJob]:
         """One job for each of ``args_list``, which is the batch from index ``start`` of the caller's list."""
         self.refuse_jid()
+        if self.to_json is not None:
+            args_list = [self._written(args, f"args_list[{start + i}]") for i, args in enumerate(args_list)]
         times = self._times(now)
         # One system call for all ids: otherwise they take a third of the time of a small job.
         ids, width = os.urandom(_JID_BYTES * len(args_list)).hex(), 2 * _JID_BYTES
@@ -110,7 +128,12 @@ class Draft:
         options = {name: value for name, value in self.options.items() if name != "extra"}
         if self.at is not None:
             options["at"] = self.at
-        return JobDraft(self.queue, self.job_class, args, options, self.options.get("extra", {}))
+        extra = self.options.get("extra", {})
+        return JobDraft(self.queue, self.job_class, args, options, extra, self.to_json)
+
+    def _written(self, args: Sequence[Any], path: str) -> Sequence[Any]:
+        """Typed arguments as JSON values; ``_job`` refuses any other object than a list of arguments."""
+        return self.to_json(args, path) if self.to_json and isinstance(args, list | tuple) else args
 
     def _times(self, now: float) -> str:
         time = repr(now)

@@ -9,10 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    A = TypeVar("A", default=list[Any])
+else:
+    from typing import TypeVar
+
+    A = TypeVar("A")
 
 # Rails' names for the envelope around an ActiveJob: up to Sidekiq 7, and from 8.0 (protocol.md, Envelope).
 ACTIVE_JOB_WRAPPERS = frozenset(
@@ -53,22 +62,23 @@ class Keywords(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Message:
+class Message(Generic[A]):
     """A job that is about to run.
 
     ``data`` is the whole envelope as plain Python values, ``raw`` its bytes, ``queue`` the queue it was
     fetched from, ``args`` always a list. Those of an ActiveJob are converted (see active_job.py).
+    In a handler with the annotation ``Message[…]``, ``args`` are of that type (extra ``types``).
     """
 
     jid: str
     queue: str
     job_class: str
-    args: list[Any]
+    args: A
     data: dict[str, Any] = field(repr=False)
     raw: bytes = field(repr=False)
 
     def __init__(
-        self, jid: str, queue: str, job_class: str, args: list[Any], data: dict[str, Any], raw: bytes
+        self, jid: str, queue: str, job_class: str, args: A, data: dict[str, Any], raw: bytes
     ) -> None:
         # Half the time of the __init__ that a frozen dataclass gets.
         _set_jid(self, jid)
@@ -78,8 +88,8 @@ class Message:
         _set_data(self, data)
         _set_raw(self, raw)
 
-    @classmethod
-    def parse(cls, raw: bytes, queue: str, make_jid: Callable[[], str]) -> Message:
+    @staticmethod
+    def parse(raw: bytes, queue: str, make_jid: Callable[[], str]) -> Message:
         """Read stored bytes. ``make_jid`` is called for a job without an id.
 
         Raises BadMessageError for an invalid job.
@@ -92,7 +102,7 @@ class Message:
             job_class, args = _unwrapped(data)
         if jid.__class__ is not str or not jid:
             jid = _text(data, "jid") or make_jid()
-        return cls(jid, queue, job_class, args if args.__class__ is list else _as_list(args), data, raw)
+        return Message(jid, queue, job_class, args if args.__class__ is list else _as_list(args), data, raw)
 
     @property
     def attempt(self) -> int:
@@ -129,9 +139,10 @@ class Message:
         """
         return _current.get().batch()
 
-    def replace(self, **changes: Any) -> Message:
+    def replace(self, **changes: Any) -> Message[Any]:
         """A copy with other ``args``, ``job_class`` …, for middleware. A retry writes the stored job."""
-        return replace(self, **changes)
+        copy: Message[Any] = replace(self, **changes)
+        return copy
 
 
 # The setters of the slots, in the order of the fields.

@@ -135,6 +135,7 @@ class ForkServer:
         try:
             self._app = import_app(load.app)
             manifest = self._app.manifest()
+            prepare_types(self._app)
             for hook in () if load.rehearse else self._app.hooks("before_start"):
                 hook()
         except BaseException as error:
@@ -242,6 +243,13 @@ def import_app(spec: str) -> Worker:
     if not isinstance(found, Worker):
         raise TypeError(f"{spec} is a {type(found).__name__}, not a pyworkers.Worker")
     return found
+
+
+def prepare_types(app: Worker) -> None:
+    """Make the codecs of typed parameters before the first fork; log the annotations that cannot be used."""
+    for handler in app.handlers():
+        for parameter, reason in handler.arguments.prepare() if handler.arguments else ():
+            log.warning("types.ignored", job=handler.name, parameter=parameter, reason=reason)
 
 
 def enqueues_elsewhere(app: Worker) -> dict[str, str]:

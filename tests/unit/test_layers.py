@@ -29,13 +29,14 @@ ALLOWED = {
     "middleware": {"protocol"},
     "producer": {"protocol", "middleware", "errors"},
     "client": {"protocol", "config", "store", "middleware", "producer", "errors"},
+    "typed": {"protocol", "errors"},
     "groups": {"protocol", "config", "errors"},
-    "handler": {"protocol", "config", "middleware", "groups", "errors"},
-    "job": {"protocol", "producer", "client", "handler", "errors"},
+    "handler": {"protocol", "config", "middleware", "groups", "typed", "errors"},
+    "job": {"protocol", "producer", "client", "handler", "typed", "errors"},
     "registry": {"config", "groups", "handler", "errors"},
     "app": {
         "protocol", "config", "store", "middleware", "producer", "client", "groups", "handler", "job",
-        "registry", "plugins", "errors",
+        "registry", "plugins", "typed", "errors",
     },
     "plugins": {"protocol", "store", "producer", "client", "errors"},
     "worker": {
@@ -71,6 +72,7 @@ HOMES = {
     "starlette": {"server"},
     "uvicorn": {"server"},
     "prometheus_client": {"server"},
+    "pydantic": {"typed"},
 }
 
 

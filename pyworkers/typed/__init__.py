@@ -1,0 +1,1 @@
+"""Typed arguments: annotations of jobs, honoured at both ends (extra ``types``)."""
