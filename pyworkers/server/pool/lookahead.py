@@ -1,7 +1,8 @@
 """LookAhead: how many jobs to fetch beyond those that idle workers can start.
 
 Pure; used in the master's event loop. While jobs are very short, a worker would wait for the next exchange
-with Redis for longer than its job took. For jobs of any other length it is zero.
+with Redis for longer than its job took; and while very many run at once, the room of those that end within
+an exchange would stay empty. Otherwise it is zero.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ _SHORT_MS = 1.0
 _SHORTEST_MS = 0.2
 # Jobs that the workers end in a millisecond: below this number they need nothing ahead.
 _FEW = 3.0
+# The same for jobs that are longer than a millisecond: so many of them end only where hundreds run at once.
+_FEW_LONGER = 10.0
+# Milliseconds for which jobs are fetched ahead then: an exchange that settles so many takes about two.
+_EXCHANGE_MS = 2.0
 
 
 class LookAhead:
@@ -39,7 +44,7 @@ class LookAhead:
 
     def jobs(self, room: int) -> int:
         """The number of jobs to fetch ahead for so many that run at once; at most twice as many."""
-        if self._mean_ms > _SHORT_MS:
-            return 0
         per_ms = room / max(self._mean_ms, _SHORTEST_MS)
-        return 0 if per_ms < _FEW else min(2 * room, int(per_ms))
+        if self.short:
+            return 0 if per_ms < _FEW else min(2 * room, int(per_ms))
+        return 0 if per_ms < _FEW_LONGER else int(_EXCHANGE_MS * per_ms)
