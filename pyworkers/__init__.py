@@ -16,21 +16,26 @@ if TYPE_CHECKING:
     from pyworkers.client import AsyncClient, Client
     from pyworkers.errors import (
         BadArgumentError,
+        BadResultError,
         Discard,
         DuplicateJobError,
         Interrupted,
         JobCancelled,
+        JobFailedError,
         JobTimeout,
         Kill,
         PyworkersError,
         QueueFullError,
         RedisUnavailableError,
+        ResultTimeout,
         Retry,
         Snooze,
+        UntrackedJobError,
     )
     from pyworkers.middleware import CallNext, Middleware
     from pyworkers.protocol.message import Message, current_message
     from pyworkers.protocol.outcome import Outcome
+    from pyworkers.protocol.status import JobState, JobStatus, Progress
     from pyworkers.store.cancel import Cancelled
 
 _HOMES = {
@@ -53,6 +58,13 @@ _HOMES = {
     "Retry": "errors",
     "Snooze": "errors",
     "JobTimeout": "errors",
+    "BadResultError": "errors",
+    "JobFailedError": "errors",
+    "ResultTimeout": "errors",
+    "UntrackedJobError": "errors",
+    "JobState": "protocol.status",
+    "JobStatus": "protocol.status",
+    "Progress": "protocol.status",
     "JobCancelled": "errors",
     "Interrupted": "errors",
     "Cancelled": "store.cancel",
@@ -61,6 +73,7 @@ _HOMES = {
 __all__ = [
     "AsyncClient",
     "BadArgumentError",
+    "BadResultError",
     "CallNext",
     "Cancelled",
     "Client",
@@ -69,16 +82,22 @@ __all__ = [
     "Interrupted",
     "Job",
     "JobCancelled",
+    "JobFailedError",
+    "JobState",
+    "JobStatus",
     "JobTimeout",
     "Kill",
     "Message",
     "Middleware",
     "Outcome",
+    "Progress",
     "PyworkersError",
     "QueueFullError",
     "RedisUnavailableError",
+    "ResultTimeout",
     "Retry",
     "Snooze",
+    "UntrackedJobError",
     "Worker",
     "__version__",
     "current_message",

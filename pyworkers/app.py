@@ -37,6 +37,7 @@ from pyworkers.protocol.call import Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.message import Message
+from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.registry import Registry
 from pyworkers.store.transport.connections import config_for
@@ -161,6 +162,7 @@ class Worker(Producer):
           backtrace=False     lines of the traceback to store with a failed job; True: all
           tags=()             labels, which Sidekiq's Web UI shows
           extra=None          fields of the application's own, e.g. ``{"tenant": 7}``
+          track=None          seconds after its end for which status and result can be asked for
 
         These decide whether a job is enqueued:
           unique_for=None     seconds (and the job's delay) for which the same job is a duplicate
@@ -389,6 +391,14 @@ class Worker(Producer):
     def push(self, jobs: list[PushedJob]) -> Others:
         """Send jobs through the application's client; called by the enqueue methods."""
         return self.client.push(jobs)
+
+    def status(self, jid: str) -> JobStatus:
+        """As ``Client.status``."""
+        return self.client.status(jid)
+
+    def result(self, jid: str, timeout: float | None = 10.0) -> Any:
+        """As ``Client.result``."""
+        return self.client.result(jid, timeout)
 
     def _hook(self, kind: str, function: F, *, may_be_async: bool = False) -> F:
         check_function(function, kind, may_be_async=may_be_async)

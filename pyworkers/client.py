@@ -25,10 +25,13 @@ from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
+from pyworkers.protocol.status import UNKNOWN, JobStatus
 from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import arun
 from pyworkers.store.cancel import Cancelled, cancel
+from pyworkers.store.flow import tracking
+from pyworkers.store.flow.finding import find
 from pyworkers.store.producer import push, push_async
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import (
@@ -67,6 +70,14 @@ class Transport(Protocol):
 
     def batch_result(self, batch: str) -> str | None:
         """What a batch has returned, as JSON; None for an unknown one."""
+        ...
+
+    def status(self, jid: str) -> JobStatus:
+        """As ``Client.status``."""
+        ...
+
+    def result(self, jid: str) -> Any:
+        """As ``Client.result``, without a wait."""
         ...
 
 
@@ -191,6 +202,38 @@ class Client(_Base, Producer):
         jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
         return Admin(self.config).run(cancel(self._keys, jid))
+
+    def status(self, jid: str) -> JobStatus:
+        """The status of a job that is enqueued with ``track``; ``unknown`` for any other.
+
+        Raises BadArgumentError, RedisUnavailableError and StoreError.
+        """
+        tracking.check_jid(jid)
+        if _interceptor is not None:
+            return _interceptor.status(jid)
+        return tracking.look(self._wires(), self._keys, jid).status
+
+    def result(self, jid: str, timeout: float | None = 10.0) -> Any:
+        """What a job returned that is enqueued with ``track``; waits for it, None: without a limit.
+
+        The wait is one blocking command on a connection of its own. Any number of callers may wait, and read
+        it again. Raises JobFailedError if the job has ended without a result, ResultTimeout, and
+        UntrackedJobError at once if nothing is known of the job; and the errors of ``status``.
+        """
+        tracking.check_jid(jid)
+        deadline = tracking.deadline_of(timeout)
+        if _interceptor is not None:
+            return _interceptor.result(jid)
+        return tracking.result(self._wires(), self.config, self._keys, jid, deadline)
+
+    def find(self, jid: str) -> JobStatus:
+        """Where a job is that is not tracked; ``unknown`` if it is nowhere, because it has ended, too.
+
+        Reads all jobs that wait, run or are dead: a million take seconds. Raises the errors of ``status``.
+        """
+        tracking.check_jid(jid)
+        found = Admin(self.config).run(find(self._keys, jid))
+        return found.status if found else UNKNOWN
 
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""
@@ -327,6 +370,32 @@ class AsyncClient(_Base):
         # A connection of its own: many commands, rarely needed.
         async with connect_async(self.config) as redis:
             return await arun(redis, cancel(self._keys, jid))
+
+    async def status(self, jid: str) -> JobStatus:
+        """As ``Client.status``."""
+        tracking.check_jid(jid)
+        if _interceptor is not None:
+            return _interceptor.status(jid)
+        connection = await self._connection()
+        await connection.wake()
+        return (await tracking.look_async(connection.wires, self._keys, jid)).status
+
+    async def result(self, jid: str, timeout: float | None = 10.0) -> Any:
+        """As ``Client.result``."""
+        tracking.check_jid(jid)
+        deadline = tracking.deadline_of(timeout)
+        if _interceptor is not None:
+            return _interceptor.result(jid)
+        connection = await self._connection()
+        await connection.wake()
+        return await tracking.result_async(connection.wires, self.config, self._keys, jid, deadline)
+
+    async def find(self, jid: str) -> JobStatus:
+        """As ``Client.find``."""
+        tracking.check_jid(jid)
+        async with connect_async(self.config) as redis:
+            found = await arun(redis, find(self._keys, jid))
+        return found.status if found else UNKNOWN
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""

@@ -96,6 +96,34 @@ class BatchError(PyworkersError):
     """A batch is unknown, or can no longer be used in this way."""
 
 
+class BadResultError(PyworkersError, ValueError):
+    """A tracked job returned a value that cannot be kept; the message names its path, or the limit."""
+
+
+class JobFailedError(PyworkersError):
+    """The job whose result was asked for has ended without one.
+
+    ``state`` is ``failed``, ``dead``, ``cancelled`` or ``expired``; ``error_class`` and ``error`` are of its
+    exception, and empty if there was none.
+    """
+
+    def __init__(self, jid: str, state: str, error_class: str = "", error: str = "") -> None:
+        reason = ": ".join(part for part in (error_class, error) if part)
+        super().__init__(f"the job {jid} is {state}" + (f": {reason}" if reason else ""))
+        self.jid = jid
+        self.state = state
+        self.error_class = error_class
+        self.error = error
+
+
+class ResultTimeout(PyworkersError, TimeoutError):
+    """The job whose result was asked for has not ended in the time."""
+
+
+class UntrackedJobError(PyworkersError):
+    """The job whose result was asked for is not tracked: it has no ``track``, has expired, or is unknown."""
+
+
 class BadMessageError(PyworkersError):
     """Stored bytes are not a job: not JSON, not an object, too deep, too large, or wrongly typed."""
 

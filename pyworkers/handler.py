@@ -25,6 +25,7 @@ from pyworkers.protocol.options import (
     FailureOptions,
     FieldOptions,
     QueueLimitOptions,
+    TrackOptions,
     UniqueOptions,
     rule_of,
     suggestion,
@@ -67,7 +68,7 @@ class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """Links around this handler alone, inside the application's, the first outermost. Default: none."""
 
 
-class JobOptions(HandlerOptions, FieldOptions, UniqueOptions, QueueLimitOptions, total=False):
+class JobOptions(HandlerOptions, FieldOptions, TrackOptions, UniqueOptions, QueueLimitOptions, total=False):
     """Options of ``@worker.job``."""
 
     queue: str

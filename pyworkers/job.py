@@ -114,7 +114,7 @@ class Job(Generic[P, R]):
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
         These are ``queue`` and ``retry``, and those of ``Client.enqueue``: ``timeout``, ``dead``,
-        ``backtrace``, ``tags``, ``extra``, ``retry_for``, ``retry_max``, ``retry_queue``, ``jid``,
+        ``backtrace``, ``tags``, ``extra``, ``retry_for``, ``retry_max``, ``retry_queue``, ``jid``, ``track``,
         ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``, ``max_waiting`` and ``wait``.
         Raises BadArgumentError.
         """

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from pyworkers.protocol.draft import Draft, JobDraft, PushedJob
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.flow import KEEP_RESULT
+from pyworkers.protocol.flow.track import encode_result
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Outcome
 
@@ -62,7 +65,7 @@ def build(
     *,
     is_async: bool = False,
 ) -> Part:
-    """Put the links around the job, whose result is ignored, the first outermost.
+    """Put the links around the job, the first outermost. What it returns is kept for a field that needs it.
 
     ``is_async``: the job returns an awaitable.
     """
@@ -75,23 +78,32 @@ def build(
 def _called(job: Callable[[Message], object]) -> CallNext:
     def innermost(message: Message) -> Outcome:
         result = job(message)
-        if result is not None and inspect.iscoroutine(result):
+        if result is None:
+            return DONE
+        if inspect.iscoroutine(result):
             # It would never run, and the job would count as done.
             result.close()
             raise TypeError(
                 "the job is a def function that returned a coroutine: declare an async def function"
             )
-        return DONE
+        return _returned(message, result)
 
     return innermost
 
 
 def _awaited(job: Callable[[Message], Any]) -> AsyncCallNext:
     async def innermost(message: Message) -> Outcome:
-        await job(message)
-        return DONE
+        result = await job(message)
+        return DONE if result is None else _returned(message, result)
 
     return innermost
+
+
+def _returned(message: Message, result: object) -> Outcome:
+    """The outcome of a job that returned a value, which is kept if its envelope asks for it."""
+    if KEEP_RESULT.isdisjoint(message.data):
+        return DONE
+    return replace(DONE, result=encode_result(result))
 
 
 def _around(link: AnyMiddleware, inner: Part, bridge: Bridge) -> Part:

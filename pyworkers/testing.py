@@ -16,7 +16,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,12 +28,13 @@ from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow.admission import Admission
+from pyworkers.protocol.flow.admission import Admission, Admitted
+from pyworkers.protocol.flow.memory import Memory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
-from pyworkers.protocol.flow.unique import effects_at_start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
+from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
@@ -79,6 +80,42 @@ class EnqueuedJob:
             self.at = outcome.at
 
 
+class _Kept:
+    """What Redis keeps beside the jobs: the locks of unique jobs, status and results of tracked ones."""
+
+    def __init__(self) -> None:
+        self._admission = Admission()
+        self._memory = Memory()
+
+    def admit(
+        self,
+        jobs: list[PushedJob],
+        now: float,
+        waiting: Callable[[str], float],
+        is_scheduled: Callable[[str], bool],
+    ) -> Admitted:
+        """Decide about pushed jobs (``Admission``), and write what belongs to their push."""
+        admitted = self._admission.admit(jobs, now, waiting, is_scheduled)
+        for job in admitted.jobs:
+            if job.terms is not None:
+                self.apply(job.terms.effects)
+        return admitted
+
+    def apply(self, effects: Iterable[Effect]) -> None:
+        """Apply the effects of a start, a progress or an end."""
+        effects = tuple(effects)
+        self._admission.apply(effects)
+        self._memory.apply(effects)
+
+    def status(self, jid: str) -> JobStatus:
+        """The status of a tracked job, as ``Client.status``."""
+        return self._memory.status(jid)
+
+    def result(self, jid: str) -> Any:
+        """What a tracked job returned, as ``Client.result``; ResultTimeout if it has not run."""
+        return self._memory.result(jid)
+
+
 class Fake:
     """The jobs that were enqueued under ``fake``."""
 
@@ -87,16 +124,24 @@ class Fake:
         """The waiting jobs, the oldest first."""
         self.ran: list[EnqueuedJob] = []
         """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
-        self._admission = Admission()
+        self._kept = _Kept()
         self._ahead_s = 0.0
         self._batches = MemoryBatches()
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Take pushed jobs; called by clients. A full queue is an error at once: nothing drains it."""
-        admitted = self._admission.admit(jobs, self.now(), self._size, self._is_scheduled)
+        admitted = self._kept.admit(jobs, self.now(), self._size, self._is_scheduled)
         self.jobs[:] = [job for job in self.jobs if job.jid not in admitted.replaced]
         self.jobs += [EnqueuedJob.of(job, owner) for job in admitted.jobs]
         return admitted.others
+
+    def status(self, jid: str) -> JobStatus:
+        """The status of a tracked job, as ``Client.status``."""
+        return self._kept.status(jid)
+
+    def result(self, jid: str) -> Any:
+        """What a tracked job returned, as ``Client.result``; raises ResultTimeout if it has not run."""
+        return self._kept.result(jid)
 
     def now(self) -> float:
         """The time by which locks of unique jobs expire, in epoch seconds."""
@@ -119,10 +164,10 @@ class Fake:
         return self._batches.result(batch)
 
     def clear(self) -> None:
-        """Forget all jobs, and all locks."""
+        """Forget all jobs, and all locks, statuses and results."""
         self.jobs.clear()
         self.ran.clear()
-        self._admission = Admission()
+        self._kept = _Kept()
 
     def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
         """Run the waiting jobs and those that they enqueue, until none is left; returns their number.
@@ -138,7 +183,7 @@ class Fake:
                 count += 1
                 self.ran.append(job)
                 try:
-                    _run_admitted(job, worker, self._admission)
+                    run(job, worker, self._kept.apply)
                 except Snooze:
                     self.ran.pop()
                     snoozed.append(job)
@@ -185,19 +230,19 @@ class Fake:
         return "waiting: " + ", ".join(f"{job.job_class}{tuple(job.args)}" for job in self.jobs)
 
 
-class _Inline:
+class _Inline(_Kept):
     def __init__(self, worker: Worker | None) -> None:
+        super().__init__()
         self._worker = worker
-        self._admission = Admission()
         self._batches = MemoryBatches()
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         # No job waits here, so no queue is full; and none is scheduled.
-        admitted = self._admission.admit(jobs, time.time(), lambda _: -math.inf, lambda _: False)
+        admitted = self.admit(jobs, time.time(), lambda _: -math.inf, lambda _: False)
         for pushed in admitted.jobs:
             job = EnqueuedJob.of(pushed, owner)
             try:
-                _run_admitted(job, self._worker, self._admission)
+                run(job, self._worker, self.apply)
             finally:
                 self.push(self._batches.apply(job.effects), owner)
         return admitted.others
@@ -230,10 +275,12 @@ def inline(worker: Worker | None = None) -> Iterator[None]:
         yield
 
 
-def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
+def run(
+    job: EnqueuedJob, worker: Worker | None = None, apply: Callable[[Iterable[Effect]], None] = lambda _: None
+) -> Outcome:
     """Run one job through the chain that a worker process builds. Raises the job's exception.
 
-    The job keeps the outcome that a worker would have reported.
+    The job keeps the outcome that a worker would have reported; ``apply`` gets its effects, and its notes.
     """
     worker = worker or job.worker
     if worker is None:
@@ -241,28 +288,20 @@ def run(job: EnqueuedJob, worker: Worker | None = None) -> Outcome:
             f"no worker for {job.job_class}: it was enqueued by a Client, not by a Worker",
             hint="name the worker: drain(worker) or inline(worker)",
         )
-    execution = Execution(Message.parse(job.raw, job.queue, lambda: job.jid))
+    message = Message.parse(job.raw, job.queue, lambda: job.jid)
+    execution = Execution(message, note=lambda _, noted: apply(noted))
     bridge = Bridge()
     try:
         outcome = _chain(worker, job, bridge).run(execution)
     finally:
         bridge.close()
     job.settle(outcome)
+    apply(outcome.effects)
     if execution.exc_info:
         error = execution.exc_info[1]
         execution.forget()
         raise error
     return outcome
-
-
-def _run_admitted(job: EnqueuedJob, worker: Worker | None, admission: Admission) -> None:
-    """Run one job, and release its lock when it starts or ends."""
-    admission.apply(effects_at_start(job.data, job.jid))
-    try:
-        run(job, worker)
-    finally:
-        if job.outcome is not None:
-            admission.apply(job.outcome.effects)
 
 
 def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge) -> Chain:

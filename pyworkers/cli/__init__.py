@@ -36,6 +36,8 @@ _COMMANDS = {
     "quiet": ("servers", "Make servers take no more jobs."),
     "stop": ("servers", "Stop servers: finish running jobs, then exit."),
     "cancel": ("cancel", "Cancel a job, waiting or running."),
+    "status": ("flow.tracking", "Show where a job is, and how far."),
+    "result": ("flow.tracking", "Print what a job returned, as JSON; wait for its end."),
     "check": ("check", "Check Redis and the application for unsafe settings."),
     "acl": ("acl", "Print the minimal Redis ACL of a role."),
     "config": ("config", "Check the configuration, or show the values in effect."),

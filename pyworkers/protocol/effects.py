@@ -20,10 +20,13 @@ cannot change keys of Sidekiq, and ``pyworkers acl`` grants the rights.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any, ClassVar, get_args
 
+import simplejson
+
+from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.keys import Keys, check_queue_name
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -46,6 +49,8 @@ class _OneKey:
             value = getattr(self, field.name)
             if type(value).__name__ != field.type:
                 raise ValueError(f"{field.name} is of type {field.type}, not {type(value).__name__}")
+            if field.name == "ttl_s" and value < 1:
+                raise ValueError(f"a TTL of {value} s is not from 1")
 
     def keys(self, keys: Keys) -> list[str]:
         """The full names of the keys, in the order of the script."""
@@ -100,10 +105,33 @@ class StoreValue(_OneKey):
     value: bytes
     ttl_s: int
 
-    def __post_init__(self) -> None:
-        _OneKey.__post_init__(self)
-        if self.ttl_s < 1:
-            raise ValueError(f"a TTL of {self.ttl_s} s is not from 1")
+
+@dataclass(frozen=True, slots=True)
+class StoreFields(_OneKey):
+    """Set fields of a HASH, whose TTL is then ``ttl_s`` seconds. ``fields``: a JSON object with texts."""
+
+    key: str
+    fields: bytes
+    ttl_s: int
+
+    @classmethod
+    def of(cls, key: str, values: Mapping[str, str], ttl_s: int) -> StoreFields:
+        """The effect for these fields."""
+        # Lua's reader of JSON refuses lone surrogates.
+        text = encode({name: value.encode(errors="replace").decode() for name, value in values.items()})
+        return cls(key, text.encode(), ttl_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Announce(_OneKey):
+    """Replace a STREAM by one entry with ``value`` in its field ``v``, for ``ttl_s`` seconds.
+
+    For readers that wait until it is there, and for later ones (XREAD from 0).
+    """
+
+    key: str
+    value: bytes
+    ttl_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +210,7 @@ class CutChain(_OfABatch):
 
 Effect = (
     Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember | AddMember
-    | CutChain
+    | CutChain | StoreFields | Announce
 )  # fmt: skip
 # By the number in a frame. The names of the classes are those in the script.
 _KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))
@@ -212,16 +240,20 @@ def size_of(effects: Iterable[Effect]) -> int:
     return sum(len(_bytes(value)) for effect in effects for value in astuple(effect))
 
 
-def merge(before: Iterable[Effect], then: Iterable[Effect]) -> tuple[Effect, ...]:
+def merge(before: Sequence[Effect], then: Iterable[Effect]) -> tuple[Effect, ...]:
     """Both together, without those of ``before`` that one of ``then`` replaces: the last value counts."""
     later = tuple(then)
+    if not before:
+        return later
     replaced = {_target(effect) for effect in later}
     return (*(effect for effect in before if _target(effect) not in replaced), *later)
 
 
 def _target(effect: Effect) -> object:
     """Equal for two effects of which the second makes the first useless."""
-    return (StoreValue, effect.key) if isinstance(effect, StoreValue) else effect
+    if isinstance(effect, StoreFields):
+        return StoreFields, effect.key, frozenset(simplejson.loads(effect.fields))
+    return (type(effect), effect.key) if isinstance(effect, StoreValue | Announce) else effect
 
 
 def pack(effects: Iterable[Effect]) -> bytes:

@@ -110,6 +110,14 @@ class Keys:
         """A key of a plug-in, as effects name it (effects.py)."""
         return self._key(f"pyworkers:{name}")
 
+    def job(self, jid: str) -> str:
+        """HASH with a TTL: the status of a tracked job (status.py)."""
+        return self.own(f"job:{jid}")
+
+    def result(self, jid: str) -> str:
+        """STREAM with a TTL: one entry, the end of a tracked job, with its result."""
+        return self.own(f"result:{jid}")
+
     def unique(self, key: str) -> str:
         """STRING with a TTL: the jid of the job that holds the lock of its ``unique_key`` (unique.py)."""
         return self.own(f"unique:{key}")

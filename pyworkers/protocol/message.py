@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol.status import Progress
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -46,6 +47,10 @@ class Run(Protocol):
 
     def batch(self) -> Any:
         """The batch of which the job is a member, or None."""
+        ...
+
+    def progress(self, progress: Progress) -> None:
+        """Note how far the job is."""
         ...
 
 
@@ -138,6 +143,16 @@ class Message(Generic[A]):
         The job may add members: ``with current_message().batch: …``. Raises LookupError outside a job.
         """
         return _current.get().batch()
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Show how far the job that runs in this context is (``Client.status``), if it is tracked.
+
+        Cheap: at most four a second are written, and the last one when the job ends. Raises
+        BadArgumentError for what is not a number or a text.
+        """
+        run = _current.get(None)
+        if run is not None:
+            run.progress(Progress(done, total, text))
 
     def replace(self, **changes: Any) -> Message[Any]:
         """A copy with other ``args``, ``job_class`` …, for middleware. A retry writes the stored job."""

@@ -39,6 +39,13 @@ class FieldOptions(TypedDict, total=False):
     """Fields of the application's own, e.g. ``{"tenant": 7}``; a job reads them in ``message.data``."""
 
 
+class TrackOptions(TypedDict, total=False):
+    """Options of a job whose status and result can be asked for."""
+
+    track: float | timedelta | None
+    """Seconds after its end for which they can be asked for, by the job's id. Default: None, not at all."""
+
+
 class UniqueOptions(TypedDict, total=False):
     """Options of a job of which no second one may be enqueued."""
 
@@ -62,7 +69,9 @@ class QueueLimitOptions(TypedDict, total=False):
     """Seconds to wait for room in the queue first. Default: 0."""
 
 
-class EnqueueOptions(FailureOptions, FieldOptions, UniqueOptions, QueueLimitOptions, total=False):
+class EnqueueOptions(
+    FailureOptions, FieldOptions, TrackOptions, UniqueOptions, QueueLimitOptions, total=False
+):
     """Options of an enqueue call, beside ``retry``."""
 
     timeout: float
@@ -99,10 +108,12 @@ _ELSEWHERE = {
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
     **dict.fromkeys(("retry_on", "discard_on", "dead_on"), _DECORATOR),
 }
-TERM_OPTIONS = frozenset((*UniqueOptions.__annotations__, *QueueLimitOptions.__annotations__))
+TERM_OPTIONS = frozenset(
+    name for options in (TrackOptions, UniqueOptions, QueueLimitOptions) for name in options.__annotations__
+)
 """The options from which the terms of a push are made."""
 # Those that are not written into the envelope.
-_LOCAL = TERM_OPTIONS - {"unique_for", "unique_until"} | {"extra"}
+_LOCAL = TERM_OPTIONS - {"track", "unique_for", "unique_until"} | {"extra"}
 # Options that change what another one does, and are an error without it.
 _NEEDS = {
     **dict.fromkeys(("unique_until", "unique_by", "on_duplicate"), "unique_for"),
@@ -137,15 +148,20 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
             del fields["unique_for"]
         else:
             fields["unique_for"] = seconds_of(fields["unique_for"])
+    if "track" in fields:
+        if fields["track"] is None:
+            del fields["track"]
+        else:
+            fields["track"] = seconds_of(fields["track"])
     return {**fields, **options.get("extra", {})}
 
 
 def terms_asked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of TERM_OPTIONS that have a value, as JSON values but for a function."""
     given = {name: value for name, value in options.items() if name in TERM_OPTIONS and value is not None}
-    if isinstance(given.get("unique_for"), timedelta):
-        given["unique_for"] = seconds_of(given["unique_for"])
-    return given
+    return {
+        name: seconds_of(value) if isinstance(value, timedelta) else value for name, value in given.items()
+    }
 
 
 def seconds_of(value: float | timedelta) -> float:
@@ -227,6 +243,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a number of retries",
     ),
     "timeout": (lambda value: _is_number(value) and 0 < value < math.inf, "seconds above 0"),
+    "track": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
     "unique_for": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
     "unique_until": (lambda value: value in ("success", "start", "expiry"), "success, start or expiry"),
     "unique_by": (lambda value: True, "a function of the arguments, or what it returns"),

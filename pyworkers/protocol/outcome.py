@@ -55,6 +55,8 @@ class Outcome:
     error_message: str = ""
     effects: tuple[Effect, ...] = ()
     """Writes that are made in the same script as the settlement."""
+    result: bytes | None = None
+    """What the job returned, as JSON, if its envelope asks to keep it; it does not leave the worker."""
 
     def with_effects(self, *more: Effect) -> Outcome:
         """A copy with further effects, for a link to return. Raises ValueError if they are too large."""

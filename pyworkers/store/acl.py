@@ -105,7 +105,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.executions("*"), worker="hincrby expire"),
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
-    Grant(_PLAIN.unique("*"), client="get set"),
+    Grant(_PLAIN.unique("*"), client="get set del"),
     Grant(_PLAIN.locked, worker="exists", client="pttl set"),
     Grant(_PLAIN.batches, client="type zadd zrangebyscore zrem", read_only="zrange"),
     Grant(
@@ -115,11 +115,13 @@ GRANTS: tuple[Grant, ...] = (
         "del unlink",
         read_only="hgetall scard sscan",
     ),
+    Grant(_PLAIN.job("*"), client="hset expire hmget", read_only="hmget"),
+    Grant(_PLAIN.result("*"), client="xrange xread", read_only="xrange xread"),
     Grant(
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "
-        "smembers sismember zcard zrange zrem hincrby srem type",
-        admin="set del hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink",
+        "smembers sismember zcard zrange zrem hincrby srem type xadd",
+        admin="set del hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink xadd",
         read_only="hgetall hkeys exists get mget pttl smembers",
     ),
 )

@@ -72,7 +72,7 @@ def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
         matches = Matches(zset, jid if _PLAIN.fullmatch(jid) else "")
         while not matches.ended:
             for raw, _ in (yield from matches.next_page()):
-                if _is(raw, jid):
+                if is_job(raw, jid):
                     removed += yield from _revoke(keys, "zset", zset, jid, raw)
     names = yield from queues.known(keys)
     owners = yield from read_owners(keys)
@@ -80,7 +80,7 @@ def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
         entries = Entries(keys, queue)
         while not entries.ended:
             for raw, _ in (yield from entries.next_page()):
-                if _is(raw, jid):
+                if is_job(raw, jid):
                     removed += yield from _revoke(keys, "list", keys.queue(queue), jid, raw)
     return removed
 
@@ -89,7 +89,7 @@ def _is_running(keys: Keys, jid: str) -> Steps[bool]:
     owners = yield from read_owners(keys)
     lists = [keys.inprogress(queue, owner) for owner, names in owners.items() for queue in names]
     found = yield from every([command("LRANGE", key, 0, -1) for key in lists], Mode.LENIENT)
-    return any(_is(raw, jid) for raws in found for raw in raws or ())
+    return any(is_job(raw, jid) for raws in found for raw in raws or ())
 
 
 def _is_elsewhere(keys: Keys, jid: str) -> Steps[bool]:
@@ -100,7 +100,7 @@ def _is_elsewhere(keys: Keys, jid: str) -> Steps[bool]:
     works = Works(keys, list(others))
     while not works.ended:
         for work in (yield from works.next_page()):
-            if _is(work.payload, jid):
+            if is_job(work.payload, jid):
                 yield from _end_iteration(keys, jid, others[work.identity].version)
                 return True
     return False
@@ -126,7 +126,7 @@ def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Call[int]:
     return script("removal/revoke", [*names, *more_names], args, integer)
 
 
-def _is(raw: bytes, jid: str) -> bool:
+def is_job(raw: bytes, jid: str) -> bool:
     """True for the job with that id. Most other jobs are excluded without decoding them."""
     if jid.encode() not in raw and b"\\" not in raw:
         return False

@@ -20,14 +20,13 @@ from pyworkers.handler import Handler
 from pyworkers.middleware import Part, build, name_of
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.fates import Fates
-from pyworkers.protocol.flow import FIELDS
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.protocol.retry import Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import STOPS
-from pyworkers.worker.links.effects import with_effects, with_flow
+from pyworkers.worker.links.effects import note_start, with_effects, with_flow
 from pyworkers.worker.links.limits import Limits
 from pyworkers.worker.links.logging import log_end
 from pyworkers.worker.links.retry import Retrying, exhausted_hooks, outcome_of_failure, run_exhausted
@@ -134,6 +133,8 @@ class Chain:
     def _begin(self, execution: Execution) -> None:
         set_run(execution)
         log.debug("job.start")
+        if execution.flows:
+            note_start(execution, self._setting.clock())
         execution.begin(self._stopwatch())
         if self._limits is not None:
             self._limits.apply(execution)
@@ -162,7 +163,8 @@ class Chain:
         return request
 
     def _finish(self, execution: Execution, outcome: Outcome) -> Outcome:
-        if not FIELDS.isdisjoint(execution.message.data):
+        if execution.flows:
+            outcome = outcome.with_effects(*execution.rest())
             outcome = with_flow(execution.message, outcome, self._setting.clock())
         if self._effects:
             outcome = with_effects(self._effects, execution.message, outcome)

@@ -7,6 +7,7 @@ code gets the ``Message``, never this.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from types import TracebackType
@@ -14,7 +15,11 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.flow import FIELDS
+from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.message import Message, current_run
+from pyworkers.protocol.status import Progress
+from pyworkers.worker.progress import ProgressNotes
 
 if TYPE_CHECKING:
     from pyworkers.plugins.batches import Batch
@@ -81,8 +86,8 @@ class Execution:
     """One run. Times are in seconds of a monotonic clock."""
 
     __slots__ = (
-        "_deliver", "_note", "_request", "_state", "_timer",
-        "delivery", "elapsed_s", "exc_info", "message", "started_s",
+        "_deliver", "_note", "_progress", "_request", "_state", "_timer",
+        "delivery", "elapsed_s", "exc_info", "flows", "message", "started_s",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +109,9 @@ class Execution:
         self._deliver = deliver
         self._timer: Timer | None = None
         self._note = note
+        self.flows = not FIELDS.isdisjoint(message.data)
+        """True if the envelope has fields with rules (protocol/flow)."""
+        self._progress: ProgressNotes | None = None
 
     @property
     def stopping(self) -> bool:
@@ -180,6 +188,19 @@ class Execution:
             raise ValueError(f"a note of {size} bytes; the limit is {MAX_NOTE_BYTES}")
         if self._note is not None:
             self._note(self.delivery, noted)
+
+    def progress(self, progress: Progress) -> None:
+        """Note how far the job is, if it is tracked."""
+        if self._progress is None:
+            message = self.message
+            if not is_tracked(message.data, message.jid):
+                return
+            self._progress = ProgressNotes(message.jid, self.note, time.monotonic)
+        self._progress.report(progress)
+
+    def rest(self) -> Sequence[Effect]:
+        """What was to be noted and is not: it belongs to the outcome."""
+        return () if self._progress is None else self._progress.rest()
 
     def fail(self, error: BaseException, trace: TracebackType | None) -> None:
         """Keep the error that the job raised."""

@@ -33,7 +33,7 @@ DECLARED = {
     r"pyworkers:owners": False,
     r"pyworkers:(cancelled|suspects)": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
-    r"pyworkers:(lease|recovered|cron|cron-declared|turn):.+": True,
+    r"pyworkers:(lease|recovered|cron|cron-declared|turn|job|result):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.
     r"[^:]+:\d+:[0-9a-f]{12}(:.+|-signals)?": True,
     r"process_cleanup": True,

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pyworkers import Client
 from pyworkers.cli import main
-from pyworkers.errors import DuplicateJobError, RedisUnavailableError, StoreError
+from pyworkers.errors import DuplicateJobError, RedisUnavailableError, ResultTimeout, StoreError
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import BatchPlan
@@ -42,6 +42,8 @@ LOOKING = [
     ["workers"],
     ["locks"],
     ["cron", "list"],
+    ["status", "tracked"],
+    ["result", "tracked", "--timeout", "10ms"],
     ["check"],
 ]
 CHANGING = [
@@ -101,6 +103,7 @@ def choose(what):
     if what == "snooze" and not message.data.get("snoozed"):
         Client().enqueue_in(0.2, "q", "choose", ["later"])
         Client().enqueue_bulk("q", "choose", [["bulk"], ["bulk"]])
+        Client().result(Client().enqueue_in(0.3, "q", "choose", ["tracked"], track=60))
         raise Snooze(3600)
     while what == "wait":
         time.sleep(0.01)
@@ -209,6 +212,10 @@ def test_a_client_needs_all_its_rights_and_no_more(redis_url: str, namespace: st
             use_batches(client, admin)
             admin.script_flush()
             client.push([PushedJob("q", job_of("j4"), "j4", None, Terms(max_waiting=10))])
+            jid = client.enqueue("q", "C", [1], track=60)
+            assert client.status(jid).state == "waiting"
+            with pytest.raises(ResultTimeout):
+                client.result(jid, timeout=0.01)
             watch.wait_for(commands(Role.CLIENT))
         assert refused(admin) == []
         assert watch.commands - ALWAYS == set(commands(Role.CLIENT))
@@ -248,7 +255,8 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
             admin.lpush(keys.queue(queue), *[job_of(f"{queue}{number}") for number in range(10)])
         for key in (keys.schedule, keys.retry, keys.dead):
             jids = [f"{key.removeprefix(namespace)}{number}" for number in range(10)]
-            admin.zadd(key, {job_of(jid): time.time() + 3600 for jid in jids})
+            members = [raw_job(jid, **{"class": "choose", "args": [jid]}, track=60) for jid in jids]
+            admin.zadd(key, {member: time.time() + 3600 for member in members})
         admin.sadd(keys.processes, "web:1:abcdef")
         info = {"queues": ["q"], "started_at": time.time(), "identity": "web:1:abcdef"}
         admin.hset(keys.process("web:1:abcdef"), mapping={"info": json.dumps(info), "beat": time.time()})
@@ -280,13 +288,15 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
         admin.set(keys.unique("C|q|12"), "j1")
         for zset in (keys.schedule, keys.retry, keys.dead):
             admin.zadd(zset, {job_of(str(number)): time.time() + 3600 + number for number in range(5)})
+        Client(redis_url, namespace=namespace).enqueue("other", "C", jid="tracked", track=60)
         with serving(tmp_path, redis_url, namespace, CODE), watching(redis_url, admin) as watch:
             wait_for(lambda: admin.smembers(keys.processes), message="the server is shown")
             options = ["--url", url, "--namespace", namespace]
             for words in LOOKING:
                 place = 2 if words[0] == "cron" else 1
                 result = CliRunner().invoke(main, [*words[:place], *options, *words[place:]])
-                assert result.exit_code == (1 if words == ["check"] else 0), (words, result.output)
+                expected = 1 if words[0] in ("check", "result") else 0
+                assert result.exit_code == expected, (words, result.output)
             rights = set(commands(Role.READ_ONLY))
             watch.wait_for(rights - PAGING)
         # Who may only read cannot ask the servers for fresh numbers, and does without.

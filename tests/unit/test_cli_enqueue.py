@@ -15,6 +15,7 @@ from pyworkers.cli import main
 from pyworkers.cli.enqueue import parse_time
 from pyworkers.cli.params import parse_args, parse_duration, parse_retry
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.status import JobStatus
 
 
 class Pushes:
@@ -33,6 +34,12 @@ class Pushes:
         raise NotImplementedError
 
     def batch_result(self, batch: str) -> str | None:
+        raise NotImplementedError
+
+    def status(self, jid: str) -> JobStatus:
+        raise NotImplementedError
+
+    def result(self, jid: str) -> object:
         raise NotImplementedError
 
     def envelope(self) -> dict[str, Any]:

@@ -11,13 +11,25 @@ from collections.abc import Callable, Iterable, Mapping
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow import batch, unique
+from pyworkers.protocol.flow import batch, track, unique
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.flow.start import Start
 
 Rule = Callable[[Ended], Iterable[Effect]]
-RULES: Mapping[str, Rule] = {unique.FIELD: unique.effects, "batch": batch.effects}
+RULES: Mapping[str, Rule] = {
+    track.FIELD: track.effects,
+    unique.FIELD: unique.effects,
+    "batch": batch.effects,
+}
 """The rule for each field of the envelope that has one."""
 FIELDS = frozenset(RULES)
+STARTS: Mapping[str, Callable[[Start], Iterable[Effect]]] = {
+    track.FIELD: track.started,
+    unique.FIELD: lambda start: unique.effects_at_start(start.data, start.jid),
+}
+"""The rule for the start of a run, for each field that has one; all of them are in ``FIELDS``."""
+KEEP_RESULT = frozenset({track.FIELD})
+"""The fields for which the result of a job is kept."""
 MARKS = tuple(f'"{field}"'.encode() for field in sorted(FIELDS))
 """The bytes of which an envelope with one of ``FIELDS`` contains at least one."""
 
@@ -27,6 +39,11 @@ def effects_of(ended: Ended) -> tuple[Effect, ...]:
     if FIELDS.isdisjoint(ended.data):
         return ()
     return tuple(effect for field, rule in RULES.items() if field in ended.data for effect in rule(ended))
+
+
+def effects_of_start(start: Start) -> tuple[Effect, ...]:
+    """The effects of the start of a run: a running job may note them, so they are repeatable."""
+    return tuple(effect for field, rule in STARTS.items() if field in start.data for effect in rule(start))
 
 
 def effects_of_stored(

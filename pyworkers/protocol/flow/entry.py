@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.flow import unique
+from pyworkers.protocol.flow import track, unique
 from pyworkers.protocol.options import seconds_of
 from pyworkers.protocol.terms import Lock, Terms
 
@@ -54,6 +54,7 @@ def entry_of(job: Entering) -> Entry:
             at = unique.spread(at, key)
     # A job for later does not wait in the queue.
     limit = options.get("max_waiting") or 0
-    if lock is None and not limit:
+    tracked = () if options.get("track") is None else track.entered(job.jid, job.queue, job.now, at)
+    if lock is None and not limit and not tracked:
         return Entry(fields, None, at)
-    return Entry(fields, Terms(lock, limit, options.get("wait", 0.0)), at)
+    return Entry(fields, Terms(lock, limit, options.get("wait", 0.0), tracked), at)

@@ -95,6 +95,9 @@ for place, job in ipairs(jobs) do
       longest = math.max(longest, job.life)
       if job.mode == 'replace' and job.at ~= '' then
         redis.call('SET', job.score, job.at, 'PX', job.life)
+      else
+        -- That of an earlier holder: it could name this job.
+        redis.call('DEL', job.score)
       end
       if job.old then
         redis.call('ZREM', KEYS[2], job.old)

@@ -11,12 +11,22 @@ from collections.abc import Sequence
 
 from pyworkers import logs
 from pyworkers.middleware import EffectsOf
-from pyworkers.protocol.flow import effects_of
+from pyworkers.protocol.flow import effects_of, effects_of_start
 from pyworkers.protocol.flow.ending import Ended, ending_of
+from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
+from pyworkers.worker.execution import Execution
 
 log = logs.get_logger()
+
+
+def note_start(execution: Execution, now: float) -> None:
+    """Note what the fields of the envelope ask for at the start. ``now`` is in epoch seconds."""
+    message = execution.message
+    started = Start(message.data, message.jid, message.queue, message.attempt, now)
+    if noted := effects_of_start(started):
+        execution.note(*noted)
 
 
 def with_flow(message: Message, outcome: Outcome, now: float) -> Outcome:
@@ -30,6 +40,7 @@ def with_flow(message: Message, outcome: Outcome, now: float) -> Outcome:
         now,
         outcome.error_class,
         outcome.error_message,
+        outcome.result,
     )
     return outcome.with_effects(*effects_of(ended))
 

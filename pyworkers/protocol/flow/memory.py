@@ -1,0 +1,58 @@
+"""Memory: the status and the result of jobs in this process, written by the same effects as in Redis.
+
+Pure; used by ``pyworkers.testing``. Nothing expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import simplejson
+
+from pyworkers.errors import JobFailedError, ResultTimeout, UntrackedJobError
+from pyworkers.protocol.effects import Announce, DeleteKey, Effect, StoreFields
+from pyworkers.protocol.flow.track import result_key, status_key
+from pyworkers.protocol.status import FIELDS, JobState, JobStatus, read_answer, read_status
+
+
+class Memory:
+    """What effects have written; effects of other features are ignored."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[str, dict[str, str]] = {}
+        self._streams: dict[str, bytes] = {}
+
+    def apply(self, effects: Iterable[Effect]) -> None:
+        """Do what the script does."""
+        for effect in effects:
+            if isinstance(effect, StoreFields):
+                self._hashes.setdefault(effect.key, {}).update(simplejson.loads(effect.fields))
+            elif isinstance(effect, Announce):
+                self._streams[effect.key] = effect.value
+            elif isinstance(effect, DeleteKey):
+                self._hashes.pop(effect.key, None)
+                self._streams.pop(effect.key, None)
+
+    def clear(self) -> None:
+        """Forget all jobs."""
+        self._hashes.clear()
+        self._streams.clear()
+
+    def status(self, jid: str) -> JobStatus:
+        """As ``Client.status``."""
+        fields = self._hashes.get(status_key(jid), {})
+        return read_status([value.encode() if (value := fields.get(name)) else None for name in FIELDS])
+
+    def result(self, jid: str) -> Any:
+        """As ``Client.result``, without a wait: nothing else runs. Raises its errors."""
+        packed = self._streams.get(result_key(jid))
+        if packed is None:
+            state = self.status(jid).state
+            if state is JobState.UNKNOWN:
+                raise UntrackedJobError(f"no result of the job {jid}: it is not tracked, or there is none")
+            raise ResultTimeout(f"the job {jid} is {state}", hint="call drain() first")
+        answer = read_answer(packed)
+        if answer.state is not JobState.DONE:
+            raise JobFailedError(jid, answer.state.value, answer.error_class, answer.error)
+        return answer.result

@@ -1,0 +1,23 @@
+"""Start: the start of one run of a job, with the facts that the rules of flow/ need.
+
+Pure; made by the worker process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A job at its start. ``now`` is in epoch seconds."""
+
+    data: Mapping[str, Any]
+    """The envelope."""
+    jid: str
+    queue: str
+    attempt: int
+    """The number of earlier failures."""
+    now: float

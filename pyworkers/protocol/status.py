@@ -1,0 +1,165 @@
+"""Status: the state, the progress and the result of a tracked job, and how Redis holds them.
+
+Pure; read by the clients. They are written as effects, by the rule in flow/track.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import simplejson
+
+from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.envelope import check_value, encode
+
+MAX_TEXT = 1000
+"""The longest text of a progress, in characters; the rest is cut off."""
+
+
+class JobState(StrEnum):
+    """Where a job is."""
+
+    WAITING = "waiting"
+    """In its queue."""
+    SCHEDULED = "scheduled"
+    """In ``schedule``, until its time."""
+    RUNNING = "running"
+    RETRYING = "retrying"
+    """It failed, and waits in ``retry``."""
+    DONE = "done"
+    FAILED = "failed"
+    """It failed for good and was dropped."""
+    DEAD = "dead"
+    """It failed for good, or was killed by hand, and is kept in ``dead``."""
+    CANCELLED = "cancelled"
+    """It was cancelled, or deleted from its queue or set."""
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+    """It is not tracked, its status has expired, or there was no such job."""
+
+    @property
+    def final(self) -> bool:
+        """True if the job has ended."""
+        return self in _FINAL
+
+
+_BY_NAME: dict[str | None, JobState] = {state.value: state for state in JobState}
+_FINAL = frozenset({JobState.DONE, JobState.FAILED, JobState.DEAD, JobState.CANCELLED, JobState.EXPIRED})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is: ``done`` of ``total``, which is None if it is not known."""
+
+    done: float
+    total: float | None = None
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise BadArgumentError for values that are not numbers and text."""
+        for name, number in (("done", self.done), ("total", self.total)):
+            if (number is not None or name == "done") and not _is_number(number):
+                raise BadArgumentError(f"{name} must be a finite number, not {number!r}")
+        if not isinstance(self.text, str):
+            raise BadArgumentError(f"text must be a string, not of type {type(self.text).__name__}")
+        check_value(self.text, "text")
+
+    def encoded(self) -> str:
+        """As JSON, for the field ``progress``."""
+        return encode([self.done, self.total, self.text[:MAX_TEXT]])
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The status of a job. Times are in epoch seconds; those of the last run."""
+
+    state: JobState
+    queue: str = ""
+    attempt: int = 0
+    """The number of earlier failures."""
+    progress: Progress | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    error: str | None = None
+    """Class and message of the last failure; None if it has not failed, or is done."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The status as JSON values."""
+        return asdict(self)
+
+
+UNKNOWN = JobStatus(JobState.UNKNOWN)
+FIELDS = ("state", "queue", "attempt", "progress", "started_at", "finished_at", "error")
+"""The fields of the HASH, in the order of ``read_status``."""
+
+
+def read_status(values: list[bytes | None]) -> JobStatus:
+    """The status from the values of ``FIELDS``; what is invalid in them counts as missing."""
+    texts = [None if value is None else value.decode(errors="replace") for value in values]
+    state, queue, attempt, progress, started_at, finished_at, error = texts
+    if state not in _BY_NAME:
+        return UNKNOWN
+    return JobStatus(
+        _BY_NAME[state],
+        queue or "",
+        int(attempt) if attempt and attempt.isdecimal() else 0,
+        _progress(progress),
+        _time(started_at),
+        _time(finished_at),
+        error or None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of a tracked job, for those who wait for its result."""
+
+    state: JobState
+    result: Any = None
+    error_class: str = ""
+    error: str = field(default="", repr=False)
+
+
+def pack_answer(state: JobState, result: bytes, error_class: str, error: str) -> bytes:
+    """An answer as JSON. ``result`` is JSON; it counts only if the job is done."""
+    if state is JobState.DONE:
+        return b'{"state":"done","result":' + result + b"}"
+    return encode({"state": state.value, "error_class": error_class, "error": error}).encode(
+        errors="backslashreplace"
+    )
+
+
+def read_answer(packed: bytes) -> Answer:
+    """The inverse of ``pack_answer``. Raises ValueError for invalid bytes."""
+    found = simplejson.loads(packed.decode())
+    if not isinstance(found, Mapping):
+        raise ValueError("an answer is a JSON object")
+    return Answer(
+        JobState(str(found.get("state"))),
+        found.get("result"),
+        str(found.get("error_class") or ""),
+        str(found.get("error") or ""),
+    )
+
+
+def _progress(text: str | None) -> Progress | None:
+    try:
+        return Progress(*simplejson.loads(text)) if text else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _time(text: str | None) -> float | None:
+    try:
+        moment = float(text or "")
+    except ValueError:
+        return None
+    return moment if math.isfinite(moment) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,93 @@
+"""Finding: looks for a job in all queues and sets, by its id.
+
+Used by ``client`` and the command line; never by the server. It reads all waiting jobs, so it takes the
+longer the more there are: Redis reads about a million small jobs in a second or two.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.message import as_count
+from pyworkers.protocol.status import JobState, JobStatus
+from pyworkers.store import queues
+from pyworkers.store.calls import Mode, Steps, command, every
+from pyworkers.store.cancel import is_job
+from pyworkers.store.queues import Entries
+from pyworkers.store.sets import Matches
+from pyworkers.store.stats import read_owners
+
+
+class Found(NamedTuple):
+    """A job that was found: what its place and its envelope show, and the envelope."""
+
+    status: JobStatus
+    data: dict[str, Any]
+
+
+def find(keys: Keys, jid: str) -> Steps[Found | None]:
+    """Find a job; None if it is nowhere."""
+    # Twice, because during a search the job may move from a place not yet searched to one already searched.
+    for _ in range(2):
+        for search in (_in_sets, _in_queues, _in_progress):
+            if found := (yield from search(keys, jid)):
+                return found
+    return None
+
+
+def _in_sets(keys: Keys, jid: str) -> Steps[Found | None]:
+    places = {
+        keys.schedule: JobState.SCHEDULED, keys.retry: JobState.RETRYING, keys.dead: JobState.DEAD,
+    }  # fmt: skip
+    for zset, state in places.items():
+        # Matches of other characters may stand escaped in the JSON text.
+        matches = Matches(zset, jid if jid.isascii() and jid.isalnum() else "")
+        while not matches.ended:
+            for raw, _ in (yield from matches.next_page()):
+                if is_job(raw, jid):
+                    return _found(state, raw)
+    return None
+
+
+def _in_queues(keys: Keys, jid: str) -> Steps[Found | None]:
+    names = yield from queues.known(keys)
+    owners = yield from read_owners(keys)
+    # A queue that was pushed to without an entry in ``queues`` is known by its server.
+    for queue in sorted({*names}.union(*owners.values())):
+        entries = Entries(keys, queue)
+        while not entries.ended:
+            for raw, _ in (yield from entries.next_page()):
+                if is_job(raw, jid):
+                    return _found(JobState.WAITING, raw, queue)
+    return None
+
+
+def _in_progress(keys: Keys, jid: str) -> Steps[Found | None]:
+    owners = yield from read_owners(keys)
+    lists = [(queue, keys.inprogress(queue, owner)) for owner, names in owners.items() for queue in names]
+    found = yield from every([command("LRANGE", key, 0, -1) for _, key in lists], Mode.LENIENT)
+    for (queue, _), raws in zip(lists, found, strict=True):
+        for raw in raws or ():
+            if is_job(raw, jid):
+                return _found(JobState.RUNNING, raw, queue)
+    return None
+
+
+def _found(state: JobState, raw: bytes, queue: str = "") -> Found | None:
+    try:
+        data = envelope.decode(raw)
+    except BadMessageError:
+        return None
+    count = as_count(data.get("retry_count"))
+    failure = [text for name in ("error_class", "error_message") if isinstance(text := data.get(name), str)]
+    status = JobStatus(
+        state,
+        queue or str(data.get("queue") or ""),
+        0 if count is None else count + 1,
+        finished_at=timestamps.read(data.get("retried_at")) or timestamps.read(data.get("failed_at")),
+        error=": ".join(failure) or None,
+    )
+    return Found(status, data)

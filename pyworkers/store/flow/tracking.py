@@ -1,0 +1,245 @@
+"""Tracking: reads the status and the result of a tracked job, and waits for the result.
+
+Used by ``client``. The wait polls nothing: one blocking read (XREAD) on a connection of its own, which is
+opened again if it is lost. Nothing here changes anything, so all of it may be sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import hiredis
+import redis
+
+from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import (
+    BadArgumentError,
+    JobFailedError,
+    PyworkersError,
+    RedisUnavailableError,
+    ResultTimeout,
+    StoreError,
+    UntrackedJobError,
+)
+from pyworkers.protocol.flow.track import is_tracked
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.status import FIELDS, Answer, JobState, JobStatus, read_answer, read_status
+from pyworkers.store.calls import Steps, arun, run
+from pyworkers.store.flow.finding import Found, find
+from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.connections import connect, connect_async, errors_translated
+
+# How long Redis blocks at a time. A connection that is half open is found that late.
+_LONGEST_BLOCK_S = 30.0
+# A reply that is later than this after the block does not come.
+_PATIENCE_S = 5.0
+# Until a lost connection is opened again.
+_PAUSE_S = 0.2
+_pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+
+
+class Seen(NamedTuple):
+    """What Redis holds about a job: its status, and its end if it has ended."""
+
+    status: JobStatus
+    answer: Answer | None
+
+
+def result(wires: Wires, config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Any:
+    """What a job returned; waits for its end until ``deadline``, by the monotonic clock.
+
+    Raises UntrackedJobError at once for a job of which nothing is known, JobFailedError, ResultTimeout,
+    RedisUnavailableError and StoreError.
+    """
+    seen = look(wires, keys, jid)
+    if seen.answer is None and not _has_status(jid, seen):
+        with closing(connect(config)) as redis:
+            found = run(redis, _find(keys, jid))
+        # It may have ended during the search.
+        seen = look(wires, keys, jid)
+        _check_found(jid, seen, found)
+    return _value_of(jid, seen.answer or wait(config, keys, jid, deadline))
+
+
+async def result_async(wires: AsyncWires, config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Any:
+    """As ``result``, in an event loop."""
+    seen = await look_async(wires, keys, jid)
+    if seen.answer is None and not _has_status(jid, seen):
+        async with connect_async(config) as redis:
+            found = await arun(redis, _find(keys, jid))
+        seen = await look_async(wires, keys, jid)
+        _check_found(jid, seen, found)
+    return _value_of(jid, seen.answer or await wait_async(config, keys, jid, deadline))
+
+
+def look(wires: Wires, keys: Keys, jid: str) -> Seen:
+    """Read both in one round trip. Raises BadArgumentError, RedisUnavailableError and StoreError."""
+    commands = _looking(keys, jid)
+    with errors_translated():
+        return _seen(wires.exchange(commands, 2))
+
+
+async def look_async(wires: AsyncWires, keys: Keys, jid: str) -> Seen:
+    """As ``look``, in an event loop."""
+    commands = _looking(keys, jid)
+    with errors_translated():
+        return _seen(await wires.exchange(commands, 2))
+
+
+def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
+    """Wait for the end of a job until ``deadline`` (monotonic). Raises ResultTimeout and StoreError."""
+    lost: PyworkersError | None = None
+    while lost is None or time.monotonic() < deadline:
+        block_s = _block_s(deadline)
+        try:
+            with (
+                errors_translated(),
+                closing(Wires(connect(config, socket_timeout=block_s + _PATIENCE_S))) as wires,
+            ):
+                [reply] = wires.exchange(_waiting(keys, jid, block_s), 1)
+                lost, answer = None, _announced(reply)
+        except RedisUnavailableError as error:
+            lost = error
+            time.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
+            continue
+        if answer is not None:
+            return answer
+        if time.monotonic() >= deadline:
+            break
+    raise _too_late(jid) from lost
+
+
+async def wait_async(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
+    """As ``wait``, in an event loop."""
+    lost: PyworkersError | None = None
+    while lost is None or time.monotonic() < deadline:
+        block_s = _block_s(deadline)
+        wires = AsyncWires(connect_async(config, socket_timeout=block_s + _PATIENCE_S))
+        try:
+            with errors_translated():
+                [reply] = await wires.exchange(_waiting(keys, jid, block_s), 1)
+                lost, answer = None, _announced(reply)
+        except RedisUnavailableError as error:
+            lost = error
+            await asyncio.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
+            continue
+        finally:
+            await wires.aclose()
+        if answer is not None:
+            return answer
+        if time.monotonic() >= deadline:
+            break
+    raise _too_late(jid) from lost
+
+
+def _block_s(deadline: float) -> float:
+    """The time of one blocking read; the first one is sent also after the deadline."""
+    return max(0.001, min(deadline - time.monotonic(), _LONGEST_BLOCK_S))
+
+
+def check_jid(jid: object) -> None:
+    """Raise BadArgumentError for what cannot be the id of a job."""
+    if not isinstance(jid, str) or not jid or not jid.isprintable():
+        raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
+
+
+def _value_of(jid: str, answer: Answer) -> Any:
+    """What the job returned. Raises JobFailedError."""
+    if answer.state is not JobState.DONE:
+        raise JobFailedError(jid, answer.state.value, answer.error_class, answer.error)
+    return answer.result
+
+
+def _find(keys: Keys, jid: str) -> Steps[Found | None]:
+    """As ``find``; None if the rights of a client are not enough."""
+    try:
+        return (yield from find(keys, jid))
+    except StoreError as error:
+        if error.code != "NOPERM":
+            raise
+        return None
+
+
+def _has_status(jid: str, seen: Seen) -> bool:
+    """False if the job must be looked for: a producer that is not pyworkers writes no status.
+
+    Raises UntrackedJobError if it has ended and its result is gone.
+    """
+    if seen.status.state.final:
+        raise UntrackedJobError(f"the job {jid} is {seen.status.state}, but its result is gone")
+    return seen.status.state is not JobState.UNKNOWN
+
+
+def _check_found(jid: str, seen: Seen, found: Found | None) -> None:
+    """Raise UntrackedJobError unless the job will have a result."""
+    if seen.answer is not None or _has_status(jid, seen):
+        return
+    if found is None:
+        reason = "its status has expired, or there was no such job"
+    elif not is_tracked(found.data, jid) or found.status.state.final:
+        reason = f"it is {found.status.state}, but its result is not kept"
+    else:
+        return
+    raise UntrackedJobError(
+        f"no result of the job {jid}: {reason}",
+        hint="a job has a result if it is enqueued with track=SECONDS",
+    )
+
+
+def deadline_of(timeout: float | None) -> float:
+    """The end of a wait that begins now, by the monotonic clock. Raises BadArgumentError."""
+    if timeout is None:
+        return math.inf
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise BadArgumentError(f"timeout must be seconds from 0, or None, not {timeout!r}")
+    return time.monotonic() + timeout
+
+
+def _too_late(jid: str) -> ResultTimeout:
+    return ResultTimeout(f"the job {jid} has not ended in the time")
+
+
+def _looking(keys: Keys, jid: str) -> bytes:
+    read = _pack(("HMGET", keys.job(jid), *FIELDS))
+    return read + _pack(("XRANGE", keys.result(jid), "-", "+", "COUNT", "1"))
+
+
+def _waiting(keys: Keys, jid: str, block_s: float) -> bytes:
+    # Not 0, which blocks for ever.
+    block_ms = max(1, math.ceil(block_s * 1000))
+    key = keys.result(jid)
+    return _pack(("XREAD", "COUNT", "1", "BLOCK", str(block_ms), "STREAMS", key, "0"))
+
+
+def _seen(replies: Sequence[Any]) -> Seen:
+    values, entries = map(_checked, replies)
+    return Seen(read_status(values), _first(entries))
+
+
+def _announced(reply: Any) -> Answer | None:
+    found = _checked(reply)
+    if found is None:
+        return None
+    # In RESP3 a map.
+    [(_, entries)] = found.items() if isinstance(found, dict) else found
+    return _first(entries)
+
+
+def _first(entries: Sequence[Any]) -> Answer | None:
+    """The end of a job from the entry of its stream; what is invalid in it counts as missing."""
+    try:
+        [[_, [_, packed]]] = entries
+        return read_answer(packed)
+    except (ValueError, TypeError):
+        return None
+
+
+def _checked(reply: Any) -> Any:
+    if isinstance(reply, redis.RedisError):
+        raise reply
+    return reply

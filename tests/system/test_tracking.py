@@ -1,0 +1,275 @@
+"""Status, progress and results of tracked jobs, through the real server, in each mode."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyworkers.client import AsyncClient, Client
+from pyworkers.errors import JobFailedError, ResultTimeout, UntrackedJobError
+from pyworkers.protocol.flow.track import MAX_RESULT_BYTES
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.status import JobState, JobStatus, Progress
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import PATIENCE_S, wait_for
+
+CODE = """
+@worker.middleware
+def pass_on(message, call_next):
+    return call_next(message)
+
+@worker.job(queue="q", concurrency=3, retry=1, retry_in=lambda count, error, message: 0.2)
+def work(what, *rest):
+    message = current_message()
+    if what == "return":
+        return rest[0] if rest else None
+    if what == "progress":
+        for number in range(rest[0] + 1):
+            message.progress(number, rest[0], f"page {number}")
+        meet("progress")
+        message.progress(1)
+        message.progress(2, text="last")
+    if what == "meet":
+        meet(rest[0], message.attempt)
+        return "met"
+    if what == "fail":
+        raise ValueError("it is broken")
+    if what == "discard":
+        raise Discard("not needed")
+    if what == "die":
+        note("pid", message.attempt)
+        os.kill(os.getpid(), 9)
+    if what == "bad":
+        return {"a": [1, {2, 3}]}
+    if what == "huge":
+        return "x" * rest[0]
+    if what == "sleep":
+        note("asleep")
+        time.sleep(600)
+"""
+
+
+@pytest.fixture(params=["process", "thread", "async"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(tmp_path: Path, redis_url: str, namespace: str, mode: str) -> Iterator[ServerProcess]:
+    with in_mode(tmp_path, redis_url, namespace, mode) as running:
+        yield running
+
+
+def in_mode(folder: Path, url: str, namespace: str, mode: str) -> Any:
+    code = CODE.replace("concurrency=3", f"concurrency=3, mode={mode!r}")
+    if mode == "async":
+        code = code.replace("def work(", "async def work(").replace("def pass_on(", "async def pass_on(")
+        code = code.replace("return call_next(message)", "return await call_next(message)")
+        code = code.replace("    time.sleep(600)", "    import asyncio; await asyncio.sleep(600)")
+        code = code.replace("meet(", "await met(")
+        code = (
+            """
+import asyncio
+async def met(name, *words):
+    note(name, *words)
+    while not Path(__file__).with_name(name).exists():
+        await asyncio.sleep(0.005)
+"""
+            + code
+        )
+    return serving(folder, url, namespace, code)
+
+
+@pytest.fixture
+def client(redis_url: str, namespace: str) -> Iterator[Client]:
+    with Client(redis_url, namespace=namespace) as opened:
+        yield opened
+
+
+def becomes(client: Client, jid: str, state: str) -> JobStatus:
+    def there() -> JobStatus | None:
+        status = client.status(jid)
+        return status if status.state == state else None
+
+    return wait_for(there, message=f"the job is {state}")
+
+
+def test_a_tracked_job_shows_its_way_its_progress_and_its_result(
+    server: ServerProcess, client: Client
+) -> None:
+    before = time.time()
+    jid = client.enqueue("q", "work", ["progress", 50], track=60, delay=0.2)
+    assert client.status(jid) == JobStatus(JobState.SCHEDULED, "q")
+    server.wait_for_notes(1, "progress")
+    running = becomes(client, jid, "running")
+    assert (running.queue, running.attempt, running.finished_at, running.error) == ("q", 0, None, None)
+    assert running.started_at is not None
+    assert before <= running.started_at <= time.time()
+    # Only the first one, since the others came right after it.
+    wait_for(lambda: client.status(jid).progress == Progress(0, 50, "page 0"), message="the progress")
+    server.let_go("progress")
+    assert client.result(jid, PATIENCE_S) is None
+    done = client.status(jid)
+    assert (done.state, done.progress, done.error) == (JobState.DONE, Progress(2, None, "last"), None)
+    assert done.finished_at is not None
+    assert done.finished_at >= running.started_at
+    keys = Keys(server.keys.namespace)
+    assert all(50 < server.redis.ttl(key) <= 60 for key in (keys.job(jid), keys.result(jid)))
+
+
+@pytest.mark.parametrize("value", [7, "ä", [1, {"a": None}], True, 1.5, None])
+def test_a_result_is_read_by_any_number_of_readers(
+    server: ServerProcess, client: Client, value: object
+) -> None:
+    jid = client.enqueue("q", "work", ["return", value], track=60)
+    found: list[object] = []
+    readers = [
+        threading.Thread(target=lambda: found.append(client.result(jid, PATIENCE_S))) for _ in range(5)
+    ]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert found == [value] * 5
+    assert client.result(jid, 0) == value
+
+
+def test_a_failed_job_shows_its_error_and_its_result_raises_it(server: ServerProcess, client: Client) -> None:
+    jid = client.enqueue("q", "work", ["fail"], track=60)
+    with pytest.raises(JobFailedError, match=rf"the job {jid} is dead: ValueError: it is broken") as caught:
+        client.result(jid, PATIENCE_S)
+    error = caught.value
+    assert (error.jid, error.state, error.error_class, error.error) == (
+        jid, "dead", "ValueError", "it is broken",
+    )  # fmt: skip
+    status = client.status(jid)
+    assert (status.state, status.attempt, status.error) == ("dead", 1, "ValueError: it is broken")
+
+
+def test_the_other_ends_of_a_job_have_their_states(server: ServerProcess, client: Client) -> None:
+    discarded = client.enqueue("q", "work", ["discard"], track=60)
+    dropped = client.enqueue("q", "work", ["fail"], retry=False, track=60)
+    asleep = client.enqueue("q", "work", ["sleep"], track=60)
+    scheduled = client.enqueue("q", "work", ["sleep"], delay=3600, track=60)
+    server.wait_for_notes(1, "asleep")
+    becomes(client, asleep, "running")
+    for jid in (asleep, scheduled):
+        client.cancel(jid)
+    ends = {discarded: "failed", dropped: "failed", asleep: "cancelled", scheduled: "cancelled"}
+    for jid, state in ends.items():
+        with pytest.raises(JobFailedError, match=f"is {state}"):
+            client.result(jid, PATIENCE_S)
+        assert client.status(jid).state == state
+
+
+def test_a_retried_job_is_shown_as_such_and_its_result_is_awaited(
+    tmp_path: Path, redis_url: str, namespace: str, client: Client
+) -> None:
+    with in_mode(tmp_path, redis_url, namespace, "process") as server:
+        server.write_app(CODE)
+        jid = client.enqueue("q", "work", ["die"], track=60)
+        server.wait_for_notes(1, "pid", 0)
+        retrying = becomes(client, jid, "retrying")
+        assert retrying.attempt == 1
+        assert retrying.error is not None
+        assert retrying.error.startswith("WorkerLost: the worker was killed by SIGKILL")
+        with pytest.raises(ResultTimeout):
+            client.result(jid, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        (["bad"], r"result\['a'\]\[1\] is of type set, which JSON does not carry: it cannot be kept"),
+        (["huge", MAX_RESULT_BYTES], f"the result has {MAX_RESULT_BYTES + 2} bytes; the limit is 4194304"),
+    ],
+)
+def test_a_result_that_cannot_be_kept_fails_the_job(
+    server: ServerProcess, client: Client, what: list[object], error: str
+) -> None:
+    jid = client.enqueue("q", "work", what, retry=False, track=60)
+    with pytest.raises(JobFailedError, match=f"BadResultError: {error}"):
+        client.result(jid, PATIENCE_S)
+    untracked = client.enqueue("q", "work", what)
+    server.wait_for_event("job.done", jid=untracked)
+
+
+def test_the_largest_result_arrives(server: ServerProcess, client: Client) -> None:
+    jid = client.enqueue("q", "work", ["huge", MAX_RESULT_BYTES - 2], track=60)
+    assert client.result(jid, PATIENCE_S) == "x" * (MAX_RESULT_BYTES - 2)
+
+
+def test_a_waiting_reader_sends_one_command(server: ServerProcess, redis_url: str, namespace: str) -> None:
+    async def wait() -> tuple[Any, dict[str, int]]:
+        async with AsyncClient(redis_url, namespace=namespace) as client:
+            jid = await client.enqueue("q", "work", ["meet", "wait"], track=60)
+            waits = [asyncio.create_task(client.result(jid, PATIENCE_S)) for _ in range(3)]
+            while server.redis.info("clients")["blocked_clients"] < 3:
+                await asyncio.sleep(0.01)
+            server.redis.config_resetstat()
+            # No command is sent in this time.
+            await asyncio.sleep(0.5)
+            calls = server.redis.info("commandstats")
+            server.let_go("wait")
+            return await asyncio.gather(*waits), calls
+
+    values, calls = asyncio.run(wait())
+    assert values == ["met"] * 3
+    assert not {"cmdstat_xread", "cmdstat_hmget", "cmdstat_xrange"} & calls.keys()
+
+
+def test_a_job_of_a_producer_in_another_language_is_tracked(server: ServerProcess, client: Client) -> None:
+    track: object
+    for track in (3600, "an hour", True, 1e30, 0.001):
+        jid = f"go-{track}"
+        raw = json.dumps({"class": "work", "args": ["return", 1], "jid": jid, "track": track}).encode()
+        server.redis.lpush(server.keys.queue("q"), raw)
+        assert client.result(jid, PATIENCE_S) == 1
+    for track in (None, False, 0, -5):
+        jid = f"untracked-{track}"
+        raw = json.dumps({"class": "work", "args": ["return", 1], "jid": jid, "track": track}).encode()
+        server.redis.lpush(server.keys.queue("q"), raw)
+        server.wait_for_event("job.done", jid=jid)
+        with pytest.raises(UntrackedJobError):
+            client.result(jid, PATIENCE_S)
+
+
+def test_an_evicted_status_neither_stops_the_job_nor_its_result(
+    server: ServerProcess, client: Client
+) -> None:
+    jid = client.enqueue("q", "work", ["meet", "go"], track=60)
+    server.wait_for_notes(1, "go")
+    becomes(client, jid, "running")
+    server.redis.delete(server.keys.job(jid))
+    assert client.status(jid).state == "unknown"
+    server.let_go("go")
+    assert client.result(jid, PATIENCE_S) == "met"
+    server.redis.delete(server.keys.result(jid))
+    with pytest.raises(UntrackedJobError, match="is done, but its result is gone"):
+        client.result(jid, PATIENCE_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_job_whose_server_ends_has_its_result_from_the_next(
+    tmp_path: Path, redis_url: str, namespace: str, client: Client, number: int
+) -> None:
+    options = {"PYWORKERS_SERVER__LEASE": "2", "PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "0.5"}
+    with serving(tmp_path, redis_url, namespace, CODE, **options) as server:
+        jid = client.enqueue("q", "work", ["meet", "end"], track=60)
+        server.wait_for_notes(1, "end")
+        becomes(client, jid, "running")
+        os.kill(server.pid, number)
+        server.wait()
+        server.let_go("end")
+        server.start()
+        assert client.result(jid, PATIENCE_S) == "met"
+        assert client.status(jid).state == "done"
