@@ -31,7 +31,7 @@ DECLARED = {
     r"(pyworkers:)?stat:\w+:\d{4}-\d\d-\d\d": True,
     r"processes|paused": False,
     r"pyworkers:owners": False,
-    r"pyworkers:(cancelled|suspects)": True,
+    r"pyworkers:(cancelled|suspects|locked|unique:.+)": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
     r"pyworkers:(lease|recovered|cron|cron-declared|turn|job|result):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.

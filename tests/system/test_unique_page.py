@@ -1,0 +1,51 @@
+"""The programs of contrib/docs/unique.md run, and do what the page says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.server_process import serving
+from tests.helpers.support import ROOT, wait_for
+
+UNIQUE, USE, LIMITED, FILL, TESTING = re.findall(
+    r"```python\n(.*?)```", (ROOT / "contrib/docs/unique.md").read_text(), re.DOTALL
+)
+
+
+@pytest.fixture
+def names(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The variables of a program that enqueues there."""
+    monkeypatch.setenv("PYWORKERS_REDIS__URL", redis_url)
+    monkeypatch.setenv("PYWORKERS_REDIS__NAMESPACE", namespace)
+    return {"__name__": "page"}
+
+
+def test_the_same_job_runs_once(
+    tmp_path: Path, redis_url: str, namespace: str, names: dict[str, Any]
+) -> None:
+    exec(UNIQUE, names)
+    exec(USE, names)
+    with serving(tmp_path, redis_url, namespace, UNIQUE) as server:
+        server.wait_for_notes(2, "built")
+        server.wait_for_notes(1, "indexed")
+        wait_for(lambda: server.settled("reports", "search"))
+        built = {user: jid for word, user, jid in (line[1:] for line in server.ledger()) if word == "built"}
+        assert built.keys() == {7, 8}
+        assert [line[1:] for line in server.ledger() if line[1] == "indexed"] == [["indexed", 1, 2]]
+        assert built[7] == names["first"]
+        assert names["build_report"].enqueue(7) != names["first"]
+        server.wait_for_notes(3, "built")
+
+
+def test_a_full_queue_refuses(names: dict[str, Any]) -> None:
+    exec(LIMITED, names)
+    exec(FILL, names)
+
+
+def test_the_test_support_knows_both(names: dict[str, Any]) -> None:
+    exec(UNIQUE, names)
+    exec(TESTING, names)
