@@ -1,0 +1,119 @@
+"""The lock of a unique job through the real server: held while the job is there, released however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyworkers import Client
+from pyworkers.api import DeadSet, LockSet, Queue, RetrySet, ScheduledSet
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import wait_for
+
+CODE = """
+from pyworkers import Client
+
+@worker.job(queue="q", concurrency=3, retry=1, retry_in=lambda count, error, message: 0.3)
+def act(what):
+    message = current_message()
+    note(what, message.jid, message.attempt)
+    if what == "kill":
+        raise Kill("no")
+    if what == "discard":
+        raise Discard("no")
+    if what == "fail" or (what == "retry" and message.attempt == 0):
+        raise ValueError("failed")
+    if what == "snooze" and "snoozed" not in message.data:
+        raise Snooze(0.3)
+    while what == "wait" and not os.path.exists("go"):
+        time.sleep(0.01)
+"""
+
+
+class Bench:
+    """A producer beside a server."""
+
+    def __init__(self, server: ServerProcess, url: str, namespace: str) -> None:
+        self.server = server
+        self.where = {"where": url, "namespace": namespace}
+        self.client = Client(url, namespace=namespace)
+
+    def enqueue(self, what: str, queue: str = "q", **options: Any) -> str:
+        return self.client.enqueue(queue, "act", [what], unique_for=600, **options)
+
+    def holders(self) -> list[str]:
+        return [lock.jid for lock in LockSet(**self.where)]
+
+    def wait_for_release(self, jid: str) -> None:
+        wait_for(lambda: jid not in self.holders(), message="the lock is released")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[Bench]:
+    with serving(tmp_path, redis_url, namespace, CODE) as server:
+        yield Bench(server, redis_url, namespace)
+
+
+@pytest.mark.parametrize(
+    ("what", "runs"), [("done", 1), ("kill", 1), ("discard", 1), ("fail", 2), ("retry", 2), ("unknown", 0)]
+)
+def test_the_end_of_a_job_releases_its_lock(bench: Bench, what: str, runs: int) -> None:
+    jid = bench.enqueue(what) if runs else bench.client.enqueue("q", "unknown", retry=False, unique_for=600)
+    bench.wait_for_release(jid)
+    assert [line[1:3] for line in bench.server.ledger()] == [[what, jid]] * runs
+
+
+def test_a_job_that_waits_for_a_retry_holds_its_lock(bench: Bench) -> None:
+    jid = bench.client.enqueue("q", "act", ["fail"], unique_for=600, retry=25)
+    wait_for(lambda: len(bench.server.zset("retry")), message="the job waits for a retry")
+    assert bench.enqueue("fail") == jid
+
+
+def test_a_running_job_holds_its_lock_and_releases_it_with_its_cancellation(bench: Bench) -> None:
+    jid = bench.enqueue("wait")
+    bench.server.wait_for_notes(1, "wait", jid)
+    assert (bench.enqueue("wait"), bench.holders()) == (jid, [jid])
+    bench.client.cancel(jid)
+    bench.wait_for_release(jid)
+
+
+def test_until_expiry_the_lock_outlives_its_job(bench: Bench) -> None:
+    jid = bench.enqueue("done", unique_until="expiry")
+    bench.server.wait_for_notes(1, "done", jid)
+    wait_for(lambda: bench.server.settled("q"))
+    assert bench.enqueue("done", unique_until="expiry") == jid
+
+
+def test_who_deletes_or_kills_a_job_releases_its_lock(bench: Bench) -> None:
+    where = bench.where
+    waiting, killed = bench.enqueue("a", "idle"), bench.enqueue("b", "idle")
+    for job in Queue("idle", **where):
+        assert job.delete() if job.jid == waiting else job.kill()
+    assert bench.holders() == []
+    scheduled = bench.enqueue("a", "idle", delay=600)
+    assert bench.holders() == [scheduled]
+    assert [job.delete() for job in ScheduledSet(**where)] == [True]
+    assert bench.holders() == []
+    bench.enqueue("a", "idle")
+    bench.enqueue("b", "idle", delay=600)
+    assert (Queue("idle", **where).clear(), ScheduledSet(**where).clear()) == (1, 1)
+    assert bench.holders() == []
+    # In dead, it holds none.
+    assert [job.jid for job in DeadSet(**where)] == [killed]
+    again = bench.enqueue("b", "idle")
+    assert (DeadSet(**where).clear(), bench.holders()) == (1, [again])
+
+
+def test_a_job_retried_from_dead_takes_no_lock_and_leaves_that_of_another(bench: Bench) -> None:
+    jid = bench.enqueue("kill")
+    bench.wait_for_release(jid)
+    other = bench.enqueue("kill", delay=600)
+    (dead,) = DeadSet(**bench.where)
+    assert dead.retry()
+    bench.server.wait_for_notes(2, "kill", jid)
+    wait_for(lambda: DeadSet(**bench.where).size == 1, message="dead again")
+    assert bench.holders() == [other]
+    assert RetrySet(**bench.where).size == 0
