@@ -46,6 +46,11 @@ def equal_extracts(one: bytes, other: bytes) -> bool:
     )
 
 
+def ends_of(raw: bytes) -> tuple[int, bytes, bytes]:
+    """The part of an extract by which nearly all jobs differ: length, first and last bytes."""
+    return len(raw), raw[:_EDGE], raw[-_EDGE:]
+
+
 def _samples(raw: bytes) -> bytes:
     room = len(raw) - 2 * _EDGE - _SAMPLE
     starts = [_EDGE + n * room // (_SAMPLES - 1) for n in range(_SAMPLES)]

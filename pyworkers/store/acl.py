@@ -54,11 +54,12 @@ _IDENTITY = "*:[0-9]*:[0-9a-f]*"
 
 GRANTS: tuple[Grant, ...] = (
     # eval and evalsha run the scripts; client id and client unblock end a blocking move at a stop; client
-    # tracking makes Redis announce changes, for which a server polls otherwise; scan, which returns the
-    # names of all keys, finds the in-progress lists of Go processes.
+    # tracking makes Redis announce changes, for which a server polls otherwise; watch and unwatch are for
+    # large jobs, which pass through a script otherwise; scan, which returns the names of all keys, finds the
+    # in-progress lists of Go processes.
     Grant(
         "",
-        worker="eval evalsha info time client|id client|tracking client|unblock",
+        worker="eval evalsha info time client|id client|tracking client|unblock watch unwatch",
         client="multi exec eval evalsha time",
         admin="multi exec",
         read_only="eval evalsha info time scan",
@@ -66,8 +67,8 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.queues, worker="sadd", client="sadd type", admin="sadd srem", read_only="smembers"),
     Grant(
         _PLAIN.queue("*"),  # in-progress lists included
-        worker="brpoplpush rpoplpush lrem rpush lpush lpop lindex lrange ltrim llen exists type lpos",
-        client="lpush llen type",
+        worker="eval evalsha info time client|id client|tracking client|unblock watch unwatch",
+        client="multi exec eval evalsha time",
         admin="lpush lrem lset type rename",
         read_only="llen lindex lrange lpos",
     ),

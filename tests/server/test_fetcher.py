@@ -16,6 +16,7 @@ from pyworkers.protocol.effects import StoreValue
 from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import outbox as outbox_module
+from pyworkers.server.fetching import watching
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
@@ -65,9 +66,10 @@ class Bench(RedisBench):
         self.link = Link(self.config)
         self.waiters = {queue: Waiter(self.config) for queue in self.queues}
         self.waiter = next(iter(self.waiters.values()))
-        self.deliveries = FakeDeliveries()
+        self.deliveries = self.deliveries_of()
         self.outbox = Outbox(lambda _, report: report)
         self.settled: list[Report] = []
+        self.lost: list[str] = []
         self.fetcher = Fetcher(
             Group("g", self.queues, strict=self.strict, concurrency=1, processes=1, mode="process"),
             InProgress(self.keys, list(self.queues), IDENTITY),
@@ -78,11 +80,14 @@ class Bench(RedisBench):
             ],
             self.outbox,
             self.deliveries,  # type: ignore[arg-type]
-            Listeners(self.settled.append, lambda _: None),
+            Listeners(self.settled.append, self.lost.append),
             random.Random(1),
         )
         self.ends.push_async_callback(self.fetcher.close)
         self.fetcher.fetch(self.queues)
+
+    def deliveries_of(self) -> FakeDeliveries:
+        return FakeDeliveries()
 
     async def prepare(self) -> None:
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
@@ -239,6 +244,98 @@ async def test_a_note_of_a_large_job_does_not_send_the_job(
     await async_wait_for(lambda: not bench.outbox)
     assert await bench.redis.llen(held) == 0
     assert [list(sent) for sent in extracts if sent] == [[0], [0], [0]]
+
+
+class Ending(FakeDeliveries):
+    """As many idle workers as wanted; a job that ends is known no more."""
+
+    def end(self, raw: bytes) -> None:
+        self.by_queue["q"] = [job for job in self.by_queue["q"] if job is not raw]
+        self.free += 1
+
+
+class LargeBench(Bench):
+    """Large jobs, and one of another size at times."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        super().__init__(url, namespace)
+        self.rng = random.Random(12)
+        self.held = self.keys.inprogress("q", IDENTITY)
+
+    def deliveries_of(self) -> FakeDeliveries:
+        return Ending()
+
+    async def push(self, *sizes: int) -> list[bytes]:
+        jobs = [self.rng.randbytes(size) for size in sizes]
+        await self.redis.lpush(self.keys.queue("q"), *jobs)
+        return jobs
+
+    async def running(self, number: int) -> list[bytes]:
+        """The jobs that run, once there are so many, and Redis has the outcomes of all others."""
+        running = self.deliveries.by_queue.setdefault("q", [])
+        await async_wait_for(lambda: len(self.deliveries.raws("q")) == number and not self.outbox)
+        assert Counter(await self.redis.lrange(self.held, 0, -1)) == Counter(running)
+        return self.deliveries.raws("q")
+
+    def end(self, raw: bytes, outcome: Outcome = DONE) -> None:
+        assert isinstance(self.deliveries, Ending)
+        self.outbox.settle("q", raw, Report(outcome))
+        self.deliveries.end(raw)
+
+
+large_bench = bench_fixture(LargeBench)
+
+
+@pytest.mark.parametrize("meddle", [False, True])
+async def test_large_jobs_are_settled_in_any_order_whatever_else_changes_their_list(
+    large_bench: LargeBench, monkeypatch: pytest.MonkeyPatch, meddle: bool
+) -> None:
+    bench, rng = large_bench, random.Random(7)
+    monkeypatch.setattr(watching, "_PAUSE_S", 0)
+    by_transaction = 0
+    exchange = InProgress.exchange_watched
+
+    async def counted(*args: Any) -> Any:
+        nonlocal by_transaction
+        turn = await exchange(*args)
+        by_transaction += turn is not None
+        return turn
+
+    monkeypatch.setattr(InProgress, "exchange_watched", counted)
+    bench.deliveries.free = 6
+    await bench.push(*[40_000] * 60)
+    bench.start(bench.fetcher.run())
+    dead = 0
+    for turn in range(50):
+        running = await bench.running(6)
+        if meddle and turn % 5 == 0:
+            # A small job, or a job that goes elsewhere, among the large ones.
+            await bench.push(*rng.choices([100, 40_000], k=2))
+        ended = rng.sample(running, rng.randrange(1, 4))
+        for raw in ended:
+            died = meddle and rng.random() < 0.1
+            dead += died
+            bench.end(raw, Outcome(Fate.DEAD) if died else DONE)
+        await bench.push(*[40_000] * len(ended))
+    await bench.running(6)
+    assert by_transaction > (5 if meddle else 40)
+    assert await bench.redis.zcard(bench.keys.dead) == dead
+
+
+async def test_no_large_job_is_taken_under_a_lost_identity(large_bench: LargeBench) -> None:
+    bench = large_bench
+    bench.deliveries.free = 3
+    await bench.push(*[40_000] * 9)
+    bench.start(bench.fetcher.run())
+    running = await bench.running(3)
+    bench.end(running[0])
+    await bench.running(3)
+    await bench.redis.set(bench.keys.tombstone(IDENTITY), 1)
+    bench.end(bench.deliveries.raws("q")[0])
+    await async_wait_for(lambda: bench.lost == [IDENTITY])
+    # The script settles an outcome nevertheless, if the list has its job, but nothing is taken.
+    assert await bench.redis.llen(bench.held) == 2
+    assert await bench.redis.llen(bench.keys.queue("q")) == 5
 
 
 async def test_while_nothing_can_be_settled_nothing_is_fetched(bench: Bench) -> None:

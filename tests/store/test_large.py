@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.effects import StoreValue, Unlock
 from pyworkers.protocol.extract import LARGE_BYTES, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.store.acl import Role
-from pyworkers.store.jobs import Exchange, InProgress, Settlement
+from pyworkers.store.jobs import Exchange, InProgress, Settlement, Watched
+from pyworkers.store.transport.link import Link
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.redises import OwnRedis
 from tests.helpers.replies import as_list
 
 NOW = 1_795_225_197.5
@@ -38,10 +42,17 @@ class Bench(RedisBench):
         self.worker = RedisConfig(url=url_of(url, Role.WORKER, namespace), namespace=namespace)
         self.lists = InProgress(self.keys, ["q"], IDENTITY)
         self.held = self.keys.inprogress("q", IDENTITY)
+        self.queue = self.keys.queue("q")
+        self.link = Link(self.worker)
+        self.ends.push_async_callback(self.link.aclose)
 
     async def prepare(self) -> None:
         self.config = self.worker
         self.restricted = self.connection()
+        await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
+
+    async def watch(self, held: int) -> Watched | None:
+        return await self.lists.watch(self.link, "q", held)
 
     async def hold(self, *jobs: bytes) -> None:
         """Have these jobs in progress, the first one fetched first."""
@@ -158,3 +169,132 @@ async def test_a_note_of_a_large_job_finds_it_by_its_extract_and_leaves_it(bench
     assert list((await bench.settle((jobs[1], noted), held=2)).left) == [0]
     await bench.settle((jobs[1], DONE))
     assert (await bench.settle((jobs[1], noted))).stale == [0]
+
+
+# Transactions
+
+
+async def test_a_transaction_settles_by_places_and_takes_without_a_script(bench: Bench) -> None:
+    jobs = [large(n) for n in range(8)]
+    await bench.hold(*jobs[:4])
+    await bench.redis.lpush(bench.queue, *jobs[4:])
+    watched = await bench.watch(4)
+    assert watched is not None
+    # The oldest and the third; then all that are left, and the last one of the queue.
+    turn = await bench.lists.exchange_watched(bench.link, watched, [-1, -3], 3, 4)
+    assert turn is not None
+    assert turn.found == Exchange([("q", jobs[4:7])], [])
+    assert await bench.holds() == [jobs[1], jobs[3], *jobs[4:7]]
+    assert turn.watched == watched
+    turn = await bench.lists.exchange_watched(bench.link, watched, [-1, -2, -3, -4, -5], 2, 5)
+    assert turn is not None
+    assert turn.found == Exchange([("q", jobs[7:])], [])
+    assert await bench.holds() == jobs[7:]
+
+
+async def add_job(bench: Bench) -> None:
+    await bench.redis.lpush(bench.held, large(9))
+
+
+async def exchange_a_job(bench: Bench) -> None:
+    await bench.redis.rpop(bench.held)
+    await bench.redis.lpush(bench.held, large(9))
+
+
+async def recover(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.tombstone(IDENTITY), 1)
+
+
+async def forget_owner(bench: Bench) -> None:
+    await bench.redis.hdel(bench.keys.owners, IDENTITY)
+
+
+CHANGES = [add_job, exchange_a_job, recover, forget_owner]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_transaction_does_nothing_once_list_or_owner_have_changed(
+    bench: Bench, change: Callable[[Bench], Awaitable[None]]
+) -> None:
+    await bench.hold(large(1), large(2))
+    await bench.redis.lpush(bench.queue, large(3))
+    watched = await bench.watch(2)
+    assert watched is not None
+    await change(bench)
+    before = await bench.holds()
+    assert await bench.lists.exchange_watched(bench.link, watched, [-1], 1, 2) is None
+    assert await bench.holds() == before
+    assert await bench.redis.llen(bench.queue) == 1
+
+
+@pytest.mark.parametrize("change", [add_job, recover, forget_owner])
+async def test_a_list_with_other_jobs_or_without_its_owner_is_not_watched(
+    bench: Bench, change: Callable[[Bench], Awaitable[None]]
+) -> None:
+    await bench.hold(large(1), large(2))
+    await change(bench)
+    assert await bench.watch(2) is None
+    # Also behind a transaction.
+    await bench.redis.delete(bench.held, bench.keys.tombstone(IDENTITY))
+    await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
+    await bench.hold(large(1), large(2))
+    watched = await bench.watch(2)
+    assert watched is not None
+    turn = await bench.lists.exchange_watched(bench.link, watched, [-1], 0, 3)
+    assert turn is not None
+    assert turn.watched is None
+
+
+async def test_a_watch_that_has_failed_does_not_hinder_the_next(bench: Bench) -> None:
+    await bench.hold(large(1))
+    assert await bench.watch(1) is not None
+    await bench.redis.lpush(bench.held, large(2))
+    watched = await bench.watch(2)
+    assert watched is not None
+    assert await bench.lists.exchange_watched(bench.link, watched, [-1, -2], 0, 2) is not None
+    assert await bench.holds() == []
+
+
+async def test_a_transaction_is_never_sent_over_another_connection(bench: Bench) -> None:
+    await bench.hold(large(1))
+    watched = await bench.watch(1)
+    assert watched is not None
+    bench.link.drop_connection()
+    with pytest.raises(RedisUnavailableError):
+        await bench.lists.exchange_watched(bench.link, watched, [-1], 0, 1)
+    again = await bench.watch(1)
+    assert again is not None
+    assert again.wire is not watched.wire
+    with pytest.raises(RedisUnavailableError):
+        await bench.lists.exchange_watched(bench.link, watched, [-1], 0, 1)
+    assert await bench.holds() == [large(1)]
+
+
+async def test_a_transaction_that_redis_refuses_does_nothing(
+    one_binary: str, tmp_path: Path, namespace: str
+) -> None:
+    with OwnRedis(one_binary, tmp_path / "redis").start() as server:
+        bench = Bench(server.url, namespace)
+        try:
+            await bench.prepare()
+            await bench.hold(large(1))
+            await bench.redis.lpush(bench.queue, large(2))
+            watched = await bench.watch(1)
+            assert watched is not None
+            await bench.redis.config_set("maxmemory", 1)
+            assert await bench.lists.exchange_watched(bench.link, watched, [-1], 1, 1) is None
+            assert await bench.holds() == [large(1)]
+        finally:
+            await bench.close()
+
+
+async def test_a_queue_that_is_no_list_is_refused_and_its_outcomes_are_settled(bench: Bench) -> None:
+    await bench.hold(large(1))
+    await bench.redis.set(bench.queue, "no list")
+    watched = await bench.watch(1)
+    assert watched is not None
+    turn = await bench.lists.exchange_watched(bench.link, watched, [-1], 1, 1)
+    assert turn is not None
+    assert list(turn.found.refused) == ["q"]
+    assert isinstance(turn.found.refused["q"], PyworkersError)
+    assert await bench.holds() == []

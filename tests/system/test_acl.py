@@ -150,13 +150,16 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             ):
                 server.wait_for_notes(1, *notes)
             server.wait_for_notes(2, "bulk")
+            large = job_of("later").replace(
+                b'"jid": "later"', b'"padding": "%s", "jid": "large"' % (b"x" * 40_000)
+            )
+            # Without a script, because a busy queue has large jobs alone.
+            server.push("q", *(large.replace(b'"large"', b'"large%d"' % n) for n in range(60)))
+            wait_for(lambda: server.settled("q"), message="all large jobs are settled")
             take_while_memory_is_full(admin, server)
             server.push("q", job_of("wait"))
             server.wait_for_notes(1, "wait")
             wait_for(lambda: "lpos" in watch.commands, message="a note")
-            large = job_of("later").replace(
-                b'"jid": "later"', b'"padding": "%s", "jid": "large"' % (b"x" * 40_000)
-            )
             server.push("q", large)
             server.wait_for_event("job.done", jid="large")
             [identity] = [name.decode() for name in admin.hkeys(keys.owners)]

@@ -28,6 +28,7 @@ from pyworkers.server.fetching.adoption import Adoption
 from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.outbox import Batch, Outbox
 from pyworkers.server.fetching.source import Source
+from pyworkers.server.fetching.watching import Watching
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.waiting import cancel, now
@@ -81,6 +82,7 @@ class Fetcher:
         """Ends the blocking moves for which no worker is free."""
         self._defect: BaseException | None = None
         self._large = LargeJobs(deliveries, outbox)
+        self._watching = Watching(link, self._large, sources[0]) if len(sources) == 1 else None
         self._certain = True
         """True if all jobs with an outcome in the outbox are in our lists."""
         self._adoption = Adoption(link, sources, deliveries, outbox)
@@ -115,6 +117,9 @@ class Fetcher:
     def move_to(self, identity: str) -> None:
         """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer."""
         self._outbox.clear()
+        self._large.forget()
+        if self._watching is not None:
+            self._watching.forget()
         self.has_no_strays()
         self._inprogress = self._inprogress.under(identity)
         self._wake.set()
@@ -216,6 +221,8 @@ class Fetcher:
                     self._wait(source)
         else:
             self._check_surplus()
+            if self._watching is not None and self._certain:
+                await self._watching.begin(mine)
 
     async def _exchange(
         self, mine: InProgress, batch: Batch, wanted: int, asked: Sequence[Source]
@@ -226,13 +233,7 @@ class Fetcher:
         self._asked = asked
         queues = [source.queue for source in asked]
         try:
-            extracts = self._large.extracts(batch) if self._certain else {}
-            # Until a reply shows that the batch is settled, it may be settled already: then an extract could
-            # find a job that this server has not received.
-            self._certain = False
-            found = await mine.exchange(self._link, batch, wanted, queues, time.time(), extracts)
-            # An extract that was not enough is not sent again.
-            self._certain = len(found.left) == 0
+            found = await self._execute(mine, batch, wanted, queues)
         except LeaseLostError:
             self._listeners.lease_lost(mine.identity)
             return None
@@ -244,6 +245,20 @@ class Fetcher:
             self._end_asking()
         if batch:
             hit("after_settle")
+        return found
+
+    async def _execute(self, mine: InProgress, batch: Batch, wanted: int, queues: Sequence[str]) -> Exchange:
+        certain, self._certain = self._certain, False
+        # Until a reply shows that the batch is settled, it may be settled already: then an extract could
+        # find a job that this server has not received.
+        found = None
+        if certain and self._watching is not None:
+            found = await self._watching.exchange(mine, batch, wanted)
+        if found is None:
+            extracts = self._large.extracts(batch) if certain else {}
+            found = await mine.exchange(self._link, batch, wanted, queues, time.time(), extracts)
+        # An extract that was not enough is not sent again.
+        self._certain = len(found.left) == 0
         return found
 
     def _end_asking(self) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyworkers.protocol.extract import LARGE_BYTES, Extract, equal_extracts, extract
-from pyworkers.protocol.outcome import Fate
+from pyworkers.protocol.extract import LARGE_BYTES, Extract, ends_of, equal_extracts, extract
+from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.server.fetching.outbox import Batch, Outbox
 from pyworkers.server.pool.deliveries import Deliveries
 
 _NOTHING: Mapping[int, Extract] = {}
 # The order of so many jobs is kept at most; a group has fewer large ones in work.
 _MOST = 10_000
+_UNKNOWN = 0, b""
 
 
 class LargeJobs:
@@ -24,7 +25,7 @@ class LargeJobs:
     def __init__(self, deliveries: Deliveries, outbox: Outbox) -> None:
         self._deliveries = deliveries
         self._outbox = outbox
-        self._order: dict[int, int] = {}
+        self._order: dict[int, tuple[int, bytes]] = {}
         """By the identity of a job's bytes, because their hash takes as long as a copy."""
         self._fetched = 0
 
@@ -36,7 +37,36 @@ class LargeJobs:
             self._order.clear()
         for raw in jobs:
             self._fetched += 1
-            self._order[id(raw)] = self._fetched
+            self._order[id(raw)] = self._fetched, raw
+
+    def forget(self) -> None:
+        """Forget the order of the jobs: they are in other lists."""
+        self._order.clear()
+
+    def known(self, queue: str) -> list[bytes]:
+        """The jobs that the list of a queue should hold."""
+        return self._deliveries.raws(queue) + self._outbox.raws(queue)
+
+    def places(self, queue: str, batch: Batch) -> list[int] | None:
+        """The indexes of the jobs of a batch in the list of a queue, which it leaves without any effect.
+
+        None unless all jobs of the list are large, and their order is known: no two of them may look alike,
+        because the one that was settled could be the other.
+        """
+        if not all(name == queue and report.outcome is DONE for name, _, report in batch):
+            return None
+        known = self.known(queue)
+        order = sorted(self._place(raw) for raw in known)
+        if not order or not order[0] or len({ends_of(raw) for raw in known}) < len(known):
+            return None
+        if any(len(raw) <= LARGE_BYTES for raw in known):
+            return None
+        # The oldest one is the last of the list.
+        return [-1 - order.index(self._place(raw)) for _, raw, _ in batch]
+
+    def _place(self, raw: bytes) -> int:
+        """Where a job stands in the order; 0 if that is unknown."""
+        return self._order.get(id(raw), _UNKNOWN)[0]
 
     def settled(self, batch: Batch) -> None:
         """Forget jobs whose outcome is in Redis."""
@@ -57,10 +87,10 @@ class LargeJobs:
         removed: set[int] = set()
         for place, (queue, raw, report) in enumerate(batch):
             if len(raw) > LARGE_BYTES:
-                known = self._deliveries.raws(queue) + self._outbox.raws(queue)
+                known = self.known(queue)
                 if not any(equal_extracts(raw, other) for other in known):
-                    mine = self._order.get(id(raw), 0)
-                    older = [o for o in known if self._order.get(id(o), 0) < mine and id(o) not in removed]
+                    mine = self._place(raw)
+                    older = [o for o in known if self._place(o) < mine and id(o) not in removed]
                     found[place] = extract(raw, len(known), -1 - len(older))
             if report.outcome.fate is not Fate.NOTE:
                 removed.add(id(raw))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -77,6 +77,27 @@ class Link:
             if rule_for(code_of(error)).action is Action.RECONNECT:
                 wire.close(ConnectionError("the wrong server"))
             raise
+
+    async def send_together(
+        self, commands: Sequence[tuple[Any, ...]], wire: Wire | None = None
+    ) -> tuple[Wire, list[Any]]:
+        """The replies to commands that are sent in one piece, refusals among them as exceptions.
+
+        They are sent over the connection ``wire``, if it is given, or not at all. Returns also the connection
+        that was used. Raises redis-py's errors and OSError.
+        """
+        if wire is None:
+            wire = self._wire
+            if wire is None or wire.closed:
+                wire = await self._open()
+        try:
+            replies = await wire.exchange(b"".join(map(hiredis.pack_command, commands)), len(commands))
+        except NotSentError:
+            raise ConnectionError("the connection was lost") from None
+        except asyncio.CancelledError:
+            wire.close(ConnectionError("a command was cancelled"))
+            raise
+        return wire, replies
 
     @property
     def client_id(self) -> int | None:
