@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -60,6 +61,9 @@ def test_what_is_encoded_decodes_to_the_same(value: Any) -> None:
     assert envelope.decode(raw) == {"value": value}
 
 
+LONG = b'{"text":"%s","a":' % (b"x" * 100_000)
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
@@ -72,6 +76,8 @@ def test_what_is_encoded_decodes_to_the_same(value: Any) -> None:
         (b'{"a":"\xff"}', "not UTF-8: invalid start byte at byte 6"),
         (b'{"a":' + b"[" * 100_000, "nested too deep|not JSON"),
         (b'{"a":' + b"[" * 600 + b"]" * 600 + b"}", "nested deeper than 500 levels|nested too deep"),
+        (LONG + b"[" * 600 + b"]" * 600 + b"}", "nested deeper than 500 levels|nested too deep"),
+        (LONG + b'{"a":[' * 300 + b"]}" * 300 + b"}", "nested deeper than 500 levels|nested too deep"),
         (b'{"a":' + b"9" * 5000 + b"}", "not JSON"),
     ],
 )
@@ -95,8 +101,18 @@ def test_decode_takes_what_may_be_enqueued_at_most() -> None:
     assert envelope.decode(f'{{"args":[{"[" * 501}1{"]" * 501}]}}'.encode()) == {"args": [deep]}
 
 
-def test_many_brackets_side_by_side_are_not_deep() -> None:
-    assert envelope.decode(b'{"a":[' + b"[]," * 2000 + b"[]]}") == {"a": [[]] * 2001}
+@pytest.mark.parametrize("begin", [b'{"a":', LONG])
+@pytest.mark.parametrize("value", ["[]", "{}"])
+def test_many_brackets_side_by_side_are_not_deep(begin: bytes, value: str) -> None:
+    values = [json.loads(value)] * 2001
+    assert envelope.decode(begin + json.dumps(values).encode() + b"}")["a"] == values
+
+
+def test_deep_is_as_deep_in_a_long_job() -> None:
+    for depth, refused in ((509, False), (510, True)):
+        raw = LONG + b"[" * depth + b"]" * depth + b"}"
+        with pytest.raises(BadMessageError) if refused else contextlib.nullcontext():
+            envelope.decode(raw)
 
 
 def test_decode_reads_what_other_producers_write() -> None:
