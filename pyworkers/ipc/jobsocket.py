@@ -59,6 +59,21 @@ class Packet(NamedTuple):
     payload: bytes
 
 
+class Unread(NamedTuple):
+    """A packet whose payload is in a file, until ``read`` closes it."""
+
+    number: int
+    kind: int
+    queue: bytes
+    file: int
+
+    def read(self) -> Packet:
+        """The packet with its payload. Raises OSError."""
+        with os.fdopen(self.file, "rb", buffering=0) as file:
+            file.seek(0)
+            return Packet(self.number, self.kind, self.queue, file.readall())
+
+
 def pair() -> tuple[JobSocket, JobSocket]:
     """Two connected job sockets, the master's and the workers'. Raises OSError."""
     masters, workers = socket.socketpair(socket.AF_UNIX, _KIND_OF_SOCKET)
@@ -92,9 +107,10 @@ class JobSocket:
         finally:
             os.close(fd)
 
-    def receive(self, flags: int = 0) -> Packet | None:
+    def receive(self, flags: int = 0) -> Packet | Unread | None:
         """Take the next packet, for which it waits; None at the end. Raises FileLostError and OSError.
 
+        The payload of a large job is not read: that takes time, in which no claim would show who has it.
         With the flag ``DONT_WAIT``, it raises BlockingIOError if there is none. The end is reached once the
         other end is closed, or this one is detached.
         """
@@ -113,7 +129,8 @@ class JobSocket:
         end = _HEADER.size + name
         queue = bytes(self._buffer[_HEADER.size : end])
         if ancillary:
-            return Packet(number, kind, queue, _content(ancillary[0][2]))
+            [file] = array.array("i", ancillary[0][2])
+            return Unread(number, kind, queue, file)
         if end == length and found & socket.MSG_CTRUNC:
             # The kernel drops the file of a large job if this process may open no other.
             raise FileLostError(number, kind)
@@ -178,11 +195,3 @@ def _file_of(payload: bytes) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _content(rights: bytes) -> bytes:
-    """The bytes of the file whose descriptor came with a packet."""
-    [fd] = array.array("i", rights)
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        file.seek(0)
-        return file.readall()

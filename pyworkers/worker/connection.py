@@ -14,7 +14,7 @@ from pyworkers import logs
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Kind, pack_note
-from pyworkers.ipc.jobsocket import DONT_WAIT, FileLostError, JobSocket, Packet
+from pyworkers.ipc.jobsocket import DONT_WAIT, FileLostError, JobSocket, Packet, Unread
 from pyworkers.ipc.page import Page
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
@@ -73,9 +73,7 @@ class Connection:
         except FileLostError as lost:
             self._give_back(lost)
             return None
-        if packet is not None:
-            self._claim(slot, packet)
-        return packet
+        return None if packet is None else self._claim(slot, packet)
 
     def take_now(self, slot: int) -> Packet | None:
         """``take`` without waiting. Raises BlockingIOError if no job is there."""
@@ -84,9 +82,7 @@ class Connection:
         except FileLostError as lost:
             self._give_back(lost)
             return None
-        if packet is not None:
-            self._claim(slot, packet)
-        return packet
+        return None if packet is None else self._claim(slot, packet)
 
     def stop_taking(self) -> None:
         """Have ``take`` return None from now on; safe in a signal handler."""
@@ -130,7 +126,8 @@ class Connection:
         log.warning("worker.spoiled", hint="a job is too large for the file descriptors that are left")
         self.report(lost.number, Report(REQUEUE, retiring=True))
 
-    def _claim(self, slot: int, packet: Packet) -> None:
+    def _claim(self, slot: int, packet: Packet | Unread) -> Packet:
         hit("before_claim")
         self._page.claim(slot, packet.number)
         hit("job_start")
+        return packet.read() if isinstance(packet, Unread) else packet

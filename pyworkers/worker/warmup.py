@@ -14,7 +14,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.ipc import frames
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, pair
+from pyworkers.ipc.jobsocket import Kind, Packet, pair
 from pyworkers.protocol import envelope
 from pyworkers.worker.runner import SerialRunner
 
@@ -38,7 +38,7 @@ def _run_jobs() -> None:
     masters, workers = pair()
     for number in range(_TIMES):
         masters.send(number, Kind.JOB, _QUEUE.encode(), job)
-        if packet := workers.receive():
+        if isinstance(packet := workers.receive(), Packet):
             frames.pack_short(frames.Kind.OUTCOME, 0, number, runner.run(packet).pack(0))
     masters.close()
     workers.close()

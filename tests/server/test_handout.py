@@ -84,6 +84,33 @@ async def test_a_job_whose_worker_dies_before_the_claim_runs_elsewhere_within_a_
         assert began - at < stretched(1)
 
 
+DIES_READING = """
+from pyworkers.ipc.jobsocket import Unread
+
+read = Unread.read
+def die_once(packet):
+    if not (here / "died").exists():
+        (here / "died").touch()
+        os._exit(3)
+    return read(packet)
+Unread.read = die_once
+
+@worker.process("q", retry=3)
+def handle(message):
+    pass
+"""
+
+
+@pytest.mark.fault("H6")
+async def test_a_death_while_a_large_job_is_read_is_charged_to_it_at_once(tmp_path: Path) -> None:
+    # Without a claim it would be handed out again, uncharged, until it has ended all its tries.
+    async with a_crew(tmp_path, DIES_READING) as crew:
+        await crew.free(1)
+        raw = crew.deliver("j", padding="x" * LARGE, retry=3)
+        [(settled, report)] = await crew.outcomes(1)
+        assert (settled, report.outcome.crashed, report.outcome.fate) == (raw, True, Fate.RETRY)
+
+
 @linux_only
 @pytest.mark.fault("H1")
 async def test_a_job_that_was_often_taken_back_is_not_charged_with_the_death_of_its_worker(

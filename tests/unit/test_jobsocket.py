@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers.ipc.jobsocket import DONT_WAIT, LARGE, JobSocket, Kind, Packet, pair
+from pyworkers.ipc.jobsocket import DONT_WAIT, LARGE, JobSocket, Kind, Packet, Unread, pair
 from tests.helpers.processes import descriptors
 
 Pair = tuple[JobSocket, JobSocket]
@@ -28,6 +28,12 @@ def ends() -> Iterator[Pair]:
         end.close()
 
 
+def receive(workers: JobSocket, flags: int = 0) -> Packet | None:
+    """The next packet, with its payload."""
+    taken = workers.receive(flags)
+    return taken.read() if isinstance(taken, Unread) else taken
+
+
 def packet(number: int, payload: bytes = b"{}") -> Packet:
     return Packet(number, Kind.JOB, b"q", payload)
 
@@ -38,7 +44,7 @@ def test_a_packet_arrives_whole_and_leaves_no_descriptor(ends: Pair, size: int) 
     before = descriptors(os.getpid())
     sent = Packet(2**63, Kind.EXHAUSTED, "Wörter".encode(), os.urandom(size))
     masters.send(*sent)
-    assert workers.receive() == sent
+    assert receive(workers) == sent
     assert descriptors(os.getpid()) == before
 
 
@@ -48,7 +54,7 @@ def test_a_reader_waits_although_another_one_never_does(ends: Pair) -> None:
     os.set_blocking(workers.fileno(), False)
     sender = threading.Timer(0.05, masters.send, packet(1))
     sender.start()
-    assert workers.receive() == packet(1)
+    assert receive(workers) == packet(1)
     sender.join()
 
 
@@ -61,14 +67,14 @@ def test_packets_keep_their_order_and_the_socket_has_an_end(ends: Pair) -> None:
             sent += 1
     assert sent > 4
     for number in range(sent):
-        received = workers.receive(DONT_WAIT)
+        received = receive(workers, DONT_WAIT)
         assert received is not None
         assert received.number == number
     with pytest.raises(BlockingIOError):
-        workers.receive(DONT_WAIT)
+        receive(workers, DONT_WAIT)
     masters.send(*packet(1))
     masters.close()
-    assert workers.receive() == packet(1)
+    assert receive(workers) == packet(1)
 
 
 def test_each_packet_has_one_reader(ends: Pair, tmp_path: Path) -> None:
@@ -77,7 +83,7 @@ def test_each_packet_has_one_reader(ends: Pair, tmp_path: Path) -> None:
     for reader in range(3):
         if (pid := os.fork()) == 0:
             taken = []
-            while (got := workers.receive()) is not None and got.number:
+            while (got := receive(workers)) is not None and got.number:
                 taken.append(got.number)
             (tmp_path / str(reader)).write_text(" ".join(map(str, taken)))
             os._exit(0)
@@ -108,13 +114,13 @@ def test_a_reader_that_waits_is_detached_by_a_signal_and_the_others_read_on(ends
     timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGURG))
     timer.start()
     try:
-        assert workers.receive() is None
-        assert workers.receive() is None
+        assert receive(workers) is None
+        assert receive(workers) is None
     finally:
         timer.join()
         signal.signal(signal.SIGURG, before)
     masters.send(*packet(5))
-    assert other.receive() == packet(5)
+    assert receive(other) == packet(5)
     other.close()
 
 
@@ -122,10 +128,10 @@ def test_a_packet_that_was_received_is_not_lost_by_the_detachment(ends: Pair) ->
     masters, workers = ends
     masters.send(*packet(1))
     masters.send(*packet(2))
-    assert workers.receive() == packet(1)
+    assert receive(workers) == packet(1)
     workers.prepare_detach()
     workers.detach()
-    assert workers.receive() is None
+    assert receive(workers) is None
 
 
 def test_a_large_job_whose_file_the_reader_cannot_open_is_an_error_and_no_empty_job(ends: Pair) -> None:
@@ -133,9 +139,9 @@ def test_a_large_job_whose_file_the_reader_cannot_open_is_an_error_and_no_empty_
     masters.send(*packet(1, b"x" * (LARGE + 1)))
     masters.send(*packet(2, b""))
     with _no_more_descriptors(), pytest.raises(OSError, match="Too many open files") as caught:
-        workers.receive()
+        receive(workers)
     assert caught.value.errno == errno.EMFILE
-    assert workers.receive() == packet(2, b"")
+    assert receive(workers) == packet(2, b"")
 
 
 def test_a_large_job_is_withdrawn_by_its_number_also_without_descriptors(ends: Pair) -> None:
