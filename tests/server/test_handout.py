@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from pyworkers.ipc.jobsocket import LARGE
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.requests import Requests
@@ -221,6 +223,38 @@ async def test_each_job_runs_once_while_others_are_taken_back_and_cancelled(tmp_
         assert total - len(found) <= fates[Fate.CANCELLED] <= len(cancelled)
         assert taken_back > 0
         assert fates[Fate.DONE] + fates[Fate.CANCELLED] == total
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, calls: Counter[str], owner: type, name: str) -> None:
+    method = getattr(owner, name)
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls[name] += 1
+        return method(*args, **options)
+
+    monkeypatch.setattr(owner, name, counted)
+
+
+@linux_only
+async def test_a_cancelled_job_that_is_not_claimed_yet_is_asked_once_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fired = Fired(tmp_path, monkeypatch, "before_claim=stop*1")
+    async with a_crew(tmp_path, RECORD) as crew:
+        await crew.free(1)
+        crew.deliver("j", **{"class": "Meet"})
+        stopped, _ = await fired.wait()
+        calls: Counter[str] = Counter()
+        for owner, name in ((Deliveries, "take_back"), (Requests, "_request")):
+            count_calls(monkeypatch, calls, owner, name)
+        [job] = crew.deliveries.jobs()
+        job.cancel("j")
+        Requests(crew.workers, crew.deliveries, Cancellations())._cancel([job])
+        await async_wait_for(lambda: calls["_request"] > 3)
+        assert calls["take_back"] == 1
+        os.kill(stopped, signal.SIGCONT)
+        [(_, report)] = await crew.outcomes(1)
+        assert report.outcome.fate is Fate.CANCELLED
 
 
 async def test_what_stands_in_the_socket_is_given_back_together_and_in_order(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import KILL_GRACE_S
 
-# A worker has taken the job, and says so within microseconds.
-_CLAIMED_S = 0.01
+# A worker has taken the job, and says so within microseconds; but it may be suspended.
+_CLAIMED_S, _LATEST_S = 0.01, 0.5
 
 
 class Requests:
@@ -38,18 +38,19 @@ class Requests:
     def interrupt(self) -> None:
         """Ask all jobs to end, because they are given back soon; those that wait do not begin."""
         self._deliveries.give_back()
-        self._interrupt([job for job in self._deliveries.jobs() if not job.cancelled])
+        self._ask([job for job in self._deliveries.jobs() if not job.cancelled], interrupt=True)
 
     def _cancel(self, jobs: list[Delivery]) -> None:
+        # Once is enough: what a worker has taken never stands in the socket again if it is cancelled.
         for job in self._deliveries.take_back(jobs.__contains__):
             self._deliveries.cancelled(job)
-        loop = asyncio.get_running_loop()
-        if unclaimed := self._request(jobs, interrupt=False):
-            loop.call_later(_CLAIMED_S, self._cancel, unclaimed)
+        self._ask(jobs, interrupt=False)
 
-    def _interrupt(self, jobs: list[Delivery]) -> None:
-        if unclaimed := self._request(jobs, interrupt=True):
-            asyncio.get_running_loop().call_later(_CLAIMED_S, self._interrupt, unclaimed)
+    def _ask(self, jobs: list[Delivery], interrupt: bool, again_s: float = _CLAIMED_S) -> None:
+        """Ask the workers of these jobs; later again for those that none has claimed yet."""
+        if unclaimed := self._request(jobs, interrupt):
+            later_s = min(2 * again_s, _LATEST_S)
+            asyncio.get_running_loop().call_later(again_s, self._ask, unclaimed, interrupt, later_s)
 
     def _request(self, jobs: list[Delivery], interrupt: bool) -> list[Delivery]:
         """Ask the workers of these jobs; returns the jobs that none has claimed yet."""
