@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -36,6 +36,7 @@ from pyworkers.producer import Producer
 from pyworkers.protocol.call import Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
+from pyworkers.protocol.limits import By, Limit
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
@@ -80,6 +81,7 @@ class Worker(Producer):
         self._client: Client | None = None
         self._registry = Registry()
         self._groups: dict[str, GroupFacts] = {}
+        self._limits: dict[str, Limit] = {}
         self._declared: list[str] = []
         self._producers: dict[str, Job[..., Any]] = {}
         self._draft = self.draft
@@ -115,6 +117,7 @@ class Worker(Producer):
           retry_in=None       ``(earlier failures, error, message)`` -> seconds until the retry
           on_exhausted=None   called with message and error of a job that is not tried again
           middleware=()       links around this handler alone
+          limits=()           the limits over all servers that each job keeps to (``limit``)
         """
         refuse_unknown(options, HandlerOptions, "process")
         if not isinstance(queue, str):
@@ -154,6 +157,7 @@ class Worker(Producer):
           retry_in=None       ``(earlier failures, error, message)`` -> seconds until the retry
           on_exhausted=None   called with message and error of a job that is not tried again
           middleware=()       links around this handler alone
+          limits=()           the limits over all servers that each job keeps to (``limit``)
 
         These travel with each job that is enqueued:
           retry=True          the number of retries; True: 25, False: drop a failed job
@@ -211,6 +215,33 @@ class Worker(Producer):
                     hint="a queue stands in one group",
                 )
         self._groups[name] = facts
+
+    def limit(
+        self,
+        name: str,
+        *,
+        rate: int | None = None,
+        per: float = 1.0,
+        concurrency: int | None = None,
+        by: By | None = None,
+    ) -> Limit:
+        """Declare a limit over all servers, for ``limits=[…]`` of jobs. Raises DeclarationError.
+
+        Either ``rate``: so many starts in any ``per`` seconds; or ``concurrency``: so many jobs at once. With
+        ``by``, a function of the job's arguments, each value that it returns has a limit of its own. A job
+        that may not start yet is put off, which is not an attempt, and its worker takes the next one. The
+        same name stands for the same limit in all applications on one Redis.
+        """
+        if by is not None:
+            check_function(by, f"by of the limit {name!r}")
+        limit = Limit(name, rate, per, concurrency, by)
+        other = self._limits.setdefault(name, limit)
+        if replace(other, by=None) != replace(limit, by=None) or (other.by is None) != (by is None):
+            raise DeclarationError(
+                f"the limit {name!r} is declared twice, with other numbers",
+                hint="declare it once, and name it in limits=[…] of several jobs",
+            )
+        return limit
 
     def cron(
         self, schedule: str | None = None, **options: Unpack[CronOptions]

@@ -20,6 +20,7 @@ from pyworkers.middleware import AnyMiddleware, is_async
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.fates import Fates, fates_of
 from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.limits import Limit, check_limits
 from pyworkers.protocol.message import Keywords, Message
 from pyworkers.protocol.options import (
     FailureOptions,
@@ -66,6 +67,8 @@ class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """Called before the application's ``on_exhausted`` hooks. Default: None."""
     middleware: Sequence[AnyMiddleware]
     """Links around this handler alone, inside the application's, the first outermost. Default: none."""
+    limits: Sequence[Limit]
+    """The limits over all servers (``Worker.limit``) that each job keeps to. Default: none."""
 
 
 class JobOptions(HandlerOptions, FieldOptions, TrackOptions, UniqueOptions, QueueLimitOptions, total=False):
@@ -116,6 +119,7 @@ class Handler:
     retry_in: RetryIn | None = None
     on_exhausted: OnExhausted | None = None
     middleware: tuple[AnyMiddleware, ...] = ()
+    limits: tuple[Limit, ...] = ()
     is_async: bool = False
     """``run`` returns an awaitable."""
     arguments: Arguments | MessageArguments | None = None
@@ -154,6 +158,7 @@ def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOpt
         retry_in=given.get("retry_in"),
         on_exhausted=given.get("on_exhausted"),
         middleware=_links_of(given.get("middleware", ())),
+        limits=check_limits(given.get("limits", ()), f"a handler of {queue!r}"),
     )
 
 

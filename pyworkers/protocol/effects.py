@@ -74,6 +74,21 @@ class FreeSlot(_OneKey):
 
 
 @dataclass(frozen=True, slots=True)
+class PassSlot(_OneKey):
+    """Remove ``member`` from the holders of a limit (limits.py), and call the job that has waited longest.
+
+    ``key`` is that of the limit, with the value of its ``by``.
+    """
+
+    key: str
+    member: str
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.limit(self.key), keys.limit_waiting(self.key), keys.schedule, keys.queues]
+
+
+@dataclass(frozen=True, slots=True)
 class CountOut(_OneKey):
     """Subtract 1 from a field of a HASH; if the field is then 0, push the job ``payload`` to ``queue``.
 
@@ -210,7 +225,7 @@ class CutChain(_OfABatch):
 
 Effect = (
     Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember | AddMember
-    | CutChain | StoreFields | Announce
+    | CutChain | StoreFields | Announce | PassSlot
 )  # fmt: skip
 # By the number in a frame. The names of the classes are those in the script.
 _KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))

@@ -106,6 +106,19 @@ class Keys:
         """HASH of the numbers, times and callbacks of a batch; its other keys add ``:members`` …"""
         return self.own(f"batch:{batch}")
 
+    @property
+    def limits(self) -> str:
+        """HASH key of a limit → its number and its window (``10 1.1``): the limits in use."""
+        return self.own("limits")
+
+    def limit(self, key: str) -> str:
+        """ZSET of the jobs that hold a slot of a limit, or of the starts in its window, by their time."""
+        return self.own(f"limit:{key}")
+
+    def limit_waiting(self, key: str) -> str:
+        """ZSET of the jobs that a limit has put off, by the time of their turn (ask.lua)."""
+        return self.own(f"limit-waiting:{key}")
+
     def own(self, name: str) -> str:
         """A key of a plug-in, as effects name it (effects.py)."""
         return self._key(f"pyworkers:{name}")

@@ -39,10 +39,12 @@ class Script:
 def load(name: str) -> Script:
     """The script of that name, as ``cron/fire``, with the shared functions in front."""
     text = _text(name)
-    # The scripts that remove jobs apply the effects of their ends, and effects count members of batches.
+    # The scripts that remove jobs apply the effects of their ends. Effects count members of batches, and free
+    # the slots of limits.
     effects = ("effects",) if "apply_effects(" in text else ()
     batches = ("batches",) if effects or "batch." in text else ()
-    shared = ("prelude", *batches, *effects)
+    waiting = ("waiting",) if effects or "clock(" in text else ()
+    shared = ("prelude", *batches, *waiting, *effects)
     text = "".join(_text(f"shared/{part}") for part in shared) + text
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 

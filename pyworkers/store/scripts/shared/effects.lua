@@ -15,6 +15,11 @@ local function apply_effects(k, a, applies)
     FreeSlot = { 1, 1, function(k, a)
       redis.call(redis.call('TYPE', KEYS[k]).ok == 'set' and 'SREM' or 'ZREM', KEYS[k], ARGV[a])
     end },
+    PassSlot = { 4, 1, function(k, a)
+      if redis.call('ZREM', KEYS[k], ARGV[a]) == 1 then
+        call_next(KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], clock())
+      end
+    end },
     CountOut = { 3, 3, function(k, a)
       -- Check the types first: otherwise the member would be counted out, and then the push would fail.
       if not (holds(KEYS[k + 1], 'list') and holds(KEYS[k + 2], 'set')) then

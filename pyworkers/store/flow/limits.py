@@ -1,0 +1,189 @@
+"""Limits: lets jobs start as the limits over all servers allow, frees slots of dead servers, and lists both.
+
+Asked by the master; listed and reset by ``api``. It never decides: limits/ask.lua does, by Redis' clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pyworkers.errors import StoreError
+from pyworkers.protocol.effects import Effect, PassSlot
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.limits import Ask
+from pyworkers.store.calls import Call, Command, Mode, Steps, command, every, one, script
+from pyworkers.store.transport.replies import integers
+
+# A job whose turn is so near stays where it is: a way through ``schedule`` would cost it a second start.
+_NEAR_S = 0.5
+_PAGE = 200
+
+
+class Verdict(StrEnum):
+    """What Redis answers."""
+
+    GRANTED = "granted"
+    """The job holds its slots."""
+    WAIT = "wait"
+    """Ask again after ``after_s``: the job stays in the in-progress list."""
+    LIMITED = "limited"
+    """The job is in ``schedule``."""
+    BROKEN = "broken"
+    """The job is in ``schedule``, because ``key``, a key of a limit, has a wrong type."""
+    GONE = "gone"
+    """The job is not in the in-progress list: an answer was lost, or another server has it."""
+
+
+class Answer(NamedTuple):
+    """One verdict. ``at``: when the job is due in ``schedule``, in epoch seconds."""
+
+    verdict: Verdict
+    after_s: float = 0.0
+    at: float = 0.0
+    key: str = ""
+
+
+class Asked(NamedTuple):
+    """An ask with the facts of its job: the bytes in the in-progress list of the queue."""
+
+    ask: Ask
+    queue: str
+    raw: bytes
+
+
+class Use(NamedTuple):
+    """One limit with one value of its ``by``: ``used`` starts in the window, or holders, of ``most``."""
+
+    key: str
+    most: int
+    window_s: float
+    used: int
+    waiting: int
+
+
+def ask(keys: Keys, identity: str, asked: Sequence[Asked]) -> Steps[list[Answer | None]]:
+    """Let jobs start; None for one on whose keys Redis refuses commands. Safe to send again."""
+    calls = [_ask(keys, identity, about) for about in asked]
+    answers: list[Answer | None] = yield from every([call.commands[0] for call in calls], Mode.LENIENT)
+    refused: StoreError | None = None
+    for place, call in enumerate(calls):
+        if answers[place] is None:
+            try:
+                # Redis does not know the script yet, perhaps: a single command is sent again with its text.
+                answers[place] = yield from call
+            except StoreError as error:
+                refused = error
+    if refused is not None and not any(answers):
+        raise refused
+    return answers
+
+
+def frees(identity: str, ask: Ask) -> tuple[Effect, ...]:
+    """The effects that free the slots of a job; harmless if it holds none."""
+    holder = holder_of(identity, ask)
+    return tuple(PassSlot(want.key, holder) for want in ask.wants if not want.window_s)
+
+
+def holder_of(identity: str, ask: Ask) -> str:
+    """The member for a run of a job on this server: recognized by its identity once the server is dead."""
+    return f"{identity}|{ask.holder}"
+
+
+def sweep(keys: Keys) -> Steps[int]:
+    """Free the slots of dead servers, and call the next jobs; returns the number of the slots."""
+    freed = 0
+    for names in (yield from _pages(keys)):
+        freed += yield from _sweep(keys, names)
+    return freed
+
+
+def reset(keys: Keys, name: str) -> Steps[int]:
+    """Free all slots, and forget all starts, of a limit and each value of its ``by``.
+
+    Returns the number of those; 0 if the limit is not in use.
+    """
+    count = 0
+    for names in (yield from _pages(keys)):
+        if mine := [key for key in names if key == name or key.startswith(f"{name}:")]:
+            yield from _sweep(keys, mine, reset=True)
+            count += len(mine)
+    return count
+
+
+def uses(keys: Keys) -> Steps[list[Use]]:
+    """All limits in use, by key."""
+    found: list[Use] = []
+    now = yield from one("TIME", read=_seconds)
+    stored = yield from one("HGETALL", keys.limits, read=dict)
+    declared = sorted(_declared(stored))
+    for start in range(0, len(declared), _PAGE):
+        page = declared[start : start + _PAGE]
+        counts = yield from every(list(_counts(keys, page, now)), Mode.LENIENT)
+        pairs = zip(counts[::2], counts[1::2], strict=True)
+        found += (
+            Use(*about, used or 0, waiting or 0) for about, (used, waiting) in zip(page, pairs, strict=True)
+        )
+    return found
+
+
+def _ask(keys: Keys, identity: str, asked: Asked) -> Call[Answer]:
+    ask, queue, raw = asked
+    names = [keys.inprogress(queue, identity), keys.schedule, keys.limits]
+    args: list[Any] = [raw, ask.payload, f"{queue} {ask.jid}", holder_of(identity, ask), repr(_NEAR_S)]
+    for key, most, window_s in ask.wants:
+        names += (keys.limit(key), keys.limit_waiting(key))
+        args += (key, most, repr(window_s))
+    return script("limits/ask", names, args, _answer)
+
+
+def _answer(reply: Any) -> Answer:
+    verdict, *rest = [part.decode(errors="replace") for part in reply]
+    match Verdict(verdict):
+        case Verdict.WAIT:
+            return Answer(Verdict.WAIT, after_s=float(rest[0]))
+        case Verdict.LIMITED:
+            return Answer(Verdict.LIMITED, at=float(rest[0]))
+        case Verdict.BROKEN:
+            return Answer(Verdict.BROKEN, at=float(rest[0]), key=rest[1])
+        case other:
+            return Answer(other)
+
+
+def _sweep(keys: Keys, page: Sequence[str], *, reset: bool = False) -> Call[int]:
+    names = [keys.limits, keys.schedule, keys.queues, keys.owners]
+    for key in page:
+        names += (keys.limit(key), keys.limit_waiting(key))
+    begin = [int(reset), keys.lease(""), keys.tombstone("")]
+    return script("limits/sweep", names, [*begin, *page], _freed)
+
+
+def _freed(reply: Any) -> int:
+    freed, _ = integers(reply)
+    return freed
+
+
+def _pages(keys: Keys) -> Steps[list[list[str]]]:
+    """The keys of all limits in use, in portions that one script works off in a moment."""
+    names = yield from one("HKEYS", keys.limits, read=lambda reply: [name.decode() for name in reply])
+    return [names[start : start + _PAGE] for start in range(0, len(names), _PAGE)]
+
+
+def _declared(stored: dict[bytes, bytes]) -> Iterator[tuple[str, int, float]]:
+    for key, about in stored.items():
+        most, _, window_s = about.partition(b" ")
+        if most.isdigit():
+            yield key.decode(errors="replace"), int(most), float(window_s)
+
+
+def _counts(keys: Keys, page: Sequence[tuple[str, int, float]], now: float) -> Iterator[Command]:
+    for key, _, window_s in page:
+        since = repr(now - window_s) if window_s else "-inf"
+        yield command("ZCOUNT", keys.limit(key), f"({since}" if window_s else since, "+inf")
+        yield command("ZCARD", keys.limit_waiting(key))
+
+
+def _seconds(reply: Any) -> float:
+    seconds, micros = reply
+    return int(seconds) + int(micros) / 1e6

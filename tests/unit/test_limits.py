@@ -1,0 +1,93 @@
+"""Declarations of limits, their keys, and the ask of a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyworkers import Worker
+from pyworkers.errors import DeclarationError
+from pyworkers.protocol.limits import Ask, Limit, Want, check_limits, window_of
+
+
+@pytest.mark.parametrize("number", [0, -1, True, float("nan"), 1.5, "10", None, 1_000_001])
+@pytest.mark.parametrize("option", ["rate", "concurrency"])
+def test_a_number_is_whole_and_from_one(option: str, number: Any) -> None:
+    with pytest.raises(DeclarationError):
+        Worker().limit("stripe", **{option: number})
+
+
+@pytest.mark.parametrize("per", [0, -1, True, float("nan"), float("inf"), "1", None, 0.0001, 1e9])
+def test_a_period_is_positive_and_finite(per: Any) -> None:
+    with pytest.raises(DeclarationError, match="per is in seconds"):
+        Worker().limit("stripe", rate=10, per=per)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "é", "x" * 65, None, 7, b"a"])
+def test_a_name_is_short_and_plain(name: Any) -> None:
+    with pytest.raises(DeclarationError, match="not named"):
+        Worker().limit(name, rate=10)
+
+
+def test_a_limit_has_one_kind() -> None:
+    with pytest.raises(DeclarationError, match="either rate or concurrency"):
+        Worker().limit("stripe", rate=10, concurrency=3)
+
+
+def test_by_is_a_plain_function() -> None:
+    async def by(tenant: int) -> int:
+        return tenant
+
+    for wrong in ("tenant", by, 7):
+        with pytest.raises(DeclarationError, match="by"):
+            Worker().limit("tenant", concurrency=1, by=wrong)  # type: ignore[arg-type]
+
+
+def test_a_name_stands_for_one_limit() -> None:
+    worker = Worker()
+    assert worker.limit("a", rate=10) == worker.limit("a", rate=10)
+    others: Any
+    for others in (
+        {"rate": 9},
+        {"rate": 10, "per": 2},
+        {"concurrency": 10},
+        {"rate": 10, "by": lambda *_: 1},
+    ):
+        with pytest.raises(DeclarationError, match="declared twice"):
+            worker.limit("a", **others)
+
+
+def test_limits_of_a_job_are_a_list_of_limits_without_repetition() -> None:
+    worker = Worker()
+    stripe = worker.limit("stripe", rate=10)
+    for wrong in (stripe, ["stripe"], [stripe, stripe]):
+        with pytest.raises(DeclarationError, match="limits"):
+            worker.job(limits=wrong)(lambda: None)  # type: ignore[arg-type]
+    assert check_limits([stripe], "a job") == (stripe,)
+
+
+def test_the_key_of_a_limit_has_the_value_of_by() -> None:
+    fair = Limit("tenant", concurrency=2, by=lambda tenant, *_: tenant)
+    assert fair.want(["acme", 7]) == Want("tenant:acme", 2, 0.0)
+    assert fair.want([7]) == Want("tenant:7", 2, 0.0)
+    assert Limit("stripe", rate=10).want(["acme"]) == Want("stripe", 10, window_of(1.0))
+    for value in ("x" * 1_000_000, "a\nb", "\ud800"):
+        key = fair.want([value]).key
+        assert (len(key), key.isprintable()) == (len("tenant:") + 64, True)
+
+
+def test_a_window_is_a_little_longer_than_declared() -> None:
+    assert [window_of(per) for per in (0.1, 1.0, 60.0)] == pytest.approx([0.11, 1.1, 60.1])
+
+
+@pytest.mark.parametrize("payload", [b"", b'{"jid":"\x00"}'])
+def test_an_ask_is_read_as_it_was_written(payload: bytes) -> None:
+    ask = Ask("jid\0é", "holder", (Want("stripe", 10, 1.1), Want("tenant:é", 2, 0.0)), payload)
+    assert Ask.unpack(ask.pack()) == ask
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'["a","b",[["k",1,0]]]', b'["a","b",[]]\0', b"\0", b"{}\0"])
+def test_other_bytes_are_no_ask(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        Ask.unpack(data)
