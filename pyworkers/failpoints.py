@@ -29,6 +29,8 @@ Place = Literal[
     "mid_frame",
     "job_start",
     "job_end",
+    "before_ask",
+    "after_ask",
     "before_settle",
     "after_settle",
     "mid_recover",

@@ -43,6 +43,8 @@ class Kind(IntEnum):
     """What a running job writes to Redis: packed effects (effects.py), and their length before them."""
     NOTE_PART = 21
     """As PART, for a NOTE: a job that is interrupted may leave one unfinished, before its OUTCOME."""
+    ASK = 22
+    """The job starts only if its limits allow it; the payload is its Ask, which is never divided."""
 
 
 Frame = tuple[Kind, int, int, bytes]

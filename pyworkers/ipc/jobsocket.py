@@ -39,6 +39,8 @@ class Kind(IntEnum):
     """Run this job; the payload is its bytes."""
     EXHAUSTED = 2
     """Run the exhaustion hooks for a job that was lost with its worker; the payload is a Loss."""
+    GRANTED = 3
+    """Run this job, as its limits allow; the payload is its bytes."""
 
 
 class FileLostError(OSError):

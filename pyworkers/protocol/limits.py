@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import simplejson
 
 from pyworkers.errors import DeclarationError
+from pyworkers.protocol.message import Message
 
 By = Callable[..., object]
 """Called with the arguments of a job; jobs with equal results share a limit."""
@@ -23,8 +24,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NAME_RULE = "1 to 64 letters, digits, '_', '-' and '.'"
 _LONGEST_S = 366 * 86_400.0
 _MOST = 1_000_000
-# A longer value is replaced by its digest, because it is a part of the name of a key.
-_LONGEST_VALUE = 128
+# A longer value is replaced by its digest, because it is a part of the name of a key, and of a frame.
+_LONGEST_VALUE = 130
+_MOST_LIMITS = 8
 # A job starts a little later than Redis lets it: another one, at the end of the window, may have been faster.
 # So the window is longer than declared by a tenth, but by no more than this.
 _MARGIN_S = 0.1
@@ -78,39 +80,44 @@ class Limit:
 
     def want(self, args: Sequence[Any]) -> Want:
         """What a job with these arguments asks for. Raises what ``by`` raises."""
-        key = self.name if self.by is None else f"{self.name}:{_text(self.by(*args))}"
+        key = self.name if self.by is None else f"{self.name}:{_short(str(self.by(*args)))}"
         return Want(key, self.rate or self.concurrency or 0, self.window_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A job that may start only if all its limits allow it. ``payload`` goes to ``schedule`` if they do not.
-
-    ``holder`` names this run of the job; the master puts the identity of its server in front.
-    """
+    """A job that may start only if all its limits allow it."""
 
     jid: str
+    """Stands for the job among those that wait."""
     holder: str
+    """Names this run of the job; the master puts the identity of its server in front."""
     wants: tuple[Want, ...]
-    payload: bytes = b""
-    """Empty: the bytes as they are."""
+    changes: Mapping[str, str] = field(default_factory=dict)
+    """The fields that the envelope needs in ``schedule``, and lacks."""
+    retiring: bool = False
+    """The worker takes no further job."""
 
     def pack(self) -> bytes:
-        """The facts as JSON, NUL, and the payload."""
-        return (
-            simplejson.dumps([self.jid, self.holder, [list(want) for want in self.wants]]).encode()
-            + b"\0"
-            + self.payload
-        )
+        """The ask as JSON: less than 4 KiB, because it travels in one frame."""
+        wants = [list(want) for want in self.wants]
+        return simplejson.dumps([self.jid, self.holder, wants, self.changes, self.retiring]).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Ask:
         """The inverse of ``pack``. Raises ValueError for other bytes."""
-        head, nul, payload = data.partition(b"\0")
-        jid, holder, wants = simplejson.loads(head)
-        if not nul or not wants:
-            raise ValueError("an ask is cut off, or wants nothing")
-        return cls(jid, holder, tuple(Want(*want) for want in wants), payload)
+        try:
+            jid, holder, wants, changes, retiring = simplejson.loads(data)
+            return cls(jid, holder, tuple(Want(*want) for want in wants), changes, bool(retiring))
+        except TypeError as error:
+            raise ValueError("an ask of another form") from error
+
+
+def ask_for(message: Message, limits: Iterable[Limit], holder: str) -> Ask:
+    """The ask of a job. Raises what the functions of its limits raise."""
+    facts = {"jid": message.jid, "queue": message.queue}
+    changes = {name: value for name, value in facts.items() if message.data.get(name) != value}
+    return Ask(_short(message.jid), holder, tuple(limit.want(message.args) for limit in limits), changes)
 
 
 def window_of(per_s: float) -> float:
@@ -118,10 +125,12 @@ def window_of(per_s: float) -> float:
     return per_s + min(per_s / 10, _MARGIN_S)
 
 
-def check_limits(limits: Iterable[object], what: str) -> tuple[Limit, ...]:
+def check_limits(limits: Sequence[object], what: str) -> tuple[Limit, ...]:
     """The ``limits=`` of a job as a tuple. Raises DeclarationError."""
     if isinstance(limits, Limit):
         raise DeclarationError(f"{what}: limits is a list", hint=f"limits=[{limits.name}]")
+    if len(limits) > _MOST_LIMITS:
+        raise DeclarationError(f"{what}: a job has at most {_MOST_LIMITS} limits")
     found: dict[str, Limit] = {}
     for limit in limits:
         if not isinstance(limit, Limit):
@@ -134,9 +143,8 @@ def check_limits(limits: Iterable[object], what: str) -> tuple[Limit, ...]:
     return tuple(found.values())
 
 
-def _text(value: object) -> str:
-    text = str(value)
-    if len(text) <= _LONGEST_VALUE and text.isprintable():
+def _short(text: str) -> str:
+    if text.isprintable() and len(simplejson.dumps(text)) <= _LONGEST_VALUE:
         return text
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 

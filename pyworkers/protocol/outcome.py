@@ -40,6 +40,8 @@ class Fate(IntEnum):
     """Nowhere: the job chose it, or it was cancelled."""
     NOTE = 7
     """It stays: it runs, and only its effects are applied."""
+    ASK = 32
+    """It is not settled: its limits decide whether it may start, and the payload is its ask (limits.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,11 @@ class Report(NamedTuple):
     """The name of the handler that ran the job; empty if there is none. Never a name from a payload."""
     cancelled: str = ""
     """The jid of a job whose cancellation was requested, else empty. Only the master sets it."""
+
+    @property
+    def asks(self) -> bool:
+        """True if the job has not started, but asks for its limits."""
+        return self.outcome.fate is Fate.ASK
 
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""

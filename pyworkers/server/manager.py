@@ -21,6 +21,7 @@ from pyworkers.server.fetching.source import Source
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.plan import Group
+from pyworkers.server.pool.asks import Asks
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
@@ -67,6 +68,7 @@ class Manager:
         losses: Losses,
         cancellations: Cancellations,
         suspects: Suspects,
+        asks: Asks,
         listeners: Listeners,
         rng: random.Random,
     ) -> None:
@@ -85,6 +87,7 @@ class Manager:
             self._endings,
             cancellations,
             suspects,
+            asks,
             self._outbox.changed.set,
             lambda: self.pool.run_suspects(),
             lambda: self.pool.drain(),

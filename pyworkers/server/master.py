@@ -204,6 +204,7 @@ class Master:
             self._losses(),
             self._queues.cancellations,
             self._services.suspects,
+            self._services.asks,
             Listeners(self._services.settled, self._incarnations.lost),
             self._rng,
         )

@@ -24,6 +24,7 @@ from pyworkers.server.heartbeat import Facts, Heartbeat
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import Lease
 from pyworkers.server.parts import Part, Tasks
+from pyworkers.server.pool.asks import Asks
 from pyworkers.server.pool.suspects import Suspects
 from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues, Strays
@@ -74,6 +75,7 @@ class Services:
         self.cron = self._make_cron()
         self.changes = self._make_changes()
         self.suspects = self._make_suspects()
+        self.asks = self._make_asks()
         self._parts: list[Part] = [
             self.lease,
             self.heartbeat,
@@ -84,6 +86,7 @@ class Services:
             self.cron,
             self._make_strays(),
             self.suspects,
+            self.asks,
         ]
 
     def _make_lease(self) -> Lease:
@@ -146,11 +149,20 @@ class Services:
     def _make_recovery(self) -> Recovery:
         server, lease_s = self._server, self._server.config.server.lease
         health = server.health.of(Recovery.name)
-        return Recovery(server.store, server.incarnations, health, lease_s, self.counters.interrupted)
+        return Recovery(server.store, server.incarnations, health, lease_s, self._recovered)
+
+    def _recovered(self, jobs: int) -> None:
+        self.counters.interrupted(jobs)
+        self.asks.sweep_soon()
 
     def _make_suspects(self) -> Suspects:
         server = self._server
         return Suspects(server.store, server.incarnations.identity, server.health.of(Suspects.name))
+
+    def _make_asks(self) -> Asks:
+        server = self._server
+        health = server.health.of(Asks.name)
+        return Asks(server.store, server.incarnations.identity, health, self.scheduler.expect)
 
     def _make_strays(self) -> Strays:
         server = self._server

@@ -21,8 +21,7 @@ from pyworkers.ipc.jobsocket import Kind, Packet
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain
-from pyworkers.worker.chains import Chains, Surroundings, report_of
+from pyworkers.worker.chains import AnyChain, Chains, Surroundings, report_of
 from pyworkers.worker.connection import Connection
 from pyworkers.worker.execution import Execution, current_execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
@@ -120,10 +119,13 @@ class AsyncProcess:
     def _start(self, slot: int, packet: Packet) -> None:
         if self._running:
             self._together_s = time.monotonic()
-        if packet.kind != _JOB:
+        if packet.kind == _JOB:
+            found = self._chains.prepare(packet)
+        elif packet.kind == Kind.EXHAUSTED:
             self._keep(slot, packet.number, None, self._run_hooks(slot, packet))
             return
-        found = self._chains.prepare(packet)
+        else:
+            found = self._chains.prepare_granted(packet)
         if found is None:
             self._end(slot, packet.number, self._chains.refuse(packet))
             return
@@ -136,7 +138,7 @@ class AsyncProcess:
         task = self._loop.create_task(work, context=self._context.copy())
         self._running[number] = execution, task
 
-    async def _run(self, slot: int, chain: Chain, execution: Execution) -> None:
+    async def _run(self, slot: int, chain: AnyChain, execution: Execution) -> None:
         try:
             outcome = await chain.run_async(execution)
             self._end(slot, execution.delivery, report_of(chain, execution, outcome))
@@ -189,7 +191,11 @@ class AsyncProcess:
             self._leaving = True
             slot, number, report = ended[-1]
             ended[-1] = slot, number, report._replace(retiring=True)
-        self._connection.report_all([(number, report) for _, number, report in ended])
+        reports = [(number, report) for _, number, report in ended]
+        if self._chains.have_limits:
+            self._connection.ask_all(reports)
+            reports = [(number, report) for number, report in reports if not report.asks]
+        self._connection.report_all(reports)
         # Only now, because the next job of a slot hides this one in the page.
         self._free += [slot for slot, _, _ in ended]
 

@@ -128,6 +128,16 @@ class Chain:
             return outcome
         return step(execution, ending)
 
+    def refuse(self, execution: Execution, error: BaseException) -> Outcome:
+        """Have a job fail that cannot start."""
+        return copy_context().run(self._refuse, execution, error)
+
+    def _refuse(self, execution: Execution, error: BaseException) -> Outcome:
+        set_run(execution)
+        execution.begin(self._stopwatch())
+        execution.end(self._stopwatch())
+        return self._finish(execution, self._failed(execution, error))
+
     # --- the steps ------------------------------------------------------------------------------------------
 
     def _begin(self, execution: Execution) -> None:
@@ -173,7 +183,15 @@ class Chain:
 
 
 def _names(worker: Worker, handler: Handler | None, limits: Limits | None) -> Iterator[tuple[str, str]]:
-    built_in = {"context": True, "logging": True, "effects": worker.effects, "retry": True, "running": True}
+    asks = bool(handler and handler.limits)
+    built_in = {
+        "limits": asks,
+        "context": True,
+        "logging": True,
+        "effects": worker.effects,
+        "retry": True,
+        "running": True,
+    }
     yield from (("built-in", name) for name, wanted in built_in.items() if wanted)
     if limits is not None:
         yield "built-in", "time limit"

@@ -18,6 +18,7 @@ from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
+from pyworkers.worker.asking import Asking
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution, Note
@@ -28,6 +29,9 @@ from pyworkers.worker.links.running import AfterRequest
 log = logs.get_logger()
 
 
+AnyChain = Chain | Asking
+
+
 @dataclass(slots=True)
 class _Queue:
     """The chains of one queue by class; one for the handler of a whole queue, whose payloads may name any
@@ -35,7 +39,7 @@ class _Queue:
 
     name: str
     one_handler: bool
-    chains: dict[str, Chain] = field(default_factory=dict)
+    chains: dict[str, AnyChain] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,10 @@ class Chains:
         self._note = around.note
         self._setting = Setting(around.bridge, settings.max_retries, time.time, rng, around.after_request)
         self._queues: dict[bytes, _Queue] = {}
+        self.have_limits = False
+        """True once a chain asks for limits."""
 
-    def prepare(self, packet: Packet) -> tuple[Chain, Execution] | None:
+    def prepare(self, packet: Packet) -> tuple[AnyChain, Execution] | None:
         """The chain of a job and the record of its run; None for an invalid job: see ``refuse``."""
         number, _, name, raw = packet
         queue = self._queues.get(name) or self._first_of(name)
@@ -72,6 +78,13 @@ class Chains:
         job_class = "" if queue.one_handler else message.job_class
         chain = queue.chains.get(job_class) or self._first(queue, job_class)
         return chain, Execution(message, number, self._note)
+
+    def prepare_granted(self, packet: Packet) -> tuple[AnyChain, Execution] | None:
+        """``prepare`` for a job that may start."""
+        if (found := self.prepare(packet)) is None:
+            return None
+        chain, execution = found
+        return chain.granted if isinstance(chain, Asking) else chain, execution
 
     def refuse(self, packet: Packet) -> Report:
         """The report about an invalid job, which is kept in ``dead`` with the reason."""
@@ -96,6 +109,14 @@ class Chains:
         run_exhausted(exhausted_hooks(self._app, handler), message, kind(loss.error_message))
         return Report(DONE)
 
+    def _build(self, queue: str, handler: Handler) -> AnyChain:
+        """The chain of a handler, behind the ask for its limits if it has any."""
+        chain = self.build(queue, handler)
+        if not handler.limits:
+            return chain
+        self.have_limits = True
+        return Asking(chain, handler.limits, self._rng)
+
     def build(self, queue: str, handler: Handler | None) -> Chain:
         """The chain of a handler for jobs of a queue, or of jobs without one."""
         default_s = self._settings.timeouts.get(queue)
@@ -110,20 +131,20 @@ class Chains:
         found = self._queues[name] = _Queue(queue, self._app.owns(queue))
         return found
 
-    def _first(self, queue: _Queue, job_class: str) -> Chain:
+    def _first(self, queue: _Queue, job_class: str) -> AnyChain:
         """Build the chain of a class at its first job; not kept for a class without a handler."""
         try:
             handler = self._app.lookup(queue.name, job_class)
         except UnknownJobError:
             return self.build(queue.name, None)
-        chain = queue.chains[job_class] = self.build(queue.name, handler)
+        chain = queue.chains[job_class] = self._build(queue.name, handler)
         return chain
 
     def _make_jid(self) -> str:
         return envelope.new_jid(self._rng)
 
 
-def report_of(chain: Chain, execution: Execution, outcome: Outcome) -> Report:
+def report_of(chain: AnyChain, execution: Execution, outcome: Outcome) -> Report:
     """The report about a job that has ended, whose error is dropped."""
     if execution.exc_info is not None:
         execution.forget()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyworkers import logs
 from pyworkers.failpoints import hit
@@ -18,9 +18,13 @@ from pyworkers.ipc.jobsocket import DONT_WAIT, FileLostError, JobSocket, Packet,
 from pyworkers.ipc.page import Page
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.outcome import REQUEUE, Report
+from pyworkers.protocol.limits import Ask
+from pyworkers.protocol.outcome import DONE, REQUEUE, Report
 from pyworkers.worker.framewriter import FrameWriter
 from pyworkers.worker.interrupts import cancelled, interrupted
+
+# Reading a member of an enum takes three times as long.
+_OUTCOME = Kind.OUTCOME
 
 log = logs.get_logger()
 
@@ -106,8 +110,11 @@ class Connection:
         self._frames.write_note(number, pack_note(effects.pack(noted)))
 
     def report(self, number: int, report: Report) -> None:
-        """Send a report. Its slot is free."""
-        self._frames.write(Kind.OUTCOME, number, report.pack(self._numbers.get(report.job_class, 0)))
+        """Send a report, or the ask of a job that has not started. Its slot is free."""
+        if report.outcome is not DONE and report.asks:
+            self._ask(number, report)
+            return
+        self._frames.write(_OUTCOME, number, report.pack(self._numbers.get(report.job_class, 0)))
 
     def report_all(self, reports: Iterable[tuple[int, Report]]) -> None:
         """Send the reports of several deliveries, in as few writes as possible. Their slots are free."""
@@ -116,12 +123,24 @@ class Connection:
             [(number, report.pack(numbers.get(report.job_class, 0))) for number, report in reports]
         )
 
+    def ask_all(self, reports: Iterable[tuple[int, Report]]) -> None:
+        """Send the asks among these reports. Their slots are free."""
+        for number, report in reports:
+            if report.asks:
+                self._ask(number, report)
+
+    def _ask(self, number: int, report: Report) -> None:
+        ask = report.outcome.payload
+        if report.retiring:
+            ask = replace(Ask.unpack(ask), retiring=True).pack()
+        self._frames.write(Kind.ASK, number, ask)
+
     def _give_back(self, lost: FileLostError) -> None:
         """Give back a job whose file this process cannot open, and have the process replaced.
 
         Raises it for exhaustion hooks, which no queue has.
         """
-        if lost.kind != jobsocket.Kind.JOB:
+        if lost.kind == jobsocket.Kind.EXHAUSTED:
             raise lost
         log.warning("worker.spoiled", hint="a job is too large for the file descriptors that are left")
         self.report(lost.number, Report(REQUEUE, retiring=True))

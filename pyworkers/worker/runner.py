@@ -51,9 +51,12 @@ class SerialRunner:
 
     def run(self, packet: Packet) -> Report:
         """Run the job of a packet, or the exhaustion hooks of a lost one."""
-        if packet.kind != _JOB:
+        if packet.kind == _JOB:
+            found = self.chains.prepare(packet)
+        elif packet.kind == Kind.EXHAUSTED:
             return self.chains.run_exhausted_hooks(packet)
-        found = self.chains.prepare(packet)
+        else:
+            found = self.chains.prepare_granted(packet)
         if found is None:
             return self.chains.refuse(packet)
         chain, execution = found

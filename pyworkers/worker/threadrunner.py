@@ -103,9 +103,12 @@ class ThreadProcess:
             exit_now(1)
 
     def _run(self, packet: Packet) -> Report:
-        if packet.kind != Kind.JOB:
+        if packet.kind == Kind.JOB:
+            found = self._chains.prepare(packet)
+        elif packet.kind == Kind.EXHAUSTED:
             return self._chains.run_exhausted_hooks(packet)
-        found = self._chains.prepare(packet)
+        else:
+            found = self._chains.prepare_granted(packet)
         if found is None:
             return self._chains.refuse(packet)
         chain, execution = found

@@ -18,6 +18,7 @@ from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.requests import Requests
+from tests.helpers.asks import FakeAsks
 from tests.helpers.suspects import FakeSuspects
 
 BARE = b'{"class":"Any","args":[],"jid":"j","queue":"q"}'
@@ -50,13 +51,14 @@ class Table:
         self.settled: list[tuple[str, bytes, Report]] = []
         self.freed = self.alone = 0
         self.suspects = FakeSuspects()
+        self.asks = FakeAsks()
         self.cancellations = Cancellations()
         crew = Crew()
         endings = Endings(
             self._settle, self._hand_back, Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1))
         )
         callbacks = self._free, self._run_alone, lambda: None, lambda *_: None
-        self.jobs = Deliveries(crew, endings, self.cancellations, self.suspects, *callbacks)
+        self.jobs = Deliveries(crew, endings, self.cancellations, self.suspects, self.asks, *callbacks)
         self.requests = Requests(crew, self.jobs, self.cancellations)
 
     def _settle(self, queue: str, raw: bytes, report: Report) -> None:

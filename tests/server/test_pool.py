@@ -33,6 +33,7 @@ from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.state import State
+from tests.helpers.asks import FakeAsks
 from tests.helpers.processes import children, descriptors, process_alive, state
 from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for, wait_for
 from tests.helpers.suspects import FakeSuspects
@@ -128,11 +129,13 @@ class Crew:
     def _build(self, spawner: Spawner, losses: Losses) -> None:
         self.endings = Endings(self._settle, self._hand_back, losses)
         self.workers = Workers()
+        self.asks = FakeAsks()
         self.deliveries = Deliveries(
             self.workers,
             self.endings,
             Cancellations(),
             FakeSuspects(),
+            self.asks,
             lambda: self.rooms.append(self.deliveries.free),
             lambda: self.pool.run_suspects(),
             lambda: self.pool.drain(),

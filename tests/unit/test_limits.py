@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import simplejson
 
 from pyworkers import Worker
 from pyworkers.errors import DeclarationError
-from pyworkers.protocol.limits import Ask, Limit, Want, check_limits, window_of
+from pyworkers.ipc.frames import fits
+from pyworkers.protocol.limits import Ask, Limit, Want, ask_for, check_limits, window_of
+from pyworkers.protocol.message import Message
 
 
 @pytest.mark.parametrize("number", [0, -1, True, float("nan"), 1.5, "10", None, 1_000_001])
@@ -81,13 +84,29 @@ def test_a_window_is_a_little_longer_than_declared() -> None:
     assert [window_of(per) for per in (0.1, 1.0, 60.0)] == pytest.approx([0.11, 1.1, 60.1])
 
 
-@pytest.mark.parametrize("payload", [b"", b'{"jid":"\x00"}'])
-def test_an_ask_is_read_as_it_was_written(payload: bytes) -> None:
-    ask = Ask("jid\0é", "holder", (Want("stripe", 10, 1.1), Want("tenant:é", 2, 0.0)), payload)
-    assert Ask.unpack(ask.pack()) == ask
+def test_an_ask_is_read_as_it_was_written() -> None:
+    wants = (Want("stripe", 10, 1.1), Want("tenant:é", 2, 0.0))
+    for ask in (Ask("jid\0é", "holder", wants), Ask("", "h", wants, {"jid": "a", "queue": "q"}, True)):
+        assert Ask.unpack(ask.pack()) == ask
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b'["a","b",[["k",1,0]]]', b'["a","b",[]]\0', b"\0", b"{}\0"])
+def test_an_ask_fits_into_one_frame() -> None:
+    limits = [Limit(f"{n}" * 64, concurrency=1, by=lambda text: text) for n in range(8)]
+    for text in ("\U0001f600" * 1000, "é" * 21, "x" * 128, "\ud800" * 20):
+        raw = simplejson.dumps({"class": "c", "jid": text, "args": [text]}).encode()
+        message = Message.parse(raw, "q" * 128, str)
+        assert fits(ask_for(message, limits, "f" * 24).pack())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'["a","b",[["k"]],{},0]', b"{}", b"1", b"\xff"])
 def test_other_bytes_are_no_ask(data: bytes) -> None:
     with pytest.raises(ValueError):
         Ask.unpack(data)
+
+
+def test_the_fields_that_schedule_needs_are_added_to_an_ask() -> None:
+    limits = [Limit("stripe", rate=10)]
+    plain = Message.parse(b'{"class":"c","jid":"j","queue":"q","args":[]}', "q", str)
+    bare = Message.parse(b'{"class":"c","args":[]}', "q", lambda: "made")
+    assert ask_for(plain, limits, "h").changes == {}
+    assert ask_for(bare, limits, "h").changes == {"jid": "made", "queue": "q"}

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Sequence
 
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.protocol.suspects import MARK
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool import losses
+from pyworkers.server.pool.asks import Asks
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery, Errand
 from pyworkers.server.pool.endings import Endings
@@ -37,6 +39,7 @@ class Deliveries:
         endings: Endings,
         cancellations: Cancellations,
         suspects: Suspects,
+        asks: Asks,
         freed: Callable[[], None],
         suspected: Callable[[], None],
         drain: Callable[[], None],
@@ -54,11 +57,13 @@ class Deliveries:
         self._endings = endings
         self._cancellations = cancellations
         self._suspects = suspects
+        self._asks = asks
         self._freed = freed
         self._note = note
+        self._closing = False
         self._numbers = itertools.count(1)
         self._kept: dict[int, Delivery] = {}
-        """The marked jobs that may not start yet, by number."""
+        """The jobs that may not start yet, by number: marked ones, and those that ask for their limits."""
         self.hand_out = HandOut(crew, limits, freed, drain, self._untaken, self._vanished)
 
     # For the fetcher
@@ -66,7 +71,7 @@ class Deliveries:
     @property
     def free(self) -> int:
         """The number of jobs to fetch; negative if jobs wait for a worker."""
-        return self.hand_out.free - self._suspects.unread(self)
+        return self.hand_out.free - self._suspects.unread(self) - self._asks.pending(self)
 
     @property
     def busy(self) -> int:
@@ -96,18 +101,27 @@ class Deliveries:
             self.hand_out.offer(delivery)
 
     def give_back_kept(self, queues: Container[str]) -> None:
-        """Give back the marked jobs of these queues that may not start yet: no job is fetched from them."""
+        """Give back the jobs of these queues that may not start yet: no job is fetched from them."""
         self._untaken(self._drop_kept(lambda job: job.queue in queues))
 
-    # For suspects
+    # For suspects and asks
 
     def start(self, job: Delivery) -> None:
-        """Hand out a marked job."""
+        """Hand out a job that was kept."""
         del self._kept[job.number]
         if self._shared and _has_crashed(job.raw):
             self._suspect(job)
         else:
             self.hand_out.offer(job)
+
+    def put_off(self, job: Delivery) -> None:
+        """Forget a job that is in ``schedule``: its worker is free for another job."""
+        del self._kept[job.number]
+        self._freed()
+
+    def make_room(self) -> None:
+        """Note that a job needs no worker for now."""
+        self._freed()
 
     def hold(self, job: Delivery) -> None:
         """Note that a suspect waits for its turn: its worker is free for another job."""
@@ -145,6 +159,7 @@ class Deliveries:
         for job in kept:
             del self._kept[job.number]
             self._suspects.drop(job)
+            self._asks.drop(job)
         return kept
 
     def unfinished(self, numbers: Collection[int]) -> list[Delivery]:
@@ -168,6 +183,21 @@ class Deliveries:
         if delivery is not None and not delivery.errand:
             self._note(delivery.queue, delivery.raw, effects)
 
+    def asked(self, number: int, ask: Ask) -> None:
+        """Have Redis decide whether a job may start."""
+        job = self.hand_out.open.get(number)
+        if job is None:
+            return
+        self.hand_out.drop(job)
+        if job.cancelled:
+            self._endings.cancelled(job)
+        elif self._closing:
+            self._endings.left(job)
+        else:
+            job.renumber(next(self._numbers))
+            self._kept[job.number] = job
+            self._asks.add(job, ask, self)
+
     def lost(self, jobs: list[Delivery], failure: Failure) -> None:
         """Settle the jobs of a dead process. If it was killed because of one, the others are given back."""
         at_fault = [job for job in jobs if job.at_fault]
@@ -190,8 +220,9 @@ class Deliveries:
     def give_back(self) -> None:
         """From now on, leave what is given back to the end of the stop; jobs that wait do not begin."""
         self._endings.give_back()
+        self._closing = True
         for job in self.take_back(lambda delivery: not delivery.errand):
-            self._endings.interrupted(job)
+            self._endings.left(job)
 
     def abandoned(self, job: Delivery) -> None:
         """Drop a job whose worker was killed because the server stops, or has lost its lease."""

@@ -7,6 +7,7 @@ not log. The decision on a lost job is in ``losses``, which is pure and has a ta
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyworkers import logs
 from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Loss, Report
@@ -59,9 +60,21 @@ class Endings:
         """Log a job that is given back; its worker does not log it."""
         log.warning("job.interrupted", queue=job.queue, **running.names(job.raw, job.queue), **about)
 
+    def left(self, job: Delivery, **about: object) -> None:
+        """Log a job that is given back with its list; one that may hold slots is given back now."""
+        self.interrupted(job, **about)
+        self._free(job)
+
+    def _free(self, job: Delivery) -> None:
+        """Give back a job that may hold slots, and free them."""
+        if job.frees:
+            self._settle_job(job, Report(REQUEUE))
+
     def untaken(self, jobs: list[Delivery]) -> None:
         """Give back jobs that no worker has taken, the oldest first, without a line in the log for each."""
-        self._hand_back([(job.queue, job.raw) for job in jobs])
+        self._hand_back([(job.queue, job.raw) for job in jobs if not job.frees])
+        for job in reversed(jobs):
+            self._free(job)
 
     def suspected(self, job: Delivery) -> None:
         """Log a job that is to run alone, because its process died and it was one of several in it."""
@@ -86,7 +99,7 @@ class Endings:
         if job.cancelled:
             self.cancelled(job, killed=True)
         else:
-            self.interrupted(job, killed=True)
+            self.left(job, killed=True)
 
     def cancelled(self, job: Delivery, **about: object) -> None:
         """Settle a cancelled job that its worker does not report."""
@@ -98,14 +111,19 @@ class Endings:
 
         If its cancellation was requested and it is not done, it counts as cancelled, and is not retried.
         """
-        if job.cancelled:
-            outcome = report.outcome
-            if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
-                fate = outcome.fate.name.lower()
-                log.info("job.cancelled", queue=job.queue, jid=job.cancelled, instead_of=fate)
-                outcome = self._losses.ended(job.queue, job.raw, CANCELLED)
-            report = report._replace(outcome=outcome, cancelled=job.cancelled)
+        if not job.plain:
+            self._settle_job(job, self._instead(job, report) if job.cancelled else report)
+            return
         self._settle(job.queue, job.raw, report)
+
+    def _instead(self, job: Delivery, report: Report) -> Report:
+        """The report of a job whose cancellation was requested."""
+        outcome = report.outcome
+        if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
+            fate = outcome.fate.name.lower()
+            log.info("job.cancelled", queue=job.queue, jid=job.cancelled, instead_of=fate)
+            outcome = self._losses.ended(job.queue, job.raw, CANCELLED)
+        return report._replace(outcome=outcome, cancelled=job.cancelled)
 
     def lost(self, job: Delivery, failure: Failure) -> Loss | None:
         """Settle a job that was lost with its worker. Returns its loss if its exhaustion hooks must run."""
@@ -127,4 +145,12 @@ class Endings:
     def _settle_unreported(self, job: Delivery, report: Report) -> None:
         """Settle a job whose worker has not computed the effects of its end."""
         outcome = self._losses.ended(job.queue, job.raw, report.outcome)
-        self._settle(job.queue, job.raw, report._replace(outcome=outcome))
+        self._settle_job(job, report._replace(outcome=outcome))
+
+    def _settle_job(self, job: Delivery, report: Report) -> None:
+        """Settle a job, and free its slots."""
+        if job.frees:
+            # Not ``with_effects``: the job's own effects may have reached the limit.
+            outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.frees))
+            report = report._replace(outcome=outcome)
+        self._settle(job.queue, job.raw, report)

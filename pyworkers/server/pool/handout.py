@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.jobsocket import JobSocket, Kind
+from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
@@ -27,8 +27,6 @@ from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.scheduling import Scheduling
 from pyworkers.server.pool.worker import Worker
 
-# Reading a member of an enum takes longer than sending its number.
-_JOB, _EXHAUSTED = int(Kind.JOB), int(Kind.EXHAUSTED)
 # Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
 _AHEAD_S, _IDLE_S = 0.05, 1.0
 # For how long a job is neither in the socket nor claimed until it is lost, if a worker has died. Another
@@ -117,7 +115,7 @@ class HandOut:
     def send(self, delivery: Delivery, socket: JobSocket) -> None:
         """Send a job through this socket. Raises OSError."""
         queue = self._names.get(delivery.queue) or self._name(delivery.queue)
-        socket.send(delivery.number, _EXHAUSTED if delivery.errand else _JOB, queue, delivery.raw)
+        socket.send(delivery.number, delivery.kind, queue, delivery.raw)
 
     def ended(self, number: int, elapsed_ms: int) -> Delivery | None:
         """Remove a delivery that has an outcome; None if it is not known any more."""

@@ -16,6 +16,7 @@ from pyworkers import logs
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Frame, Kind, unpack_note
 from pyworkers.protocol import effects
+from pyworkers.protocol.limits import Ask
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.crew import Crew
@@ -59,8 +60,8 @@ class Pool:
         self._numbers = itertools.count(1)
         self._sizes: Sequence[int] = ()
         self._mode = "process"
-        self._alone: dict[Worker, Delivery] = {}
-        """The workers that were started for one suspect each."""
+        self._alone: dict[Worker, int] = {}
+        """The workers that were started for one suspect each, with its number."""
 
     # For the manager
 
@@ -171,16 +172,21 @@ class Pool:
                 worker.fail("wrote an invalid outcome")
                 return
             self._deliveries.ended(number, report)
-            worker.finished(number)
-            if report.retiring or worker in self._alone:
-                self._dismiss(worker)
-                self._reconcile()
+            self._finished(worker, number, report.retiring)
         elif kind is Kind.READY:
             worker.ready(number)
         elif kind is Kind.NOTE:
             self._note(worker, number, payload)
+        elif kind is Kind.ASK:
+            self._ask(worker, number, payload)
         else:
             self._limit(worker, number, payload)
+
+    def _finished(self, worker: Worker, number: int, retiring: bool) -> None:
+        worker.finished(number)
+        if retiring or worker in self._alone:
+            self._dismiss(worker)
+            self._reconcile()
 
     def _note(self, worker: Worker, number: int, payload: bytes) -> None:
         try:
@@ -189,6 +195,15 @@ class Pool:
             worker.fail("wrote an invalid note")
             return
         self._deliveries.noted(number, noted)
+
+    def _ask(self, worker: Worker, number: int, payload: bytes) -> None:
+        try:
+            ask = Ask.unpack(payload)
+        except ValueError:
+            worker.fail("wrote an invalid ask")
+            return
+        self._deliveries.asked(number, ask)
+        self._finished(worker, number, ask.retiring)
 
     def _limit(self, worker: Worker, number: int, payload: bytes) -> None:
         try:
@@ -228,8 +243,9 @@ class Pool:
         suspect = self._alone.pop(worker, None)
         if end.unfinished:
             self._deliveries.lost(end.unfinished, losses.died(end.reason, end.rss_kb))
-        elif suspect is not None and self.unfinished([suspect.number]):
-            self._deliveries.begin_again(suspect, end.reason)
+        elif suspect is not None:
+            for job in self.unfinished([suspect]):
+                self._deliveries.begin_again(job, end.reason)
         self._hand_out.died(end.reason)
         self._reconcile()
 
@@ -276,7 +292,7 @@ class Pool:
             return
         while len(self._alone) < len(self._sizes) and (suspect := self._hand_out.next_suspect()):
             try:
-                self._alone[self._start_alone(suspect)] = suspect
+                self._alone[self._start_alone(suspect)] = suspect.number
             except OSError as error:
                 self._hand_out.set_apart(suspect)
                 self._not_started(error)

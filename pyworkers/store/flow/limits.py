@@ -51,6 +51,8 @@ class Asked(NamedTuple):
     ask: Ask
     queue: str
     raw: bytes
+    payload: bytes = b""
+    """The bytes for ``schedule``; empty: the same."""
 
 
 class Use(NamedTuple):
@@ -129,9 +131,9 @@ def uses(keys: Keys) -> Steps[list[Use]]:
 
 
 def _ask(keys: Keys, identity: str, asked: Asked) -> Call[Answer]:
-    ask, queue, raw = asked
+    ask, queue, raw, payload = asked
     names = [keys.inprogress(queue, identity), keys.schedule, keys.limits]
-    args: list[Any] = [raw, ask.payload, f"{queue} {ask.jid}", holder_of(identity, ask), repr(_NEAR_S)]
+    args: list[Any] = [raw, payload, f"{queue} {ask.jid}", holder_of(identity, ask), repr(_NEAR_S)]
     for key, most, window_s in ask.wants:
         names += (keys.limit(key), keys.limit_waiting(key))
         args += (key, most, repr(window_s))

@@ -147,17 +147,21 @@ if slot then
 else
   score = string.format('%.6f', at)
 end
+local stays = not slot and at - now <= near
 for _, limit in ipairs(limits) do
   redis.call('HSET', KEYS[3], limit.name, limit.most .. ' ' .. limit.window)
   if limit == slot or not slot and limit.at then
-    redis.call('ZADD', limit.waiting, score, waiter)
+    -- A job that has waited for its turn in the list keeps its place before those with later turns.
+    if not stays or not redis.call('ZSCORE', limit.waiting, waiter) then
+      redis.call('ZADD', limit.waiting, score, waiter)
+    end
     local last = redis.call('ZRANGE', limit.waiting, -1, -1, 'WITHSCORES')[2]
     redis.call('EXPIRE', limit.waiting, math.ceil(last - now) + FAR_S)
   elseif slot and limit.window > 0 then
     redis.call('ZREM', limit.waiting, waiter)
   end
 end
-if at and not slot and at - now <= near then
+if stays then
   return { 'wait', string.format('%.6f', at - now) }
 end
 put_off(score)

@@ -1,0 +1,107 @@
+"""Limits over all servers, by real servers with real workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.helpers.server_process import ServerProcess
+from tests.helpers.support import wait_for
+from tests.system.conftest import Serve
+
+CODE = """
+stripe = worker.limit("stripe", rate=10, per=1.0)
+erp = worker.limit("erp", concurrency=2)
+fair = worker.limit("tenant", concurrency=1, by=lambda tenant, *_: tenant)
+
+@worker.job(queue="q", concurrency=4, limits=[stripe])
+def charge(number):
+    note("charge", number, time.time())
+
+@worker.job(queue="q", limits=[erp])
+def book(number):
+    note("begin", number, time.time())
+    time.sleep(0.05)
+    note("end", number, time.time())
+
+@worker.job(queue="q")
+def free(number):
+    note("free", number)
+
+@worker.job(queue="q", limits=[fair])
+def tenant(name, file):
+    note("begin", name)
+    wait_for_file(file)
+    note("end", name)
+
+@worker.job(queue="q", retry=0, limits=[worker.limit("broken", concurrency=1, by=lambda a: a["x"])])
+def broken(a):
+    note("broken", a)
+"""
+
+
+def job(name: str, *args: object, jid: str = "") -> dict[str, object]:
+    return {"class": name, "args": list(args), "jid": jid or f"{name}-{args}", "queue": "q"}
+
+
+def most_in_a_window(times: list[float], window_s: float) -> int:
+    """The largest number of times in any half-open window of this length."""
+    times = sorted(times)
+    return max(sum(start <= at < start + window_s for at in times) for start in times)
+
+
+def most_at_once(notes: list[list[Any]]) -> int:
+    """The largest number of jobs that have begun and not ended, by notes of beginnings and ends."""
+    running = peak = 0
+    for _, step in sorted((at, 1 if word == "begin" else -1) for _, word, _, at in notes):
+        running += step
+        peak = max(peak, running)
+    return peak
+
+
+@contextmanager
+def two_servers(serve: Serve) -> Iterator[ServerProcess]:
+    with serve(CODE) as first, serve(CODE):
+        first.wait_for_event("server.started", 2)
+        yield first
+
+
+def test_sixty_jobs_start_at_ten_a_second_over_two_servers(serve: Serve) -> None:
+    with two_servers(serve) as server:
+        server.push("q", *(job("charge", n) for n in range(60)))
+        notes = server.wait_for_notes(60, "charge")
+        wait_for(lambda: server.settled("q"))
+        times = [at for *_, at in notes]
+        assert most_in_a_window(times, 1.0) == 10
+        assert (len(notes), len({number for _, _, number, _ in notes})) == (60, 60)
+        # Each of them was handed out twice at most, and once more to start.
+        assert len(server.events("job.done")) == 60
+
+
+def test_others_of_the_queue_are_not_delayed(serve: Serve) -> None:
+    with serve(CODE) as server:
+        server.push("q", *(job("free", n) for n in range(3)), *(job("charge", n) for n in range(40)))
+        server.wait_for_notes(3, "free")
+        # The last turn is three seconds after the first.
+        assert len(server.wait_for_notes(1, "charge")) < 40
+        server.wait_for_notes(40, "charge")
+
+
+def test_so_many_jobs_run_at_once_over_two_servers(serve: Serve) -> None:
+    with two_servers(serve) as server:
+        server.push("q", *(job("book", n) for n in range(40)))
+        server.wait_for_notes(40, "end")
+        wait_for(lambda: server.settled("q"))
+        notes = [row for row in server.ledger() if row[1] in ("begin", "end")]
+        assert most_at_once(notes) == 2
+        assert len(notes) == 80
+        assert server.redis.exists(server.keys.limit("erp"), server.keys.limit_waiting("erp")) == 0
+
+
+def test_a_function_of_a_limit_that_raises_fails_its_job(serve: Serve) -> None:
+    with serve(CODE) as server:
+        server.push("q", job("broken", 7), job("broken", {"x": 1}))
+        server.wait_for_notes(1, "broken", {"x": 1})
+        wait_for(lambda: len(server.zset("dead")) == 1)
+        assert b"TypeError" in server.zset("dead")[0][0]
