@@ -36,11 +36,13 @@ from pyworkers.producer import Producer
 from pyworkers.protocol.call import Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
-from pyworkers.protocol.limits import By, Limit
+from pyworkers.protocol.limits import By, Limit, LimitStats
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.registry import Registry
+from pyworkers.store.admin import Admin
+from pyworkers.store.flow import limits
 from pyworkers.store.transport.connections import config_for
 from pyworkers.typed.arguments import arguments_of, message_arguments_of
 
@@ -242,6 +244,14 @@ class Worker(Producer):
                 hint="declare it once, and name it in limits=[…] of several jobs",
             )
         return limit
+
+    def limits(self) -> list[LimitStats]:
+        """The limits that are in use in the application's Redis, with the jobs that wait for them.
+
+        Raises the errors of ``Client.enqueue``.
+        """
+        admin = Admin(self.redis_config())
+        return admin.run(limits.uses(admin.keys))
 
     def cron(
         self, schedule: str | None = None, **options: Unpack[CronOptions]

@@ -7,12 +7,14 @@ moved once and never lost.
 
 from pyworkers.api.cron import CronJob, CronSet
 from pyworkers.api.groups import GroupStats
+from pyworkers.api.limits import LimitSet
 from pyworkers.api.locks import Lock, LockSet
 from pyworkers.api.processes import Process, ProcessSet, Work, WorkSet
 from pyworkers.api.queue import Queue, QueuedJob
 from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from pyworkers.api.stats import Day, QueueStats, Stats
+from pyworkers.protocol.limits import LimitStats
 from pyworkers.store.processes import ProcessView
 from pyworkers.store.search import Search
 
@@ -24,6 +26,8 @@ __all__ = [
     "GroupStats",
     "JobRecord",
     "JobSet",
+    "LimitSet",
+    "LimitStats",
     "Lock",
     "LockSet",
     "Process",

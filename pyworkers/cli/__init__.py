@@ -28,6 +28,7 @@ _COMMANDS = {
     "retries": ("jobsets", "Show jobs waiting for a retry; retry, kill or delete them."),
     "dead": ("jobsets", "Show dead jobs; retry or delete them."),
     "locks": ("flow.locks", "Show the locks of unique jobs; release them."),
+    "limits": ("flow.limits", "Show the limits over all servers, with their use; reset them."),
     "cron": ("cron", "Show cron entries; add, pause, resume, remove or trigger them."),
     "pause": ("queues", "Stop all servers from taking jobs from QUEUE."),
     "resume": ("queues", "Let servers take jobs from a paused QUEUE again."),

@@ -22,6 +22,8 @@ By = Callable[..., object]
 """Called with the arguments of a job; jobs with equal results share a limit."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NAME_RULE = "1 to 64 letters, digits, '_', '-' and '.'"
+_RATE = re.compile(r"([0-9]{1,7})/([0-9]{1,8})?([smhd])")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_S = 366 * 86_400.0
 _MOST = 1_000_000
 # A longer value is replaced by its digest, because it is a part of the name of a key, and of a frame.
@@ -30,6 +32,37 @@ _MOST_LIMITS = 8
 # A job starts a little later than Redis lets it: another one, at the end of the window, may have been faster.
 # So the window is longer than declared by a tenth, but by no more than this.
 _MARGIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimit:
+    """The limits of a whole queue over all servers; 0 is no limit. ``rate`` starts in ``per_s`` seconds."""
+
+    rate: int = 0
+    per_s: float = 1.0
+    max_running: int = 0
+
+    @classmethod
+    def of(cls, rate: str | None, max_running: int | None) -> QueueLimit | None:
+        """The limits as the configuration has them, e.g. ``10/s`` and 3; None for none.
+
+        Raises ValueError for an invalid rate.
+        """
+        if rate is None and max_running is None:
+            return None
+        number, per_s = (0, 1.0) if rate is None else parse_rate(rate)
+        return cls(number, per_s, max_running or 0)
+
+
+def parse_rate(text: str) -> tuple[int, float]:
+    """Starts and seconds of a rate: ``10/s``, ``600/m``, ``5/30s``. Raises ValueError."""
+    found = _RATE.fullmatch(text)
+    if found is None or not _is_count(int(found[1])):
+        raise ValueError(f"must be starts and a period, e.g. 10/s, 600/m, 5/30s, not {text!r}")
+    per_s = int(found[2] or 1) * _UNITS_S[found[3]]
+    if not _is_period(per_s):
+        raise ValueError(f"must have a period from a second to a year, not {text!r}")
+    return int(found[1]), float(per_s)
 
 
 class Want(NamedTuple):
@@ -113,6 +146,28 @@ class Ask:
             raise ValueError("an ask of another form") from error
 
 
+@dataclass(frozen=True, slots=True)
+class LimitStats:
+    """One limit at one time, with one value of its ``by``."""
+
+    key: str
+    """The name; with ``by``, a colon and its value follow."""
+    most: int
+    per_s: float
+    """So many starts in any so many seconds; 0: so many jobs at once."""
+    used: int
+    """The starts in the period, or the jobs that hold a slot."""
+    waiting: int
+    """The jobs that were put off, or are on their way back."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The limit for JSON: with ``rate`` and ``per``, or ``concurrency``."""
+        kind = {"rate": self.most, "per": self.per_s} if self.per_s else {"concurrency": self.most}
+        name, colon, value = self.key.partition(":")
+        by = value.encode(errors="replace").decode() if colon else None
+        return {"name": name, "by": by, **kind, "used": self.used, "waiting": self.waiting}
+
+
 def ask_for(message: Message, limits: Iterable[Limit], holder: str) -> Ask:
     """The ask of a job. Raises what the functions of its limits raise."""
     facts = {"jid": message.jid, "queue": message.queue}
@@ -123,6 +178,11 @@ def ask_for(message: Message, limits: Iterable[Limit], holder: str) -> Ask:
 def window_of(per_s: float) -> float:
     """The length of the window for a rate per ``per_s`` seconds."""
     return per_s + min(per_s / 10, _MARGIN_S)
+
+
+def period_of(window_s: float) -> float:
+    """The inverse of ``window_of``."""
+    return round(max(window_s / 1.1, window_s - _MARGIN_S), 6)
 
 
 def check_limits(limits: Sequence[object], what: str) -> tuple[Limit, ...]:

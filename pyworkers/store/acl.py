@@ -69,14 +69,14 @@ GRANTS: tuple[Grant, ...] = (
         _PLAIN.queue("*"),  # in-progress lists included
         worker="eval evalsha info time client|id client|tracking client|unblock watch unwatch",
         client="multi exec eval evalsha time",
-        admin="lpush lrem lset type rename",
+        admin="lpush lrem lset type rename rpush",
         read_only="llen lindex lrange lpos",
     ),
     Grant(
         _PLAIN.schedule,
         worker="zadd zrem zrange zrangebyscore zmscore",
         client="zadd zrem zrangebyscore type",
-        admin="zadd zrem type rename",
+        admin="zadd zrem type rename zrangebyscore",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
     Grant(
@@ -120,10 +120,12 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.result("*"), client="xrange xread", read_only="xrange xread"),
     Grant(
         "pyworkers:*",
-        worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire "
-        "smembers sismember zcard zrange zrem hincrby srem type xadd",
-        admin="set del hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink xadd",
-        read_only="hgetall hkeys exists get mget pttl smembers",
+        worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire smembers "
+        "sismember zcard zrange zrem hincrby srem type xadd hkeys zadd zcount zscore "
+        "zrangebyscore zremrangebyscore",
+        admin="set del hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink "
+        "xadd type zcard zcount zrange zrangebyscore",
+        read_only="hgetall hkeys exists get mget pttl smembers zcard zcount",
     ),
 )
 

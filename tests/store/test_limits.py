@@ -7,11 +7,11 @@ import time
 import pytest
 
 from pyworkers.errors import StoreError
-from pyworkers.protocol.limits import Ask, Limit, Want
+from pyworkers.protocol.limits import Ask, Limit, LimitStats, Want
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import limits
-from pyworkers.store.flow.limits import Answer, Asked, Use, Verdict
+from pyworkers.store.flow.limits import Answer, Asked, Verdict
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
 from tests.helpers.replies import as_list
@@ -98,7 +98,7 @@ class Bench(RedisBench):
     async def scheduled(self) -> list[bytes]:
         return as_list(await self.redis.zrange(self.keys.schedule, 0, -1))
 
-    async def uses(self) -> list[Use]:
+    async def uses(self) -> list[LimitStats]:
         return await arun(self.redis, limits.uses(self.keys))
 
 
@@ -187,7 +187,7 @@ async def test_slots_are_for_so_many_jobs_of_all_servers(bench: Bench) -> None:
     assert await bench.run("a", TWO) == GRANTED
     assert await bench.run("b", TWO, owner=bench.b) == GRANTED
     assert (await bench.run("c", TWO)).verdict is Verdict.LIMITED
-    assert await bench.uses() == [Use("erp", 2, 0.0, 2, 1)]
+    assert await bench.uses() == [LimitStats("erp", 2, 0.0, 2, 1)]
 
 
 async def test_the_end_of_a_job_calls_the_one_that_waits_longest_to_the_head_of_its_queue(
@@ -252,7 +252,7 @@ async def test_a_failed_job_frees_its_slot(bench: Bench) -> None:
 async def test_all_limits_or_none(bench: Bench) -> None:
     assert await bench.run("a", ONE, TWO) == GRANTED
     assert (await bench.run("b", ONE, TWO)).verdict is Verdict.LIMITED
-    assert await bench.uses() == [Use("erp", 2, 0.0, 1, 0), Use("once", 1, 60.0, 1, 1)]
+    assert await bench.uses() == [LimitStats("erp", 2, 0.0, 1, 0), LimitStats("once", 1, 59.9, 1, 1)]
 
 
 async def test_an_ask_whose_answer_was_lost_is_answered_again(bench: Bench) -> None:
@@ -260,7 +260,7 @@ async def test_an_ask_whose_answer_was_lost_is_answered_again(bench: Bench) -> N
     assert await bench.ask("a", ONE, TWO) == GRANTED
     assert (await bench.run("b", ONE)).verdict is Verdict.LIMITED
     assert await bench.ask("b", ONE) == Answer(Verdict.GONE)
-    assert await bench.uses() == [Use("erp", 2, 0.0, 1, 0), Use("once", 1, 60.0, 1, 1)]
+    assert await bench.uses() == [LimitStats("erp", 2, 0.0, 1, 0), LimitStats("once", 1, 59.9, 1, 1)]
     assert len(await bench.scheduled()) == 1
 
 

@@ -44,6 +44,7 @@ LOOKING = [
     ["cron", "list"],
     ["status", "tracked"],
     ["result", "tracked", "--timeout", "10ms"],
+    ["limits"],
     ["check"],
 ]
 CHANGING = [
@@ -73,6 +74,8 @@ CHANGING = [
     ["cron", "resume", "nightly"],
     ["cron", "trigger", "nightly"],
     ["cron", "remove", "nightly"],
+    ["limits", "reset", "slots"],
+    ["limits", "reset", "turns"],
     ["top", "--once"],
 ]
 # Needed only where a list or a set changes while it is read.
@@ -86,6 +89,10 @@ from pyworkers.worker.execution import current_execution
 @worker.job(queue="q", concurrency=3)
 def tick():
     note("tick")
+
+@worker.job(queue="q", limits=[worker.limit("slots", concurrency=1), worker.limit("turns", rate=1, per=0.2)])
+def limited(what):
+    note("limited", what)
 
 @worker.job(queue="q")
 def choose(what):
@@ -156,6 +163,8 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             # Without a script, because a busy queue has large jobs alone.
             server.push("q", *(large.replace(b'"large"', b'"large%d"' % n) for n in range(60)))
             wait_for(lambda: server.settled("q"), message="all large jobs are settled")
+            server.push("q", *(raw_job(f"l{n}", **{"class": "limited", "args": [n]}) for n in range(3)))
+            server.wait_for_notes(3, "limited")
             take_while_memory_is_full(admin, server)
             server.push("q", job_of("wait"))
             server.wait_for_notes(1, "wait")
@@ -260,6 +269,10 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
             jids = [f"{key.removeprefix(namespace)}{number}" for number in range(10)]
             members = [raw_job(jid, **{"class": "choose", "args": [jid]}, track=60) for jid in jids]
             admin.zadd(key, {member: time.time() + 3600 for member in members})
+        admin.hset(keys.limits, mapping={"slots": "1 0", "turns": "1 1"})
+        admin.zadd(keys.limit("slots"), {f"{GHOST}|run": 1})
+        admin.zadd(keys.limit_waiting("slots"), {"q limited": 9e9})
+        admin.zadd(keys.schedule, {job_of("limited"): 9e9})
         admin.sadd(keys.processes, "web:1:abcdef")
         info = {"queues": ["q"], "started_at": time.time(), "identity": "web:1:abcdef"}
         admin.hset(keys.process("web:1:abcdef"), mapping={"info": json.dumps(info), "beat": time.time()})

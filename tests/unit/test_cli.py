@@ -23,6 +23,7 @@ COMMANDS = [
     *(["jobs", name] for name in ("list", "show", "kill", "delete", "clear")),
     *([group, name] for group in ("scheduled", "retries") for name in ("list", "show", "retry", "kill")),
     *(["locks", name] for name in ("list", "release")),
+    *(["limits", name] for name in ("list", "reset")),
     *(["cron", name] for name in ("list", "add", "pause", "resume", "remove", "trigger", "next")),
     *(["dead", name] for name in ("list", "show", "retry", "delete", "clear")),
 ]

@@ -10,7 +10,17 @@ import simplejson
 from pyworkers import Worker
 from pyworkers.errors import DeclarationError
 from pyworkers.ipc.frames import fits
-from pyworkers.protocol.limits import Ask, Limit, Want, ask_for, check_limits, window_of
+from pyworkers.protocol.limits import (
+    Ask,
+    Limit,
+    QueueLimit,
+    Want,
+    ask_for,
+    check_limits,
+    parse_rate,
+    period_of,
+    window_of,
+)
 from pyworkers.protocol.message import Message
 
 
@@ -82,6 +92,35 @@ def test_the_key_of_a_limit_has_the_value_of_by() -> None:
 
 def test_a_window_is_a_little_longer_than_declared() -> None:
     assert [window_of(per) for per in (0.1, 1.0, 60.0)] == pytest.approx([0.11, 1.1, 60.1])
+    assert [period_of(window_of(per)) for per in (0.001, 0.1, 1.0, 60.0)] == [0.001, 0.1, 1.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("10/s", (10, 1.0)),
+        ("600/m", (600, 60.0)),
+        ("5/30s", (5, 30.0)),
+        ("1/2h", (1, 7200.0)),
+        ("1/d", (1, 86_400.0)),
+    ],
+)
+def test_the_rate_of_a_queue_has_a_period(text: str, rate: tuple[int, float]) -> None:
+    assert parse_rate(text) == rate
+    assert QueueLimit.of(text, 3) == QueueLimit(*rate, 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "0/s", "-1/s", "1.5/s", "nan/s", "10/0s", "10/w", "10 / s", "9999999/s", "1/999d"]
+)
+def test_other_rates_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        parse_rate(text)
+
+
+def test_a_queue_may_have_no_limits() -> None:
+    assert QueueLimit.of(None, None) is None
+    assert QueueLimit.of(None, 3) == QueueLimit(max_running=3)
 
 
 def test_an_ask_is_read_as_it_was_written() -> None:

@@ -5,6 +5,7 @@ Asked by the master; listed and reset by ``api``. It never decides: limits/ask.l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -12,13 +13,14 @@ from typing import Any, NamedTuple
 from pyworkers.errors import StoreError
 from pyworkers.protocol.effects import Effect, PassSlot
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.limits import Ask
-from pyworkers.store.calls import Call, Command, Mode, Steps, command, every, one, script
+from pyworkers.protocol.limits import Ask, LimitStats, period_of
+from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one, script
 from pyworkers.store.transport.replies import integers
 
 # A job whose turn is so near stays where it is: a way through ``schedule`` would cost it a second start.
 _NEAR_S = 0.5
 _PAGE = 200
+_ABOUT = re.compile(rb"([0-9]{1,9}) ([0-9.]{1,20})")
 
 
 class Verdict(StrEnum):
@@ -53,16 +55,6 @@ class Asked(NamedTuple):
     raw: bytes
     payload: bytes = b""
     """The bytes for ``schedule``; empty: the same."""
-
-
-class Use(NamedTuple):
-    """One limit with one value of its ``by``: ``used`` starts in the window, or holders, of ``most``."""
-
-    key: str
-    most: int
-    window_s: float
-    used: int
-    waiting: int
 
 
 def ask(keys: Keys, identity: str, asked: Sequence[Asked]) -> Steps[list[Answer | None]]:
@@ -114,19 +106,17 @@ def reset(keys: Keys, name: str) -> Steps[int]:
     return count
 
 
-def uses(keys: Keys) -> Steps[list[Use]]:
+def uses(keys: Keys) -> Steps[list[LimitStats]]:
     """All limits in use, by key."""
-    found: list[Use] = []
+    found: list[LimitStats] = []
     now = yield from one("TIME", read=_seconds)
     stored = yield from one("HGETALL", keys.limits, read=dict)
     declared = sorted(_declared(stored))
     for start in range(0, len(declared), _PAGE):
         page = declared[start : start + _PAGE]
         counts = yield from every(list(_counts(keys, page, now)), Mode.LENIENT)
-        pairs = zip(counts[::2], counts[1::2], strict=True)
-        found += (
-            Use(*about, used or 0, waiting or 0) for about, (used, waiting) in zip(page, pairs, strict=True)
-        )
+        for (key, most, window_s), used, waiting in zip(page, counts[::2], counts[1::2], strict=True):
+            found.append(LimitStats(key, most, period_of(window_s), used or 0, waiting or 0))
     return found
 
 
@@ -168,15 +158,14 @@ def _freed(reply: Any) -> int:
 
 def _pages(keys: Keys) -> Steps[list[list[str]]]:
     """The keys of all limits in use, in portions that one script works off in a moment."""
-    names = yield from one("HKEYS", keys.limits, read=lambda reply: [name.decode() for name in reply])
+    names = yield from one("HKEYS", keys.limits, read=lambda reply: [decoded(name) for name in reply])
     return [names[start : start + _PAGE] for start in range(0, len(names), _PAGE)]
 
 
 def _declared(stored: dict[bytes, bytes]) -> Iterator[tuple[str, int, float]]:
     for key, about in stored.items():
-        most, _, window_s = about.partition(b" ")
-        if most.isdigit():
-            yield key.decode(errors="replace"), int(most), float(window_s)
+        if found := _ABOUT.fullmatch(about):
+            yield decoded(key), int(found[1]), float(found[2])
 
 
 def _counts(keys: Keys, page: Sequence[tuple[str, int, float]], now: float) -> Iterator[Command]:
