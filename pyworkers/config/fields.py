@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pyworkers.config.groups import MODES, check_queues
 from pyworkers.protocol.cron import check_schedule
 from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.limits import parse_rate
 
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 # From the first colon after the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may
@@ -89,6 +90,10 @@ def _check_timezone(name: str) -> None:
 
 def _check_every(period: str) -> None:
     check_schedule(f"every {period}")
+
+
+def _check_rate(rate: str) -> None:
+    parse_rate(rate)
 
 
 def _check_args(args: tuple[object, ...]) -> None:
@@ -171,6 +176,12 @@ class QueueConfig:
     )
     timeout: float | None = _option(
         None, "Seconds that a job may run, instead of the decorator's; 0: no limit.", minimum=0
+    )
+    rate: str | None = _option(
+        None, 'Jobs of this queue that start in a period, over all servers: "10/s".', check=_check_rate
+    )
+    max_running: int | None = _option(
+        None, "Jobs of this queue that run at a time, over all servers.", minimum=1
     )
 
 

@@ -6,7 +6,7 @@ Pure: computed from the manifest of the application and from the configuration. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from pyworkers.config.fields import Config, GroupConfig, QueueConfig
 from pyworkers.config.grouping import Grouped, grouped
@@ -14,6 +14,7 @@ from pyworkers.config.groups import Only, Sizes
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import GroupFacts, Manifest, QueueFacts
 from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.limits import QueueLimit
 from pyworkers.server.cron import entries_of
 
 DEFAULT_CONCURRENCY = 5
@@ -35,6 +36,8 @@ class Group:
     processes: int
     mode: str
     """``process``, ``async`` or ``thread``."""
+    limits: Mapping[str, QueueLimit] = field(default_factory=dict)
+    """The limits over all servers of the queues that have some."""
 
     @property
     def shares(self) -> list[int]:
@@ -100,7 +103,16 @@ def _sized(group: Grouped, manifest: Manifest, config: Config, cores: int) -> Gr
     queues, strict = dict.fromkeys(group.queues, 1), True
     if isinstance(group.queues, Mapping):
         queues, strict = dict(group.queues), False
-    return Group(group.name, queues, strict, concurrency, processes, mode)
+    return Group(group.name, queues, strict, concurrency, processes, mode, _limits(queues, config))
+
+
+def _limits(queues: Iterable[str], config: Config) -> dict[str, QueueLimit]:
+    found = {}
+    for queue in queues:
+        configured = config.queues.get(queue, QueueConfig())
+        if limit := QueueLimit.of(configured.rate, configured.max_running):
+            found[queue] = limit
+    return found
 
 
 def _sizes(queue: str, group: Grouped, declared: Mapping[str, QueueFacts], config: Config) -> Sizes:

@@ -16,9 +16,10 @@ from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import Effect, arguments, name_of
 from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.limits import QueueLimit, window_of
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import scripts
-from pyworkers.store.calls import Call, one, script
+from pyworkers.store.calls import Call, arun_one, one, script
 from pyworkers.store.scripts import Commands
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import errors_translated, translate
@@ -69,6 +70,17 @@ class Turn(NamedTuple):
     found: Exchange
     watched: Watched | None
     """The list as it is afterwards; None if it may hold other jobs."""
+
+
+class Taken(NamedTuple):
+    """The jobs taken from a queue with limits. ``after_s``: when more may start; None: any time.
+
+    ``full``: when a job that runs has ended.
+    """
+
+    jobs: list[bytes]
+    after_s: float | None
+    full: bool
 
 
 class LeaseLostError(Exception):
@@ -250,6 +262,24 @@ class InProgress:
             [(*effects[place], why.decode(errors="replace")) for place, why in _pairs(failed, len(effects))],
         )
 
+    async def take(
+        self, connection: Commands, queue: str, limit: QueueLimit, wanted: int, name: str
+    ) -> Taken:
+        """Take up to ``wanted`` jobs of a queue with limits, but none that may not start now.
+
+        ``name`` is new in each call. Raises LeaseLostError when a peer has recovered the lists, and
+        PyworkersError.
+        """
+        keys, key = self._keys, f"queue/{queue}"
+        names = [keys.queue(queue), self.key(queue), keys.tombstone(self.identity), keys.owners]
+        names += (keys.limit(key), keys.limits)
+        window_s = repr(window_of(limit.per_s))
+        args = [self.identity, wanted, name, limit.rate, window_s, limit.max_running, key]
+        found = await arun_one(connection, script("limits/take", names, args, _taken))
+        if found is None:
+            raise LeaseLostError(self.identity)
+        return found
+
     def count(self, queue: str) -> Call[int]:
         """How many jobs are in the list of a queue."""
         return one("LLEN", self.key(queue), read=integer)
@@ -271,6 +301,14 @@ def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Call[bool]:
     """True if this identity has a job in an in-progress list of these queues; needs at least one queue."""
     names = [keys.inprogress(queue, identity) for queue in queues]
     return one("EXISTS", *names, read=nonzero)
+
+
+def _taken(reply: Any) -> Taken | None:
+    """The result of limits/take.lua; None if it has done nothing, because the lease is lost."""
+    if reply == []:
+        return None
+    jobs, after, full = reply
+    return Taken(blobs(jobs), float(after) if after else None, bool(full))
 
 
 def _refusal(reason: bytes) -> PyworkersError:

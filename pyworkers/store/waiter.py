@@ -15,7 +15,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport.connections import CONNECT_TIMEOUT_S, errors_translated
 from pyworkers.store.transport.link import Link
-from pyworkers.store.transport.replies import integer
+from pyworkers.store.transport.replies import integer, maybe_blob
 
 # How long Redis blocks at a time: an idle queue costs 60 / 20 = 3 commands a minute.
 LONGEST_BLOCK_S = 20.0
@@ -46,7 +46,8 @@ class Waiter:
     async def wait(self, source: str, target: str, taken: Callable[[bytes], None]) -> None:
         """Move the next job, call ``taken`` with it, and return; return without a job when the block expires.
 
-        ``source`` and ``target`` are the keys of the queue and of the list. A move that neither returns nor
+        ``source`` and ``target`` are the keys of the queue and of the list; if they are equal, the job stays
+        where it is. A move that neither returns nor
         fails before its timeout is ended, and its connection is replaced: a link closes when the wait for a
         reply is cancelled. Raises PyworkersError.
         """
@@ -62,6 +63,11 @@ class Waiter:
         self._moves += 1
         self.blocked = True
         try:
+            if source == target:
+                # From the end that is popped next to the same end.
+                command = ("BLMOVE", source, target, "RIGHT", "RIGHT", self._block_s)
+                await self._link.execute_command(*command, on_reply=on_reply, read=maybe_blob)
+                return
             await self._link.execute_command("BRPOPLPUSH", source, target, self._block_s, on_reply=on_reply)
         finally:
             self.blocked = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from tests.helpers.server_process import ServerProcess
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import wait_for
-from tests.system.conftest import Serve
 
 CODE = """
 stripe = worker.limit("stripe", rate=10, per=1.0)
@@ -105,3 +105,57 @@ def test_a_function_of_a_limit_that_raises_fails_its_job(serve: Serve) -> None:
         server.wait_for_notes(1, "broken", {"x": 1})
         wait_for(lambda: len(server.zset("dead")) == 1)
         assert b"TypeError" in server.zset("dead")[0][0]
+
+
+QUEUES = """
+@worker.job(queue="pay", concurrency=4)
+def pay(number):
+    note("begin", number, time.time())
+    time.sleep(0.01)
+    note("end", number, time.time())
+
+@worker.job(queue="other")
+def other(number):
+    note("other", number)
+"""
+
+
+@contextmanager
+def limited_queue(serve: Serve, folder: Path, text: str) -> Iterator[ServerProcess]:
+    """Two servers whose configuration has these lines for the queue ``pay``."""
+    (folder / "workers.toml").write_text(f"[server]\nlease = 2\n[queues.pay]\n{text}\n")
+    options = ("--config", str(folder / "workers.toml"))
+    with serve(QUEUES, *options) as first, serve(QUEUES, *options):
+        first.wait_for_event("server.started", 2)
+        yield first
+
+
+def test_a_queue_with_a_rate_starts_so_many_over_two_servers(serve: Serve, tmp_path: Path) -> None:
+    with limited_queue(serve, tmp_path, 'rate = "10/s"') as server:
+        server.push("pay", *({"class": "pay", "args": [n], "jid": f"j{n}"} for n in range(35)))
+        notes = server.wait_for_notes(35, "begin")
+        assert most_in_a_window([at for *_, at in notes], 1.0) == 10
+        # Jobs that come later to an empty queue start at once, or at their turn.
+        wait_for(lambda: server.settled("pay"))
+        server.push("pay", *({"class": "pay", "args": [n], "jid": f"j{n}"} for n in range(35, 47)))
+        notes = server.wait_for_notes(47, "begin")
+        assert most_in_a_window([at for *_, at in notes], 1.0) == 10
+        assert server.zset("schedule") == []
+
+
+def test_a_queue_runs_so_many_jobs_at_once_over_two_servers(serve: Serve, tmp_path: Path) -> None:
+    with limited_queue(serve, tmp_path, "max_running = 3") as server:
+        server.push("pay", *({"class": "pay", "args": [n], "jid": f"j{n}"} for n in range(60)))
+        server.wait_for_notes(60, "end")
+        assert most_at_once([row for row in server.ledger() if row[1] in ("begin", "end")]) == 3
+        wait_for(lambda: server.settled("pay"))
+
+
+def test_a_queue_with_limits_shares_workers_with_others(serve: Serve, tmp_path: Path) -> None:
+    text = 'rate = "2/s"\nmax_running = 1\n[groups.all]\nqueues = ["pay", "other"]\nconcurrency = 2'
+    with limited_queue(serve, tmp_path, text) as server:
+        server.push("pay", *({"class": "pay", "args": [n], "jid": f"j{n}"} for n in range(4)))
+        server.push("other", *({"class": "other", "args": [n], "jid": f"o{n}"} for n in range(20)))
+        server.wait_for_notes(20, "other")
+        notes = server.wait_for_notes(4, "begin")
+        assert most_in_a_window([at for *_, at in notes], 1.0) <= 2

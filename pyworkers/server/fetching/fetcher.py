@@ -14,6 +14,7 @@ size of its job.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Callable, Container, Sequence
@@ -33,12 +34,14 @@ from pyworkers.server.plan import Group
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.waiting import cancel, now
 from pyworkers.store.calls import arun_one
-from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError
+from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Taken
 from pyworkers.store.transport.link import Link
 
 # For two attempts to end a blocking move (``source.py``). If Redis refuses UNBLOCK, the move may take a job
 # that is handed back, and no harm is done.
 _LONGEST_END_S = 0.3
+# How often to look for a slot of a queue that another server may have freed.
+_OTHERS_S = 0.5
 
 log = logs.get_logger()
 
@@ -83,6 +86,7 @@ class Fetcher:
         self._defect: BaseException | None = None
         self._large = LargeJobs(deliveries, outbox)
         self._watching = Watching(link, self._large, sources[0]) if len(sources) == 1 else None
+        self._takes = itertools.count()
         self._certain = True
         """True if all jobs with an outcome in the outbox are in our lists."""
         self._adoption = Adoption(link, sources, deliveries, outbox)
@@ -92,6 +96,7 @@ class Fetcher:
         """Fetch in the order of this group, which has the same queues."""
         self._sources = [self._by_queue[queue] for queue in group.queues]
         self._weights = None if group.strict or len(group.queues) == 1 else group.queues
+        self._limits = group.limits
 
     def fetch(self, queues: Container[str]) -> None:
         """Fetch from these queues from now on, and from no others."""
@@ -195,7 +200,15 @@ class Fetcher:
         # A queue to which jobs are handed back has its turn in the next exchange: otherwise this server would
         # take them again, and no other server would get one.
         asked = [source for source in self._ready() if source.queue not in returning] if wanted > 0 else []
+        limited: list[Source] = []
+        if self._limits:
+            # They have their turn after the exchange, which frees slots. It takes nothing from other queues,
+            # which have the next turn: they would take the room of limited ones that come before them.
+            limited = [source for source in asked if source.queue in self._limits]
+            asked = [] if limited else asked
         if not batch and not asked:
+            if limited:
+                await self._take_limited(limited)
             return
         mine = self._inprogress
         found = await self._exchange(mine, batch, wanted if asked else 0, asked)
@@ -223,6 +236,53 @@ class Fetcher:
             self._check_surplus()
             if self._watching is not None and self._certain:
                 await self._watching.begin(mine)
+        if self._limits:
+            for queue in {queue for queue, _, _ in batch}:
+                self._by_queue[queue].job_ended()
+            if limited:
+                await self._take_limited(limited)
+
+    async def _take_limited(self, sources: Sequence[Source]) -> None:
+        """Take what may start now from queues with limits, in their order."""
+        for source in sources:
+            mine, wanted = self._inprogress, self._deliveries.free
+            if wanted <= 0:
+                return
+            if not source.ready:
+                continue
+            if (found := await self._take(mine, source, wanted)) is None or self._inprogress is not mine:
+                return
+            self._deliver(Exchange([(source.queue, found.jobs)], []))
+            source.worked()
+            if found.after_s is not None or found.full:
+                source.rest(_OTHERS_S if found.after_s is None else found.after_s, found.full)
+            elif len(found.jobs) < wanted:
+                self._await_job(source)
+        # For the queues without limits; and these, if workers are idle again.
+        self._wake.set()
+
+    async def _take(self, mine: InProgress, source: Source, wanted: int) -> Taken | None:
+        """The jobs of a queue with limits; None if Redis did not answer, or a peer has the lists."""
+        limit, name = self._limits[source.queue], f"{mine.identity} {next(self._takes)}"
+        self._asked = [source]
+        try:
+            return await mine.take(self._link, source.queue, limit, wanted, name)
+        except LeaseLostError:
+            self._listeners.lease_lost(mine.identity)
+        except PyworkersError as error:
+            # Its reply may be lost: then our list holds jobs that this server has not received.
+            self._certain = False
+            self._end_asking()
+            await self._wait_out(error)
+        finally:
+            self._end_asking()
+        return None
+
+    def _await_job(self, source: Source) -> None:
+        """Wait until a queue with limits has a job, which stays there."""
+        key = self._inprogress.source(source.queue)
+        waiting = source.wait(key, key, lambda _: None, lambda: self._deliveries.free > 0)
+        waiting.add_done_callback(self._waited)
 
     async def _exchange(
         self, mine: InProgress, batch: Batch, wanted: int, asked: Sequence[Source]

@@ -32,6 +32,7 @@ class Source:
         self._waiting: asyncio.Task[None] | None = None
         self._wait_failed = False
         self._rest: asyncio.TimerHandle | None = None
+        self._until_end = False
 
     def fetch(self, fetching: bool) -> None:
         """Set whether jobs are fetched from it."""
@@ -58,7 +59,20 @@ class Source:
         """Take no jobs for a while, because Redis refuses commands on the keys of this queue."""
         if self._rest is None:
             delay_s = self.health.failed(error)
+            self._until_end = False
             self._rest = asyncio.get_running_loop().call_later(delay_s, self._rested)
+
+    def rest(self, delay_s: float, until_end: bool) -> None:
+        """Take no jobs for a while, or only ``until_end`` of a job that runs, because none may start."""
+        if self._rest is None:
+            self._until_end = until_end
+            self._rest = asyncio.get_running_loop().call_later(delay_s, self._rested)
+
+    def job_ended(self) -> None:
+        """Take jobs again, if the source waits for the end of one."""
+        if self._rest is not None and self._until_end:
+            self._rest.cancel()
+            self._rested()
 
     def _rested(self) -> None:
         self._rest = None

@@ -1,0 +1,64 @@
+-- Take jobs from a queue with limits of its own: no more than may start now, counted over all servers. Starts are
+-- counted when their jobs are taken; running are the jobs in all in-progress lists of the queue.
+--
+-- KEYS 1 queue  2 in-progress list  3 tombstone of this incarnation  4 owners  5 starts  6 limits
+-- ARGV 1 identity  2 number of jobs wanted  3 a name that no other call has
+--      4 most starts in a window, or 0  5 the window in s  6 most running, or 0  7 name of the limit
+-- Returns { the jobs, the seconds after which more may start or '' , '1' if a slot must be free first or '' },
+--         or {} when a peer has recovered the lists of this incarnation: nothing was taken.
+
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  return {}
+end
+-- A job may only go to a registered owner: after a crash, peers search only the lists of registered owners.
+if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 0 then
+  return redis.error_reply('UNREGISTERED this server is not registered yet, or no longer')
+end
+local wanted, rate, window, most = tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local text = clock()
+local now = tonumber(text)
+
+local may, full = wanted, ''
+if most > 0 then
+  local running = 0
+  for _, owner in ipairs(redis.call('HKEYS', KEYS[4])) do
+    running = running + redis.call('LLEN', KEYS[1] .. ':' .. owner .. ':inprogress')
+  end
+  may = math.min(may, most - running)
+  full = may < wanted and '1' or ''
+end
+local taken = 0
+if rate > 0 then
+  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now - window)
+  taken = redis.call('ZCARD', KEYS[5])
+  may = math.min(may, rate - taken)
+end
+
+local jobs = {}
+for n = 1, may do
+  -- Redis refuses the first write of a script when maxmemory is reached, but jobs must continue: see exchange.lua.
+  redis.call('LTRIM', KEYS[2], 0, -1)
+  local job = redis.call('RPOPLPUSH', KEYS[1], KEYS[2])
+  if not job then
+    break
+  end
+  jobs[n] = job
+  if rate > 0 then
+    redis.call('ZADD', KEYS[5], text, ARGV[3] .. ':' .. n)
+  end
+end
+if #jobs > 0 then
+  if rate > 0 then
+    redis.call('EXPIRE', KEYS[5], math.ceil(window) + 60)
+    redis.call('HSET', KEYS[6], ARGV[7], ARGV[4] .. ' ' .. ARGV[5])
+  end
+  if most > 0 then
+    redis.call('HSET', KEYS[6], ARGV[7] .. '/running', ARGV[6] .. ' 0')
+  end
+end
+local wait = ''
+if rate > 0 and #jobs < wanted and taken + #jobs >= rate then
+  local oldest = tonumber(redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')[2])
+  wait = string.format('%.6f', oldest + window - now)
+end
+return { jobs, wait, #jobs < may and '' or full }
