@@ -31,8 +31,10 @@ from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.admission import Admission, Admitted
 from pyworkers.protocol.flow.memory import Memory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.limits import Want
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.rates import Rates
 from pyworkers.protocol.retry import MAX_RETRIES
 from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
@@ -78,6 +80,10 @@ class EnqueuedJob:
         self.outcome = outcome
         if outcome.fate is Fate.SNOOZE:
             self.at = outcome.at
+
+    def put_off(self, at: float) -> None:
+        """Wait until a limit lets the job start."""
+        self.at = at
 
 
 class _Kept:
@@ -125,6 +131,7 @@ class Fake:
         self.ran: list[EnqueuedJob] = []
         """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
         self._kept = _Kept()
+        self._rates = Rates()
         self._ahead_s = 0.0
         self._batches = MemoryBatches()
 
@@ -144,7 +151,7 @@ class Fake:
         return self._kept.result(jid)
 
     def now(self) -> float:
-        """The time by which locks of unique jobs expire, in epoch seconds."""
+        """The time by which locks of unique jobs expire, and limits let jobs start, in epoch seconds."""
         return time.time() + self._ahead_s
 
     def advance(self, seconds: float) -> None:
@@ -164,22 +171,28 @@ class Fake:
         return self._batches.result(batch)
 
     def clear(self) -> None:
-        """Forget all jobs, and all locks, statuses and results."""
+        """Forget all jobs, and all locks, statuses, results, and the starts that limits count."""
         self.jobs.clear()
         self.ran.clear()
         self._kept = _Kept()
+        self._rates = Rates()
 
     def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
         """Run the waiting jobs and those that they enqueue, until none is left; returns their number.
 
         ``worker`` is needed for jobs that a Client enqueued. ``scheduled=False`` leaves jobs with a time
-        where they are. A snoozed job waits again and is not run twice by one call. An exception of a job
+        where they are. A snoozed job waits again and is not run twice by one call. A job that a rate does not
+        let start yet waits, too, until ``advance`` has turned the clock to its turn. An exception of a job
         ends the drain and is raised; the job is then the last one of ``ran``.
         """
         count = 0
         snoozed: list[EnqueuedJob] = []
         try:
             while job := self._next(scheduled):
+                if (turn := self._rates.start(_wants(job, worker), self.now())) is not None:
+                    job.put_off(turn)
+                    snoozed.append(job)
+                    continue
                 count += 1
                 self.ran.append(job)
                 try:
@@ -267,7 +280,9 @@ def fake() -> Iterator[Fake]:
 
 @contextmanager
 def inline(worker: Worker | None = None) -> Iterator[None]:
-    """Run each job when it is enqueued, even if it is scheduled. The enqueue call raises the job's exception.
+    """Run each job when it is enqueued, even if it is scheduled, or if a limit would put it off.
+
+    The enqueue call raises the job's exception.
 
     ``worker`` is needed for jobs that a Client enqueues.
     """
@@ -302,6 +317,16 @@ def run(
         execution.forget()
         raise error
     return outcome
+
+
+def _wants(job: EnqueuedJob, worker: Worker | None) -> list[Want]:
+    """What a job asks of its limits; nothing if it cannot run. Raises what their functions raise."""
+    owner = worker or job.worker
+    try:
+        handler = owner.lookup(job.queue, job.job_class) if owner else None
+    except UnknownJobError:
+        handler = None
+    return [limit.want(job.args) for limit in handler.limits] if handler else []
 
 
 def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge) -> Chain:
