@@ -33,6 +33,30 @@ def work(seconds: float = 0.0, failures: int = 0) -> None:
     ledger.note("end", message.jid)
 
 
+@worker.job(
+    queue="q",
+    retry_in=lambda *_: 0.2,
+    limits=[worker.limit("slots", concurrency=2), worker.limit("turns", rate=50)],
+)
+def hold(seconds: float, dies: bool = False) -> None:
+    """Hold one of two slots for so long; note if a third job does."""
+    message = current_message()
+    ledger.note("start", message.jid, message.attempt, message.crash_count)
+    with contextlib.ExitStack() as files:
+        for number in range(2):
+            file = files.enter_context(ledger.path.with_name(f"slot{number}").open("a"))
+            # The kernel releases it with the process, before the server can release the slot.
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+        else:
+            ledger.note("over", message.jid)
+        time.sleep(seconds)
+        if dies and not message.crash_count:
+            os.kill(os.getpid(), signal.SIGKILL)
+    ledger.note("end", message.jid)
+
+
 @worker.job(queue="q", retry_in=lambda *_: 0.2)
 def meet(place: str, most_s: float = 60.0) -> None:
     """Wait until the test has made the file ``place`` beside the ledger."""

@@ -32,6 +32,8 @@ DECLARED = {
     r"processes|paused": False,
     r"pyworkers:owners": False,
     r"pyworkers:(cancelled|suspects|locked|unique:.+)": True,
+    r"pyworkers:(limits|limit:.+)": False,
+    r"pyworkers:limit-waiting:.+": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
     r"pyworkers:(lease|recovered|cron|cron-declared|turn|job|result):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.
