@@ -1,4 +1,4 @@
-"""Marked jobs in the table of a group: kept back, and given back, cancelled or settled like any other."""
+"""Jobs that may not start yet, in the table of a group: given back, cancelled or settled like any other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pyworkers.ipc.control import Manifest
-from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Report
+from pyworkers.ipc.jobsocket import Kind
+from pyworkers.protocol.effects import PassSlot
+from pyworkers.protocol.limits import Ask, Want
+from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.crew import Crew
@@ -159,3 +162,106 @@ async def test_a_condemned_job_is_settled_and_its_hooks_run_in_a_worker(table: T
     }
     # The errand waits for a worker.
     assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, -1, {})
+
+
+# --- jobs that ask for their limits -------------------------------------------------------------------------
+
+ASK = Ask("j", "this run", (Want("slots", 1, 0.0), Want("turns", 1, 60.0)))
+FREES = (PassSlot("slots", "this run"), PassSlot("turns", "this run"))
+FREED = Report(Outcome(Fate.REQUEUE, effects=FREES))
+
+
+def ask(table: Table, raw: bytes = BARE) -> None:
+    """A worker has taken a job, and asks whether it may start."""
+    table.jobs.deliver("q", raw)
+    [*_, number] = table.jobs.hand_out.open
+    table.jobs.asked(number, ASK)
+
+
+async def test_a_job_that_asks_is_known_and_keeps_its_room(table: Table) -> None:
+    ask(table)
+    assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, -1, {BARE: 1})
+    assert (table.jobs.hand_out.open, table.settled) == ({}, [])
+
+
+async def test_a_job_that_may_start_is_handed_out_under_another_number(table: Table) -> None:
+    ask(table)
+    table.asks.grant()
+    [(number, job)] = table.jobs.hand_out.open.items()
+    # That of the worker which has asked is still in its page.
+    assert (number, job.kind, job.raw) == (2, Kind.GRANTED, BARE)
+    table.jobs.ended(1, Report(DONE))
+    table.jobs.ended(2, Report(DONE))
+    assert table.settled == [("q", BARE, Report(Outcome(Fate.DONE, effects=FREES)))]
+
+
+async def test_a_job_in_schedule_is_forgotten_and_leaves_room(table: Table) -> None:
+    ask(table)
+    table.asks.put_off()
+    assert (table.jobs.busy, table.jobs.free, table.freed, table.settled) == (0, 0, 1, [])
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_a_cancelled_job_frees_its_slots(table: Table, granted: bool) -> None:
+    ask(table)
+    if granted:
+        table.asks.grant()
+    table.cancellations.use(["j"])
+    table.requests.cancel_noted()
+    outcome = Outcome(Fate.CANCELLED, effects=FREES)
+    assert table.settled == [("q", BARE, Report(outcome, cancelled="j"))]
+    assert (table.jobs.busy, table.asks.kept) == (0, {})
+
+
+async def test_a_job_that_is_cancelled_before_it_asks_does_not_ask(table: Table) -> None:
+    table.jobs.deliver("q", BARE)
+    [job] = table.jobs.hand_out.open.values()
+    job.cancel("j")
+    table.jobs.asked(job.number, ASK)
+    assert [report.outcome.fate for _, _, report in table.settled] == [Fate.CANCELLED]
+    assert table.asks.kept == {}
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_a_stop_gives_back_a_job_with_its_slots(table: Table, granted: bool) -> None:
+    ask(table)
+    if granted:
+        table.asks.grant()
+    table.requests.interrupt()
+    assert (table.settled, table.jobs.busy, table.asks.kept) == ([("q", BARE, FREED)], 0, {})
+
+
+async def test_a_job_that_asks_during_a_stop_stays_in_the_list(table: Table) -> None:
+    table.jobs.deliver("q", BARE)
+    [job] = table.jobs.hand_out.open.values()
+    table.jobs.give_back()
+    table.jobs.hand_out.set_apart(job)
+    table.jobs.asked(job.number, ASK)
+    assert (table.settled, table.jobs.busy, table.asks.kept) == ([], 0, {})
+
+
+async def test_a_pause_gives_back_a_job_that_asks(table: Table) -> None:
+    ask(table)
+    table.jobs.give_back_kept({"q"})
+    assert (table.settled, table.jobs.busy, table.asks.kept) == ([("q", BARE, FREED)], 0, {})
+
+
+async def test_a_job_that_is_lost_with_its_worker_frees_its_slots(table: Table) -> None:
+    ask(table)
+    table.asks.grant()
+    table.jobs.lost(list(table.jobs.hand_out.open.values()), Failure("WorkerLost", "died", crashed=True))
+    [(_, raw, report)] = table.settled
+    assert (raw, report.outcome.fate, report.outcome.effects) == (BARE, Fate.RETRY, FREES)
+
+
+async def test_a_suspect_that_may_start_runs_alone(table: Table) -> None:
+    table.jobs.share(True)
+    ask(table, BARE.replace(b"}", b',"crash_count":1}'))
+    assert table.alone == 1
+    table.asks.grant()
+    assert table.alone == 2
+
+
+async def test_an_ask_of_a_job_that_has_ended_is_ignored(table: Table) -> None:
+    table.jobs.asked(7, ASK)
+    assert (table.jobs.busy, table.asks.kept, table.settled) == (0, {}, [])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.server_process import Serve, ServerProcess
+from pyworkers import Client
+from tests.helpers.redises import OwnRedis
+from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -159,3 +162,113 @@ def test_a_queue_with_limits_shares_workers_with_others(serve: Serve, tmp_path: 
         server.wait_for_notes(20, "other")
         notes = server.wait_for_notes(4, "begin")
         assert most_in_a_window([at for *_, at in notes], 1.0) <= 2
+
+
+MODES = """
+slots = worker.limit("slots", concurrency=2)
+
+@worker.job(queue="async", concurrency=4, processes=2, limits=[slots])
+async def wait(number):
+    note("begin", number, time.time())
+    await asyncio.sleep(0.02)
+    note("end", number, time.time())
+
+@worker.job(queue="thread", concurrency=4, processes=2, mode="thread", limits=[slots])
+def sleep(number):
+    note("begin", number, time.time())
+    time.sleep(0.02)
+    note("end", number, time.time())
+"""
+
+
+def test_a_limit_holds_over_queues_of_all_modes(serve: Serve) -> None:
+    with serve("import asyncio\n" + MODES) as server:
+        for n in range(20):
+            server.push("async", {"class": "wait", "args": [n], "jid": f"a{n}"})
+            server.push("thread", {"class": "sleep", "args": [n], "jid": f"t{n}"})
+        server.wait_for_notes(40, "end")
+        assert most_at_once([row for row in server.ledger() if row[1] in ("begin", "end")]) == 2
+        wait_for(lambda: server.settled("async", "thread"))
+
+
+WAITING = """
+@worker.job(queue="q", concurrency=2, limits=[worker.limit("slots", concurrency=1)])
+def hold(number):
+    note("begin", number)
+    wait_for_file("go")
+    note("end", number)
+"""
+
+
+def slots(server: ServerProcess) -> int:
+    return int(server.redis.zcard(server.keys.limit("slots")))
+
+
+def test_a_stop_frees_the_slots_of_the_jobs_that_it_gives_back(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "workers.toml").write_text("[server]\nshutdown_timeout = 0.5\n")
+    with serve(WAITING, "--config", str(tmp_path / "workers.toml")) as server:
+        server.push("q", *({"class": "hold", "args": [n], "jid": f"j{n}"} for n in range(2)))
+        server.wait_for_notes(1, "begin")
+        wait_for(lambda: len(server.zset("schedule")) == 1)
+        assert slots(server) == 1
+        assert server.stop() == 0
+        assert slots(server) == 0
+        # The other one was called: both wait in the queue.
+        assert (server.waiting("q"), server.zset("schedule")) == (2, [])
+
+
+def test_a_cancelled_job_frees_its_slot(serve: Serve) -> None:
+    with serve(WAITING) as server:
+        server.push("q", *({"class": "hold", "args": [n], "jid": f"j{n}"} for n in range(2)))
+        [[_, _, first]] = server.wait_for_notes(1, "begin")
+        wait_for(lambda: len(server.zset("schedule")) == 1)
+        with Client(server.url, namespace=server.keys.namespace) as client:
+            client.cancel(f"j{first}")
+        server.let_go("go")
+        server.wait_for_notes(1, "end", 1 - first)
+        wait_for(lambda: slots(server) == 0)
+
+
+def test_a_slow_queue_does_not_hold_a_slot_for_a_called_job(serve: Serve) -> None:
+    """All workers are busy with other jobs: what is called waits at the head of its queue."""
+    code = (
+        WAITING
+        + """
+@worker.job(queue="q")
+def other(file):
+    note("other", file)
+    wait_for_file(file)
+"""
+    )
+    with serve(code) as server:
+        server.push("q", *({"class": "hold", "args": [n], "jid": f"j{n}"} for n in range(3)))
+        server.wait_for_notes(1, "begin")
+        wait_for(lambda: len(server.zset("schedule")) == 2)
+        server.push("q", *({"class": "other", "args": ["others"], "jid": f"o{n}"} for n in range(3)))
+        server.wait_for_notes(1, "other")
+        server.let_go("go")
+        server.wait_for_notes(1, "end")
+        server.let_go("others")
+        server.wait_for_notes(3, "end")
+        wait_for(lambda: server.settled("q") and server.zset("schedule") == [])
+
+
+def test_a_queue_with_many_jobs_costs_no_more_than_its_rate(tmp_path: Path, one_binary: str) -> None:
+    (tmp_path / "workers.toml").write_text('[queues.pay]\nrate = "10/s"\n')
+    options = ("--config", str(tmp_path / "workers.toml"))
+    with (
+        OwnRedis(one_binary, tmp_path / "redis") as own,
+        serving(tmp_path, own.start().url, "", QUEUES, *options) as server,
+    ):
+        for start in range(0, 100_000, 10_000):
+            jobs = range(start, start + 10_000)
+            server.push("pay", *({"class": "pay", "args": [n], "jid": f"j{n}"} for n in jobs))
+        server.redis.config_resetstat()
+        begun = time.monotonic()
+        before = len(server.wait_for_notes(1, "begin"))
+        started = len(server.wait_for_notes(before + 30, "end")) - before
+        seconds = time.monotonic() - begun
+        calls = server.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+        # A script takes jobs, one settles them, one looks for more; other parts send a few a second.
+        assert calls <= 4 * started + 10 * seconds
+        assert server.waiting("pay") >= 100_000 - 100
