@@ -28,7 +28,9 @@ from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.flow import effects_of_stored
 from pyworkers.protocol.flow.admission import Admission, Admitted
+from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.memory import Memory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.limits import Want
@@ -138,8 +140,13 @@ class Fake:
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Take pushed jobs; called by clients. A full queue is an error at once: nothing drains it."""
         admitted = self._kept.admit(jobs, self.now(), self._size, self._is_scheduled)
+        replaced = [job for job in self.jobs if job.jid in admitted.replaced]
         self.jobs[:] = [job for job in self.jobs if job.jid not in admitted.replaced]
         self.jobs += [EnqueuedJob.of(job, owner) for job in admitted.jobs]
+        for job in replaced:
+            ended = effects_of_stored(job.raw, Ending.DELETED, self.now(), job.queue)
+            self._kept.apply(ended)
+            self.push(self._batches.apply(ended), job.worker)
         return admitted.others
 
     def status(self, jid: str) -> JobStatus:

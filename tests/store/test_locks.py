@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers import AsyncClient, Client, DuplicateJobError, QueueFullError
+from pyworkers import AsyncClient, Client, DuplicateJobError, QueueFullError, Worker
 from pyworkers.api import LockSet, Queue
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role
@@ -71,6 +71,17 @@ def test_a_debounced_job_is_scheduled_once(client: Enqueue, db: redis.Redis, key
     assert len(set(jids)) == 5
     (stored,) = as_list(db.zrange(keys.schedule, 0, -1))
     assert json.loads(stored)["jid"] == jids[-1]
+
+
+def test_a_member_of_a_batch_that_is_replaced_is_counted_out(redis_url: str, namespace: str) -> None:
+    url = url_of(redis_url, Role.CLIENT, namespace)
+    worker = Worker(url, namespace=namespace)
+    with worker.batch("debounced") as batch:
+        worker.enqueue_in(60, "q", "Add", [1], unique_for=60, on_duplicate="replace")
+        worker.enqueue_in(60, "q", "Add", [2])
+    assert (batch.status().total, batch.status().pending) == (2, 2)
+    worker.enqueue_in(60, "q", "Add", [1], unique_for=60, on_duplicate="replace")
+    assert batch.status().pending == 1
 
 
 def test_thousands_of_jobs_of_one_moment_can_be_replaced(

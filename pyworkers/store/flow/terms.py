@@ -19,10 +19,11 @@ from redis.exceptions import NoScriptError
 from pyworkers.errors import DuplicateJobError, QueueFullError
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store import scripts
-from pyworkers.store.flow.removal import written
+from pyworkers.store.flow.removal import ends, written
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
@@ -81,18 +82,14 @@ async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -
 
 
 def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> Steps:
-    script, parts = scripts.load("push"), _parts(keys, jobs)
-    call: bytes = hiredis.pack_command(("EVALSHA", script.sha, *parts))
+    arguments = _arguments(keys, jobs)
     due = time.monotonic() + max(job.terms.wait_s for job in jobs if job.terms)
     pause_s = _FIRST_PAUSE_S
     while True:
-        reply = yield call
-        if _is_refusal(reply):
-            reply = yield call
-        if isinstance(reply, NoScriptError):
-            reply = yield hiredis.pack_command(("EVAL", script.text, *parts))
+        reply = yield from _called("push", *arguments)
         try:
-            return _others(reply, jobs)
+            others, replaced = _read(reply, jobs)
+            break
         except QueueFullError:
             left_s = due - time.monotonic()
             if left_s <= 0:
@@ -100,14 +97,29 @@ def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> Steps:
         # Random: many producers may wait for the same queue.
         yield min(pause_s * random.uniform(0.5, 1.0), left_s)
         pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
+    if replaced and (left := ends(replaced, Ending.DELETED, time.time())):
+        # The jobs are pushed: what Redis refuses here is left to the sweep.
+        yield from _called("removal/apply", *written(keys, ((1, effect) for _, effect in left)))
+    return others
+
+
+def _called(name: str, keys: Sequence[str], args: Sequence[Any]) -> Generator[bytes, Any, Any]:
+    """Call a script; the reply, or the error."""
+    script, parts = scripts.load(name), (len(keys), *keys, *args)
+    reply = yield (call := hiredis.pack_command(("EVALSHA", script.sha, *parts)))
+    if _is_refusal(reply):
+        reply = yield call
+    if isinstance(reply, NoScriptError):
+        reply = yield hiredis.pack_command(("EVAL", script.text, *parts))
+    return reply
 
 
 def _is_refusal(reply: Any) -> bool:
     return isinstance(reply, redis.ResponseError) and code_of(reply) in REFUSALS
 
 
-def _parts(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[Any, ...]:
-    """The arguments of EVALSHA after the digest."""
+def _arguments(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[list[str], list[Any]]:
+    """The keys and the arguments of the script."""
     queues: dict[str, int] = {}
     locks: list[str] = []
     rows: list[Any] = []
@@ -125,19 +137,20 @@ def _parts(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[Any, ...]:
             effects += ((place, effect) for effect in terms.effects)
     more_names, more = written(keys, effects)
     names = [keys.queues, keys.schedule, *map(keys.queue, queues), *locks, *more_names]
-    about = [len(jobs), len(queues), *queues, *rows, *more]
-    return (len(names), *names, *about)
+    return names, [len(jobs), len(queues), *queues, *rows, *more]
 
 
-def _others(reply: Any, jobs: Sequence[PushedJob]) -> Others:
-    """The result of the script. Raises redis-py's errors, QueueFullError and DuplicateJobError."""
+def _read(reply: Any, jobs: Sequence[PushedJob]) -> tuple[Others, list[bytes]]:
+    """The duplicates and the replaced jobs.
+
+    Raises redis-py's errors, QueueFullError and DuplicateJobError.
+    """
     if isinstance(reply, Exception):
         raise reply
     about, *rest = reply
     if about == b"pushed":
-        return {
-            job.jid: other.decode() for job, other in zip(jobs, rest, strict=True) if other is not None
-        } or NO_OTHERS
+        found = {job.jid: other.decode() for job, other in zip(jobs, rest, strict=False) if other != 0}
+        return found or NO_OTHERS, rest[len(jobs) :]
     if about == b"failed":
         raise redis.ResponseError(rest[0].decode(errors="replace"))
     queue, _, _, _, terms = jobs[integer(rest[0]) - 1]

@@ -7,7 +7,7 @@
 --      then for each job: place of its queue, jid, payload, time at which it is due or '' for now,
 --      most jobs in its queue or 0, life of its lock in ms or 0 for no lock, mode of its lock
 --      then for each effect: place of its job, name and arguments (effects.py)
--- Returns { 'pushed', for each job: nil, or the jid of the job that holds its lock }
+-- Returns { 'pushed', for each job: 0, or the jid of the job that holds its lock; then the replaced jobs }
 --      or, before any job was pushed: { 'full', place of the job }, { 'duplicate', place of the job, jid },
 --      { 'failed', the error of an effect }
 
@@ -86,9 +86,9 @@ if #failed > 0 then
   return { 'failed', failed[2] }
 end
 
-local reply, listed, longest = { 'pushed' }, {}, 0
+local reply, listed, longest, replaced = { 'pushed' }, {}, 0, {}
 for place, job in ipairs(jobs) do
-  reply[place + 1] = job.other or false
+  reply[place + 1] = job.other or 0
   if not job.other and not job.dropped then
     if job.lock then
       redis.call('SET', job.lock, job.jid, 'PX', job.life)
@@ -101,6 +101,7 @@ for place, job in ipairs(jobs) do
       end
       if job.old then
         redis.call('ZREM', KEYS[2], job.old)
+        replaced[#replaced + 1] = job.old
       end
     end
     if job.at ~= '' then
@@ -119,5 +120,8 @@ if longest > 0 then
   if redis.call('PTTL', locked) < longest then
     redis.call('SET', locked, '1', 'PX', longest)
   end
+end
+for _, old in ipairs(replaced) do
+  reply[#reply + 1] = old
 end
 return reply
