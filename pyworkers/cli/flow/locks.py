@@ -6,6 +6,7 @@ Run by people and scripts.
 from __future__ import annotations
 
 import json
+from itertools import chain
 
 import click
 
@@ -33,19 +34,24 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_json
 @config_options
 def list_(source: Source, job_class: str | None, queue: str | None, as_json: bool) -> None:
-    """Show the locks by class and queue."""
-    found = [
+    """Show the locks, in no order; one that is released meanwhile may be missing."""
+    found = (
         lock
         for lock in LockSet(source.redis())
         if job_class in (None, lock.job_class) and queue in (None, lock.queue)
-    ]
-    found.sort(key=lambda lock: (lock.job_class, lock.queue, lock.digest))
+    )
+    first = next(found, None)
+    rows = found if first is None else chain([first], found)
     if as_json:
-        click.echo(json.dumps([lock.as_dict() for lock in found]))
-    elif found:
-        click.echo("\n".join(table(_HEADER, map(_row, found), right=(2,))))
-    else:
+        click.echo("[", nl=False)
+        for number, lock in enumerate(rows):
+            click.echo((", " if number else "") + json.dumps(lock.as_dict()), nl=False)
+        click.echo("]")
+    elif first is None:
         click.echo("No locks: no unique job is enqueued or running.")
+    else:
+        for line in table(_HEADER, map(_row, rows), right=(2,)):
+            click.echo(line)
 
 
 @click.command()
