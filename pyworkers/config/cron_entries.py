@@ -43,6 +43,7 @@ def check_entry(entry: CronEntry) -> None:
         cron.check(entry)
         check_value(list(entry.args), "args")
         check_options({**_policy(entry), **entry.options})
+        check_value(dict(entry.options), "options")
     except BadArgumentError as error:
         raise ValueError(error.message) from error
 

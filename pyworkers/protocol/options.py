@@ -135,7 +135,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise BadArgumentError(f"{name} has no effect without {_NEEDS[name]}")
         if name == "extra":
             _check_extra(value)
-        elif name not in TERM_OPTIONS:
+        elif name not in TERM_OPTIONS or (name == "unique_by" and not callable(value)):
             check_value(value, name)
 
 

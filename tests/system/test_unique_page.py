@@ -30,15 +30,16 @@ def test_the_same_job_runs_once(
     exec(UNIQUE, names)
     exec(USE, names)
     with serving(tmp_path, redis_url, namespace, UNIQUE) as server:
-        server.wait_for_notes(2, "built")
-        server.wait_for_notes(1, "indexed")
+        server.wait_for_event("job.done", 3)
+        done = server.events("job.done")
         wait_for(lambda: server.settled("reports", "search"))
-        built = {user: jid for word, user, jid in (line[1:] for line in server.ledger()) if word == "built"}
-        assert built.keys() == {7, 8}
-        assert [line[1:] for line in server.ledger() if line[1] == "indexed"] == [["indexed", 1, 2]]
-        assert built[7] == names["first"]
+        assert sorted(event["job_class"] for event in done) == ["build_report", "build_report", "index"]
+        assert names["first"] in {event["jid"] for event in done}
+        for words in ("report of 7", "report of 8", "version 2 of 1"):
+            assert server.log_text().count(words) == 1
+        assert "version 1 of 1" not in server.log_text()
         assert names["build_report"].enqueue(7) != names["first"]
-        server.wait_for_notes(3, "built")
+        server.wait_for_event("job.done", 4)
 
 
 def test_a_full_queue_refuses(names: dict[str, Any]) -> None:

@@ -153,6 +153,7 @@ def test_options_are_switched_off_by_none() -> None:
         ({"unique_until": "start"}, "unique_until has no effect without unique_for"),
         ({"unique_by": len}, "unique_by has no effect without unique_for"),
         ({"on_duplicate": "skip"}, "on_duplicate has no effect without unique_for"),
+        ({"unique_for": 60, "unique_by": {1}}, "unique_by is of type set"),
         ({"wait": 5}, "wait has no effect without max_waiting"),
         ({"max_waiting": 0}, "max_waiting must be a number of jobs from 1"),
         ({"max_waiting": True}, "max_waiting must be"),

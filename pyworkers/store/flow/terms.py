@@ -149,7 +149,8 @@ def _read(reply: Any, jobs: Sequence[PushedJob]) -> tuple[Others, list[bytes]]:
         raise reply
     about, *rest = reply
     if about == b"pushed":
-        found = {job.jid: other.decode() for job, other in zip(jobs, rest, strict=False) if other != 0}
+        pairs = zip(jobs, rest, strict=False)
+        found = {job.jid: other.decode(errors="replace") for job, other in pairs if other != 0}
         return found or NO_OTHERS, rest[len(jobs) :]
     if about == b"failed":
         raise redis.ResponseError(rest[0].decode(errors="replace"))
