@@ -17,7 +17,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, Packet
+from pyworkers.ipc.jobsocket import DONT_WAIT, Kind, Packet
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
@@ -107,7 +107,7 @@ class AsyncProcess:
                 self._leave()
                 return
             try:
-                packet = self._connection.take_now(self._free[-1])
+                packet = self._connection.take(self._free[-1], DONT_WAIT)
             except BlockingIOError:
                 break
             if packet is None:

@@ -14,7 +14,7 @@ from pyworkers import logs
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Kind, pack_note
-from pyworkers.ipc.jobsocket import DONT_WAIT, FileLostError, JobSocket, Packet, Unread
+from pyworkers.ipc.jobsocket import FileLostError, JobSocket, Packet, Unread
 from pyworkers.ipc.page import Page
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
@@ -70,23 +70,22 @@ class Connection:
         """True if the process is to take no more jobs."""
         return self._page.leaving
 
-    def take(self, slot: int) -> Packet | None:
-        """Take the next job for a free slot, for which it waits; None once the process is to leave."""
-        try:
-            packet = self._jobs.receive()
-        except FileLostError as lost:
-            self._give_back(lost)
-            return None
-        return None if packet is None else self._claim(slot, packet)
+    def take(self, slot: int, flags: int = 0) -> Packet | None:
+        """Take the next job for a free slot, for which it waits; None once the process is to leave.
 
-    def take_now(self, slot: int) -> Packet | None:
-        """``take`` without waiting. Raises BlockingIOError if no job is there."""
+        With the flag ``DONT_WAIT``, it raises BlockingIOError if no job is there.
+        """
         try:
-            packet = self._jobs.receive(DONT_WAIT)
+            packet = self._jobs.receive(flags)
         except FileLostError as lost:
             self._give_back(lost)
             return None
-        return None if packet is None else self._claim(slot, packet)
+        if packet is None:
+            return None
+        hit("before_claim")
+        self._page.claim(slot, packet.number)
+        hit("job_start")
+        return packet.read() if isinstance(packet, Unread) else packet
 
     def stop_taking(self) -> None:
         """Have ``take`` return None from now on; safe in a signal handler."""
@@ -144,9 +143,3 @@ class Connection:
             raise lost
         log.warning("worker.spoiled", hint="a job is too large for the file descriptors that are left")
         self.report(lost.number, Report(REQUEUE, retiring=True))
-
-    def _claim(self, slot: int, packet: Packet | Unread) -> Packet:
-        hit("before_claim")
-        self._page.claim(slot, packet.number)
-        hit("job_start")
-        return packet.read() if isinstance(packet, Unread) else packet
