@@ -164,6 +164,7 @@ class Worker(Producer):
         These travel with each job that is enqueued:
           retry=True          the number of retries; True: 25, False: drop a failed job
           retry_for=None      seconds for which a job is retried, instead of a number of retries
+          expires_in=None     seconds from when a job is due until it is dropped if it has not started
           dead=True           keep a job in ``dead`` when its retries are used up
           backtrace=False     lines of the traceback to store with a failed job; True: all
           tags=()             labels, which Sidekiq's Web UI shows

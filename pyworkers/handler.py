@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -76,6 +77,8 @@ class JobOptions(HandlerOptions, FieldOptions, TrackOptions, UniqueOptions, Queu
 
     queue: str
     """Default: ``default``."""
+    expires_in: float | timedelta | None
+    """Seconds from the time when a job is due until it is dropped if it has not started. Default: None."""
     name: str | None
     """The job class in the envelope. Default: None, the name of the function."""
 

@@ -22,7 +22,7 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.call import BATCH_ID, Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
-from pyworkers.protocol.options import JobOverrides, terms_asked
+from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
 from pyworkers.typed.arguments import Arguments
 
 P = ParamSpec("P")
@@ -114,9 +114,9 @@ class Job(Generic[P, R]):
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
         These are ``queue`` and ``retry``, and those of ``Client.enqueue``: ``timeout``, ``dead``,
-        ``backtrace``, ``tags``, ``extra``, ``retry_for``, ``retry_max``, ``retry_queue``, ``jid``, ``track``,
-        ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``, ``max_waiting`` and ``wait``.
-        Raises BadArgumentError.
+        ``backtrace``, ``tags``, ``extra``, ``expires_in``, ``retry_for``, ``retry_max``, ``retry_queue``,
+        ``jid``, ``track``, ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``, ``max_waiting``
+        and ``wait``. Raises BadArgumentError.
         """
         queue, retry = options.pop("queue", None), options.pop("retry", None)
         together = self._with(retry, options)
@@ -190,6 +190,8 @@ def declared_job(
     envelope |= {} if policy.retry_for is None else {"retry_for": policy.retry_for}
     envelope |= {name: options[name] for name in ("tags", "extra") if options.get(name)}
     envelope |= terms_asked(options)
+    if (expires_in := options.get("expires_in")) is not None:
+        envelope["expires_in"] = seconds_of(expires_in)
     try:
         return Job(function, handler.name, handler.queue, envelope, client, types)
     except BadArgumentError as error:

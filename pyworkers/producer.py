@@ -47,9 +47,9 @@ class Producer(ABC):
         ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is the declared
         value if the client knows the job (``Client.of``), and otherwise the handler's. The other ``options``
         are fields of the envelope (described in ``pyworkers.protocol.options``): ``timeout``, ``dead``,
-        ``backtrace``, ``tags``, ``retry_for``, ``retry_max``, ``retry_queue``, ``track`` and ``jid``; the
-        application's own fields go into ``extra={"tenant": 7}``. ``unique_for`` with ``unique_until``,
-        ``unique_by`` and ``on_duplicate``, and ``max_waiting`` with ``wait``, decide whether the job is
+        ``backtrace``, ``tags``, ``expires_in``, ``retry_for``, ``retry_max``, ``retry_queue``, ``track`` and
+        ``jid``; the application's own fields go into ``extra={"tenant": 7}``. ``unique_for`` with
+        ``unique_until``, ``unique_by`` and ``on_duplicate``, and ``max_waiting`` with ``wait``, decide whether the job is
         enqueued: for a duplicate, the jid of the job that is there is returned.
 
         Raises BadArgumentError, with the path of the invalid value; QueueFullError, DuplicateJobError, and

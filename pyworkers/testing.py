@@ -342,7 +342,7 @@ def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge) -> Chain:
     except UnknownJobError:
         handler = None
     rng = random.Random(os.urandom(8))
-    return Chain(worker, handler, Setting(bridge, MAX_RETRIES, time.time, rng))
+    return Chain(worker, handler, Setting(bridge, MAX_RETRIES, time.time, rng, redis_clock=time.time))
 
 
 @contextmanager

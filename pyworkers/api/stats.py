@@ -75,7 +75,8 @@ class Stats:
     """The number of jobs in each state.
 
     ``processed`` and ``failed`` count since the last reset, as Sidekiq's do, and are up to one heartbeat old;
-    ``busy`` are the running jobs, ``processes`` the live servers, Sidekiq's included.
+    ``expired`` counts the jobs that did not start in time, which are in neither. ``busy`` are the running
+    jobs, ``processes`` the live servers, Sidekiq's included.
     """
 
     processed: int
@@ -89,6 +90,7 @@ class Stats:
     queues: Sequence[QueueStats] = field(default=(), repr=False)
     servers: Sequence[ProcessView] = field(default=(), repr=False)
     groups: Sequence[GroupStats] = field(default=(), repr=False)
+    expired: int = 0
 
     @classmethod
     def fetch(
@@ -114,12 +116,13 @@ class Stats:
             queues=[_queue(queue) for queue in seen.queues],
             servers=seen.servers,
             groups=groups_of(seen.servers, now),
+            expired=seen.expired,
         )
 
     def counts(self) -> dict[str, int]:
         """The numbers by name, in the order in which they are shown."""
-        names = ("processed", "failed", "enqueued", "busy", "scheduled", "retries", "dead", "processes")
-        return {name: getattr(self, name) for name in names}
+        done, now = ("processed", "failed", "expired"), ("enqueued", "busy", "scheduled", "retries", "dead")
+        return {name: getattr(self, name) for name in (*done, *now, "processes")}
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
         """All of it for JSON; the latencies are those at ``now`` (epoch seconds)."""

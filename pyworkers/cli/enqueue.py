@@ -17,6 +17,7 @@ from pyworkers.cli.params import NUMBER, parse_args, parse_duration, parse_queue
 from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import timestamps
+from pyworkers.protocol.options import EnqueueOptions
 
 # Up to this number, each jid is printed. A script that needs more of them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20
@@ -61,6 +62,13 @@ def parse_time(text: str) -> float:
     help="Retries of a failed job: true for 25, false to drop it, or a number.  [default: the handler's]",
 )
 @click.option(
+    "--expires-in",
+    "expires_s",
+    metavar="DURATION",
+    callback=reads(parse_duration),
+    help="Drop the job if it has not started so long after it is due.",
+)
+@click.option(
     "--count",
     metavar="N",
     type=click.IntRange(min=1),
@@ -77,6 +85,7 @@ def enqueue(
     delay_s: float | None,
     at: float | None,
     retry: bool | int | None,
+    expires_s: float | None,
     count: int,
 ) -> None:
     """Enqueue a job of CLASS into QUEUE and print its id (jid).
@@ -89,10 +98,11 @@ def enqueue(
     """
     if delay_s is not None and at is not None:
         raise click.UsageError("--in and --at exclude each other.")
+    options: EnqueueOptions = {} if expires_s is None else {"expires_in": expires_s}
     with Client.from_config(source.redis()) as client:
         try:
             jids = client.enqueue_bulk(
-                queue, job_class, repeat(args, count), delay=delay_s, at=at, retry=retry
+                queue, job_class, repeat(args, count), delay=delay_s, at=at, retry=retry, **options
             )
         except BadArgumentError as error:
             raise click.UsageError(str(error)) from error

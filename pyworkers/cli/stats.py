@@ -31,7 +31,8 @@ _GROUPS = ("group", "mode", "servers", "processes", "busy", "of", "queues")
 def stats(source: Source, as_json: bool, days: int | None) -> None:
     """Show the number of jobs in each state, queue and group.
 
-    processed and failed count all jobs since the last reset; enqueued, busy (running), scheduled, retries and
+    processed and failed count all jobs since the last reset, expired those that were dropped because they had
+    not started in time; enqueued, busy (running), scheduled, retries and
     dead are the current jobs; processes are the live servers, Sidekiq's included. size is the number of jobs
     that wait in a queue. A group is a set of queues that share workers (see `pyworkers run --group`): busy of
     its jobs run, and as many as "of" can run at a time.

@@ -6,8 +6,9 @@ so neither side waits for the other, and a job costs no system call for it.
 
     word 0          1 if the worker is to leave
     words 1, 2      how often the worker has answered a signal, and the delivery that hangs in its main thread
-    words 3, 4      slot 0: the delivery that was taken last, and the delivery that is to end
-    words 5, 6      slot 1: the same …
+    word 3          how far Redis' clock is ahead of the clock of this machine, in µs
+    words 4, 5      slot 0: the delivery that was taken last, and the delivery that is to end
+    words 6, 7      slot 1: the same …
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pyworkers.ipc.jobsocket import memory_file
 ATTENTION = signal.SIGURG
 """The signal by which the master asks a worker to look at its page. The default action is to ignore it."""
 _WORD = 8
-_LEAVING, _ANSWERS, _RUNNING, _SLOTS = 0, 1, 2, 3
+_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _SLOTS = 0, 1, 2, 3, 4
+# A word has no sign.
+_SIGN, _MASK = 1 << 63, (1 << 64) - 1
 _INTERRUPT = 1
 
 
@@ -44,6 +47,11 @@ class Page:
     def leaving(self) -> bool:
         """True if the worker is to take no more jobs."""
         return self._words[_LEAVING] != 0
+
+    @property
+    def clock_offset_s(self) -> float:
+        """How far Redis' clock is ahead of the clock of this machine."""
+        return ((self._words[_CLOCK] ^ _SIGN) - _SIGN) / 1e6
 
     def requests(self) -> Iterator[tuple[int, bool]]:
         """The deliveries that are to end; True for those that are given back, False for cancelled ones."""
@@ -77,6 +85,10 @@ class Page:
         claims = self.claims()
         if number in claims:
             self._words[_SLOTS + 2 * claims.index(number) + 1] = number << 1 | interrupt
+
+    def set_clock(self, offset_s: float) -> None:
+        """Note how far Redis' clock is ahead of the clock of this machine."""
+        self._words[_CLOCK] = round(offset_s * 1e6) & _MASK
 
     def leave(self) -> None:
         """Note that the worker is to take no more jobs."""

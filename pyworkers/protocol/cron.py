@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pyworkers.protocol.envelope import encode
-from pyworkers.protocol.options import fields_of
+from pyworkers.protocol.options import fields_of, seconds_of
 
 if TYPE_CHECKING:
     from croniter import croniter
@@ -137,15 +137,18 @@ def envelope_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered:
 
     ``triggered``: enqueued on request, not for one of the entry's slots.
     """
+    options = dict(entry.options)
+    expires_in = options.pop("expires_in", None)
     fields = {
         **({} if entry.retry is None else {"retry": entry.retry}),
         "queue": entry.queue,
         "class": entry.job_class,
         "args": list(entry.args),
-        **fields_of(entry.options),
+        **fields_of(options),
         "jid": jid,
         "created_at": now,
         "enqueued_at": now,
+        **({} if expires_in is None else {"expiry": now + seconds_of(expires_in)}),
         "cron": {"name": entry.name, "slot": slot, **({"triggered": True} if triggered else {})},
     }
     return encode(fields).encode()

@@ -24,6 +24,8 @@ from pyworkers.protocol.options import TERM_OPTIONS, check_options, fields_of
 from pyworkers.protocol.terms import Terms
 
 _JID_BYTES = 12
+# Options whose text differs from job to job.
+_PER_JOB = frozenset(("jid", "expires_in"))
 _RETRY_TYPES = (bool, int, type(None))
 
 ToJson = Callable[[Sequence[Any], str], Sequence[Any]]
@@ -90,6 +92,7 @@ class Draft:
     job_class: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     """All options except queue, class and time; with ``retry`` and ``extra``."""
+    expires_s: float | None = None
     to_json: ToJson | None = None
     """For the arguments of a job with typed parameters."""
 
@@ -138,6 +141,9 @@ class Draft:
     def _times(self, now: float) -> str:
         time = repr(now)
         enqueued = f',"enqueued_at":{time}' if self.at is None else ""
+        if self.expires_s is not None:
+            due = now if self.at is None else self.at
+            enqueued += f',"expiry":{due + self.expires_s!r}'
         return f',"created_at":{time}{enqueued}}}'
 
     def _job(self, args: Sequence[Any], jid: str, _now: float, times: str, path: str) -> PushedJob:
@@ -207,10 +213,12 @@ def _draft(
     check_options({**policy, **options})
     about = {**policy, "queue": queue, "class": job_class}
     head = encode(about)[:-1] + ',"args":'
-    others = {name: value for name, value in fields_of(options).items() if name != "jid"}
+    others = {name: value for name, value in fields_of(options).items() if name not in _PER_JOB}
     tail = ("," + encode(others)[1:-1] if others else "") + ',"jid":'
     kind = Draft if TERM_OPTIONS.isdisjoint(options) else TermedDraft
-    return kind(queue, at, head, tail, options.get("jid"), job_class, {**policy, **options})
+    expires_in = options.get("expires_in")
+    expires_s = None if expires_in is None else seconds(expires_in)
+    return kind(queue, at, head, tail, options.get("jid"), job_class, {**policy, **options}, expires_s)
 
 
 def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None:

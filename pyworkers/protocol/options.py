@@ -76,6 +76,8 @@ class EnqueueOptions(
 
     timeout: float
     """Seconds that the job may run, instead of its handler's limit."""
+    expires_in: float | timedelta
+    """Seconds from the time when the job is due until it is dropped if it has not started."""
     retry_for: float
     """Retry for this number of seconds (Sidekiq 7)."""
     retry_queue: str
@@ -95,7 +97,7 @@ class JobOverrides(EnqueueOptions, total=False):
 
 
 # Fields that no producer sets.
-_OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at", "cron", "unique_key")
+_OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at", "expiry", "cron", "unique_key")
 _OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
 _OF_A_BATCH = ("batch", "batch_index", "then")
@@ -105,6 +107,7 @@ _DECORATOR = "the decorator of the job takes it"
 _ELSEWHERE = {
     "delay": "use enqueue_in",
     "at": "use enqueue_at",
+    "expiry": "use expires_in",
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
     **dict.fromkeys(("retry_on", "discard_on", "dead_on"), _DECORATOR),
 }
@@ -112,6 +115,8 @@ TERM_OPTIONS = frozenset(
     name for options in (TrackOptions, UniqueOptions, QueueLimitOptions) for name in options.__annotations__
 )
 """The options from which the terms of a push are made."""
+# A timedelta among these is converted before anything is written.
+_TIMED_OPTIONS = TERM_OPTIONS | {"expires_in"}
 # Those that are not written into the envelope.
 _LOCAL = TERM_OPTIONS - {"track", "unique_for", "unique_until"} | {"extra"}
 # Options that change what another one does, and are an error without it.
@@ -135,7 +140,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise BadArgumentError(f"{name} has no effect without {_NEEDS[name]}")
         if name == "extra":
             _check_extra(value)
-        elif name not in TERM_OPTIONS or (name == "unique_by" and not callable(value)):
+        elif name not in _TIMED_OPTIONS or (name == "unique_by" and not callable(value)):
             check_value(value, name)
 
 
@@ -236,6 +241,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: _is_number(value) and 0 <= value <= _MAX_RETRY_FOR_S,
         f"seconds up to {_MAX_RETRY_FOR_S:.0e}",
     ),
+    "expires_in": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
     "retry_queue": (_is_queue, "the name of a queue"),
     # go-workers2's limit, since it reads no number from ``retry``.
     "retry_max": (

@@ -40,6 +40,8 @@ class Fate(IntEnum):
     """Nowhere: the job chose it, or it was cancelled."""
     NOTE = 7
     """It stays: it runs, and only its effects are applied."""
+    EXPIRED = 8
+    """Nowhere: it had not started by the time in its ``expiry``."""
     ASK = 32
     """It is not settled: its limits decide whether it may start, and the payload is its ask (limits.py)."""
 
@@ -83,6 +85,7 @@ class Outcome:
 DONE = Outcome(Fate.DONE)
 CANCELLED = Outcome(Fate.CANCELLED)
 REQUEUE = Outcome(Fate.REQUEUE)
+EXPIRED = Outcome(Fate.EXPIRED)
 
 
 class Report(NamedTuple):

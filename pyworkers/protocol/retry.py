@@ -19,7 +19,7 @@ from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.message import Message, as_count
-from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.outcome import REQUEUE, Fate, Outcome
 
 MAX_RETRIES = 25
 MAX_CRASHES = 3
@@ -83,6 +83,15 @@ def refused(raw: bytes, reason: str, queue: str, now: float) -> bytes:
     if members.get("queue") is None:
         fields["queue"] = queue
     return members.splice(fields | _failure_times(members.get, now))
+
+
+def given_back(raw: bytes) -> Outcome:
+    """The outcome of a job that has started and is given back: it does not expire any more."""
+    try:
+        stays = b'"expiry"' not in raw
+        return REQUEUE if stays else Outcome(Fate.REQUEUE, payload=envelope.splice(raw, {}, ("expiry",)))
+    except BadMessageError:
+        return REQUEUE
 
 
 def default_delay(count: int, rng: Rng) -> float:

@@ -19,12 +19,15 @@ class Counters:
     """Counts settled jobs. Sidekiq counts a failed job as processed, too.
 
     A crash of the worker does not count as a failed job, nor does an interruption: each has its own counter.
+    An expired job did not run, so it is not processed.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._done = 0
         """The successful jobs, which are most."""
+        self.expired: Counter[str] = Counter()
+        """The expired jobs since the start, by the name of their handler."""
         self.executions = Executions()
 
     def add(self, report: Report) -> None:
@@ -39,6 +42,9 @@ class Counters:
             return
         if outcome.fate is Fate.CANCELLED:
             self._counts["cancelled"] += 1
+        if outcome.fate is Fate.EXPIRED:
+            self._counts["expired"] += 1
+            self.expired[report.job_class] += 1
         if outcome.failed:
             self._counts["failed"] += 1
         if outcome.failed or outcome.fate == 0:

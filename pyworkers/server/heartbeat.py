@@ -99,6 +99,7 @@ class Heartbeat(Part):
         words: Mapping[str, Callable[[], None]],
         memory: Memory,
         flush: Callable[[], Awaitable[None]],
+        on_clock: Callable[[float], None],
         *,
         sidekiq6: bool,
     ) -> None:
@@ -108,6 +109,7 @@ class Heartbeat(Part):
         self._words = words
         self._memory = memory
         self._flush = flush
+        self._on_clock = on_clock
         self._sidekiq6 = sidekiq6
         self._payloads = Payloads()
         self._started_at = time.time()
@@ -172,7 +174,7 @@ class Heartbeat(Part):
     async def beat(self, watch: Watch) -> None:
         """Send a beat, which answers ``watch``; execute the signal in its reply. Raises PyworkersError."""
         rss_kb = await self._memory.total_kb(self._facts().pids)
-        await self._set_clock()
+        await self.set_clock()
         facts, state = self._facts(), self._state()
         if self._shown_as not in ("", facts.identity):
             await self.deregister()
@@ -215,12 +217,13 @@ class Heartbeat(Part):
             self.nudge()
             self._execute(word.decode(errors="replace"))
 
-    async def _set_clock(self) -> None:
-        """Read Redis' clock, and measure how long a reply takes, once a minute."""
+    async def set_clock(self) -> None:
+        """Read Redis' clock, and measure how long a reply takes, once a minute. Raises PyworkersError."""
         before = time.monotonic()
         if before - self._clock_read >= _CLOCK_S:
             self._clock_offset_s = await self._store.arun(heartbeat.clock()) - time.time()
             self._clock_read = time.monotonic()
+            self._on_clock(self._clock_offset_s)
             self._rtt_us = round((self._clock_read - before) * 1e6)
 
     async def deregister(self) -> None:

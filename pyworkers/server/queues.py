@@ -47,6 +47,7 @@ class Queues:
         self.cancellations = Cancellations()
         self.serving: dict[str, Manager] = {}
         self.parting: dict[Manager, asyncio.Task[None]] = {}
+        self._clock_offset_s = 0.0
         self._clearances: set[asyncio.Task[None]] = set()
 
     def part(self, wanted: Mapping[str, Group]) -> None:
@@ -65,6 +66,7 @@ class Queues:
                 self.serving[name].use(group, spawner, losses)
             else:
                 manager = self.serving[name] = self._make(group, spawner)
+                manager.pool.set_clock(self._clock_offset_s)
                 self._tasks.watch(manager.start(paused))
 
     async def _part_with(self, manager: Manager) -> None:
@@ -116,6 +118,12 @@ class Queues:
         await asyncio.gather(*(manager.quiet() for manager in self.serving.values()))
 
     # Events in Redis
+
+    def set_clock(self, offset_s: float) -> None:
+        """Note for all workers how far Redis' clock is ahead of the clock of this machine."""
+        self._clock_offset_s = offset_s
+        for manager in self.everyone():
+            manager.pool.set_clock(offset_s)
 
     def leave_primary(self) -> None:
         """Drop the connections: another server is the primary."""

@@ -105,6 +105,7 @@ class Services:
             server.words,
             self.memory,
             self._writer.write_counts,
+            server.queues.set_clock,
             sidekiq6=server.config.server.sidekiq6,
         )
 
@@ -186,6 +187,8 @@ class Services:
                 await self.lease.renew()
                 health.ok()
                 with suppress(StoreError):
+                    # Before the first job: it may have expired by Redis' clock alone.
+                    await self.heartbeat.set_clock()
                     await self.changes.read_due(time.monotonic())
                     await self.remote.turn()
                 return True

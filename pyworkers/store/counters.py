@@ -26,6 +26,7 @@ class Counts:
 
     processed: int
     failed: int
+    expired: int
     retries: int
     enqueued: Mapping[str, int]
 
@@ -35,13 +36,14 @@ def read(keys: Keys, queues: Sequence[str]) -> Call[Counts]:
     commands = [
         command("GET", keys.stat("processed"), read=_number),
         command("GET", keys.stat("failed"), read=_number),
+        command("GET", keys.stat("expired"), read=_number),
         command("ZCARD", keys.retry),
         *(command("LLEN", keys.queue(queue)) for queue in queues),
     ]
 
     def counts(found: list[Any]) -> Counts:
-        processed, failed, retries, *sizes = found
-        return Counts(processed, failed, retries, dict(zip(queues, sizes, strict=True)))
+        processed, failed, expired, retries, *sizes = found
+        return Counts(processed, failed, expired, retries, dict(zip(queues, sizes, strict=True)))
 
     return Call(commands, counts)
 

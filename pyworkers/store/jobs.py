@@ -34,7 +34,7 @@ _NO_EXTRACTS: Mapping[int, Extract] = MappingProxyType({})
 Settlement = tuple[str, bytes, Report]
 """The queue and the bytes of a job, and the report with its outcome."""
 # For these fates the job is only removed, or only stays: the script needs no more than its bytes.
-_GONE = frozenset((Fate.DONE, Fate.DISCARD, Fate.CANCELLED, Fate.NOTE))
+_GONE = frozenset((Fate.DONE, Fate.DISCARD, Fate.CANCELLED, Fate.EXPIRED, Fate.NOTE))
 # The code of an outcome is its fate, plus 10 if an extract stands for the job, plus 20 times the place of its
 # queue.
 _CODES_PER_QUEUE, _BY_EXTRACT = 20, 10

@@ -59,6 +59,7 @@ class Overview:
     processes: int
     queues: list[QueueView]
     servers: list[ProcessView]
+    expired: int = 0
 
 
 def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Overview]:
@@ -66,10 +67,11 @@ def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Over
 
     Without ``search``, the jobs of Go processes that report no lists are not counted.
     """
-    processed, failed, scheduled, retries, dead, names, paused, stored = yield from every(
+    processed, failed, expired, scheduled, retries, dead, names, paused, stored = yield from every(
         [
             command("GET", keys.stat("processed")),
             command("GET", keys.stat("failed")),
+            command("GET", keys.stat("expired")),
             command("ZCARD", keys.schedule),
             command("ZCARD", keys.retry),
             command("ZCARD", keys.dead),
@@ -104,6 +106,7 @@ def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Over
         processes=len(leased | {server.identity for server in servers}),
         queues=queues,
         servers=servers,
+        expired=_count(expired),
     )
 
 

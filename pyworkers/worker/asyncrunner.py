@@ -52,7 +52,12 @@ class AsyncProcess:
         self._bridge = bridge
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
         around = Surroundings(
-            bridge, connection.announce_limit, LoopTimer, self._end_programs, connection.note
+            bridge,
+            connection.announce_limit,
+            LoopTimer,
+            self._end_programs,
+            connection.note,
+            connection.redis_clock,
         )
         self._chains = Chains(app, settings, rng, around)
         self._loop = bridge.loop()

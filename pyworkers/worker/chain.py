@@ -21,12 +21,13 @@ from pyworkers.middleware import Part, build, name_of
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.fates import Fates
 from pyworkers.protocol.message import Message, set_run
-from pyworkers.protocol.outcome import DONE, Fate, Outcome
+from pyworkers.protocol.outcome import DONE, EXPIRED, Fate, Outcome
 from pyworkers.protocol.retry import Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import STOPS
 from pyworkers.worker.links.effects import note_start, with_effects, with_flow
+from pyworkers.worker.links.expiry import has_expired
 from pyworkers.worker.links.limits import Limits
 from pyworkers.worker.links.logging import log_end
 from pyworkers.worker.links.retry import Retrying, exhausted_hooks, outcome_of_failure, run_exhausted
@@ -47,6 +48,8 @@ class Setting:
     after_request: AfterRequest = lambda _: None
     stopwatch: Callable[[], float] = time.monotonic
     """Seconds, for durations."""
+    redis_clock: Callable[[], float] = time.time
+    """Epoch seconds by Redis' clock."""
 
 
 class Chain:
@@ -88,6 +91,8 @@ class Chain:
         return copy_context().run(self._run, execution)
 
     def _run(self, execution: Execution) -> Outcome:
+        if "expiry" in execution.message.data and self._has_expired(execution):
+            return self._finish(execution, EXPIRED)
         try:
             try:
                 self._begin(execution)
@@ -104,6 +109,8 @@ class Chain:
 
     async def run_async(self, execution: Execution) -> Outcome:
         """Run one job in this task, which was made for it and so has a context of its own; as ``run``."""
+        if "expiry" in execution.message.data and self._has_expired(execution):
+            return self._finish(execution, EXPIRED)
         task = asyncio.current_task()
         execution.deliver_by(task.cancel if task else None)
         try:
@@ -139,6 +146,10 @@ class Chain:
         return self._finish(execution, self._failed(execution, error))
 
     # --- the steps ------------------------------------------------------------------------------------------
+
+    def _has_expired(self, execution: Execution) -> bool:
+        set_run(execution)
+        return has_expired(execution.message, self._setting.redis_clock())
 
     def _begin(self, execution: Execution) -> None:
         set_run(execution)

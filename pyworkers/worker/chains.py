@@ -6,6 +6,7 @@ Runs in the worker process; the same for every runner. It reads no socket and wr
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyworkers import logs
@@ -51,6 +52,8 @@ class Surroundings:
     timer: MakeTimer
     after_request: AfterRequest
     note: Note | None = None
+    redis_clock: Callable[[], float] = time.time
+    """Epoch seconds by Redis' clock."""
 
 
 class Chains:
@@ -62,7 +65,14 @@ class Chains:
         self._rng = rng
         self._around = around
         self._note = around.note
-        self._setting = Setting(around.bridge, settings.max_retries, time.time, rng, around.after_request)
+        self._setting = Setting(
+            around.bridge,
+            settings.max_retries,
+            time.time,
+            rng,
+            around.after_request,
+            redis_clock=around.redis_clock,
+        )
         self._queues: dict[bytes, _Queue] = {}
         self.have_limits = False
         """True once a chain asks for limits."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -86,6 +87,10 @@ class Connection:
         self._page.claim(slot, packet.number)
         hit("job_start")
         return packet.read() if isinstance(packet, Unread) else packet
+
+    def redis_clock(self) -> float:
+        """Redis' clock, in epoch seconds."""
+        return time.time() + self._page.clock_offset_s
 
     def stop_taking(self) -> None:
         """Have ``take`` return None from now on; safe in a signal handler."""

@@ -6,6 +6,7 @@ What a job changes in the process is undone after it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from pyworkers import logs
 from pyworkers.app import Worker
@@ -43,8 +44,9 @@ class SerialRunner:
         after_request: AfterRequest,
         bridge: Bridge | None = None,
         note: Note | None = None,
+        redis_clock: Callable[[], float] = time.time,
     ) -> None:
-        around = Surroundings(bridge or Bridge(), announce_limit, Alarm, after_request, note)
+        around = Surroundings(bridge or Bridge(), announce_limit, Alarm, after_request, note, redis_clock)
         self.chains = Chains(app, settings, rng, around)
         self._execution: Execution | None = None
         self._early: tuple[int, BaseException] | None = None
@@ -90,7 +92,14 @@ class SerialProcess:
         self._connection = connection
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
         self._runner = SerialRunner(
-            app, settings, rng, connection.announce_limit, self._end_programs, bridge, connection.note
+            app,
+            settings,
+            rng,
+            connection.announce_limit,
+            self._end_programs,
+            bridge,
+            connection.note,
+            connection.redis_clock,
         )
         listen(self._look)
         self._state = Snapshot()

@@ -46,7 +46,12 @@ class ThreadProcess:
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
         self._deadlines = Deadlines()
         around = Surroundings(
-            bridge, connection.announce_limit, self._deadlines.timer, self._end_programs, connection.note
+            bridge,
+            connection.announce_limit,
+            self._deadlines.timer,
+            self._end_programs,
+            connection.note,
+            connection.redis_clock,
         )
         self._chains = Chains(app, settings, rng, around)
         self._free: SimpleQueue[int] = SimpleQueue()

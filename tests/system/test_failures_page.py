@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pyworkers import Client
+from pyworkers.testing import fake
 from tests.helpers.records import job
 from tests.helpers.server_process import serving
 from tests.helpers.support import ROOT, wait_for
@@ -16,6 +18,22 @@ ENDS = {
     "expired": ("dead", "CardExpired"),
     "bug": ("dead", "KeyError"),
 }
+
+
+def test_a_job_expires(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    # Without the calls at the end of the program, which a server would make when it imports it.
+    with serving(tmp_path, redis_url, namespace, PROGRAMS[1].partition("\n\nnotify.")[0]) as server:
+        client = Client(redis_url, namespace=namespace)
+        client.enqueue("push", "notify", [7, "hello"], expires_in=600)
+        server.push("push", job("late", "notify", 8, "late", expiry=1))
+        server.wait_for_event("job.expired", jid="late")
+        server.wait_for_output("to 7 hello\n")
+        wait_for(lambda: server.settled("push"))
+        assert "to 8" not in server.log_text()
+    with fake() as queue:
+        exec(PROGRAMS[1], {"__name__": "page"})
+    expiries = [found.data["expiry"] - found.data["created_at"] for found in queue.jobs]
+    assert [round(expiry) for expiry in expiries] == [600, 4200, 5]
 
 
 def test_the_class_of_the_exception_decides(tmp_path: Path, redis_url: str, namespace: str) -> None:

@@ -55,6 +55,7 @@ def test_stats_add_up_the_queues(redis_holds: RedisHolds) -> None:
     expected = {
         "processed": 120,
         "failed": 7,
+        "expired": 0,
         "enqueued": 30,
         "busy": 6,
         "scheduled": 3,
@@ -70,7 +71,7 @@ def test_stats_add_up_the_queues(redis_holds: RedisHolds) -> None:
 
 def test_stats_are_aligned(redis_holds: RedisHolds) -> None:
     redis_holds(QueueView("a", 10, 1, None))
-    assert run("stats").output.splitlines()[:3] == ["processed  120", "failed       7", "enqueued    10"]
+    assert run("stats").output.splitlines()[:3] == ["processed  120", "failed       7", "expired      0"]
 
 
 def test_queues_are_aligned_columns_with_units(redis_holds: RedisHolds) -> None:

@@ -46,8 +46,8 @@ def test_a_frame_shows_counts_queues_servers_and_running_jobs() -> None:
     lines = [line.rstrip() for line in frame(sample(2, 1, 1, 2), None, "title", 80, None)]
     assert lines == [
         "title",
-        "processed 1,000  failed 0  enqueued 0  busy 0  scheduled 0  retries 0  dead 0",
-        "processes 0",
+        "processed 1,000  failed 0  expired 0  enqueued 0  busy 0  scheduled 0  retries 0",
+        "dead 0  processes 0",
         "",
         "QUEUE  SIZE  LATENCY  RUNNING  STATE",
         "q1        1     1m1s        0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
+from pyworkers.protocol.outcome import DONE, EXPIRED, REQUEUE, Fate, Outcome, Report
 from pyworkers.server.counters import Counters
 
 
@@ -20,6 +20,7 @@ from pyworkers.server.counters import Counters
         (Outcome(Fate.DEAD, failed=True, crashed=True), {"crashed": 1}),
         (Outcome(Fate.DEAD), {}),
         (Outcome(Fate.SNOOZE), {}),
+        (EXPIRED, {"expired": 1}),
         (REQUEUE, {}),
     ],
 )

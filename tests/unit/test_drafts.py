@@ -33,6 +33,31 @@ def test_a_job_for_now() -> None:
     )
 
 
+@pytest.mark.parametrize("expires_in", [600, 600.0, timedelta(minutes=10)])
+def test_the_expiry_counts_from_the_time_when_the_job_is_due(expires_in: Any) -> None:
+    def expiry(at: float | None) -> float:
+        found: float = json.loads(payload(at=at, expires_in=expires_in))["expiry"]
+        return found
+
+    assert (expiry(None), expiry(NOW + 60)) == (NOW + 600, NOW + 660)
+    assert "expires_in" not in payload(expires_in=expires_in)
+    jobs = draft("mail", "Add", None, {"expires_in": expires_in}).jobs([(1,), (2,)], NOW)
+    assert [json.loads(job.payload)["expiry"] for job in jobs] == [NOW + 600] * 2
+
+
+@pytest.mark.parametrize("expires_in", [0, -1, "10m", True, float("nan"), float("inf"), timedelta(0)])
+def test_what_is_no_time_to_expire_in(expires_in: Any) -> None:
+    with pytest.raises(BadArgumentError, match="expires_in must be seconds above 0 and up to 1e"):
+        payload(expires_in=expires_in)
+
+
+def test_the_field_expiry_is_no_option() -> None:
+    with pytest.raises(BadArgumentError, match="expiry is not an option here: use expires_in"):
+        payload(expiry=NOW)
+    with pytest.raises(BadArgumentError, match="pyworkers writes it"):
+        payload(extra={"expiry": NOW})
+
+
 def test_a_job_for_later_has_neither_at_nor_enqueued_at() -> None:
     job = draft("mail", "Add", 3, {"tags": ("a",), "extra": {"x": None}, "jid": "j1"}, NOW + 60).job([], NOW)
     assert job.payload.decode() == (

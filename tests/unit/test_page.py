@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from pyworkers.ipc.page import Page, open_page
 
 
@@ -24,6 +26,15 @@ def test_what_one_side_writes_the_other_reads() -> None:
     assert workers.leaving
     for page in (masters, workers):
         page.close()
+
+
+@pytest.mark.parametrize("offset_s", [0.0, 1.5, -0.000001, 10**9, -(10**9)])
+def test_redis_clock_may_be_ahead_or_behind(offset_s: float) -> None:
+    page, fd = open_page(1)
+    os.close(fd)
+    page.set_clock(offset_s)
+    assert (page.clock_offset_s, page.claims(), page.leaving) == (offset_s, [0], False)
+    page.close()
 
 
 def test_a_delivery_that_the_worker_has_not_claimed_cannot_be_requested() -> None:

@@ -47,6 +47,7 @@ _OF_FATE = {
     Fate.REQUEUE: Ending.GIVEN_BACK,
     Fate.SNOOZE: Ending.PUT_OFF,
     Fate.CANCELLED: Ending.CANCELLED,
+    Fate.EXPIRED: Ending.EXPIRED,
 }
 
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import simplejson
@@ -61,6 +61,8 @@ class Numbers:
     """By queue."""
     counts: Counts | None
     memory_bytes: int
+    expired: Mapping[str, int] = field(default_factory=dict)
+    """Number of expired jobs by handler."""
 
 
 class Views:
@@ -99,6 +101,7 @@ class Views:
         page = {
             "processed": counts.processed,
             "failed": counts.failed,
+            "expired": counts.expired,
             "jobs": jobs,
             "enqueued": {queue: str(size) for queue, size in counts.enqueued.items()},
             "retries": counts.retries,
@@ -123,6 +126,7 @@ class Views:
             {queue: queue in paused for queue in facts.queues},
             counts,
             await self._from.memory.total_kb(facts.pids) * 1024,
+            dict(self._from.counters.expired),
         )
 
     async def _read_counts(self) -> Counts:

@@ -46,6 +46,11 @@ class _Collector:
             "pyworkers_jobs_processed", "Jobs that ran here, failed ones included", labels=["job_class"]
         )
         failed = CounterMetricFamily("pyworkers_jobs_failed", "Jobs that failed here", labels=["job_class"])
+        expired = CounterMetricFamily(
+            "pyworkers_jobs_expired", "Jobs that were dropped here: they had expired", labels=["job_class"]
+        )
+        for name, number in self._snapshot.expired.items():
+            expired.add_metric([name], number)
         duration = HistogramMetricFamily(
             "pyworkers_job_duration_seconds", "How long jobs ran that did not fail", labels=["job_class"]
         )
@@ -53,7 +58,7 @@ class _Collector:
             processed.add_metric([name], tally.processed)
             failed.add_metric([name], tally.failed)
             duration.add_metric([name], buckets=_buckets(tally), sum_value=tally.total_ms / 1000)
-        yield from (processed, failed, duration)
+        yield from (processed, failed, expired, duration)
 
     def _groups(self) -> Iterator[Any]:
         workers = GaugeMetricFamily("pyworkers_workers", "Worker processes", labels=["group", "state"])

@@ -45,12 +45,13 @@ class Endings:
     def give_back(self) -> None:
         """Leave requeued jobs in the in-progress list from now on: a stop gives back all of it, in order.
 
-        Those with effects are settled, because the list gives them back without.
+        Those with effects or with another payload are settled, because the list gives them back without.
         """
         settle = self._settle
 
         def leave(queue: str, raw: bytes, report: Report) -> None:
-            if report.outcome.fate is not Fate.REQUEUE or report.outcome.effects:
+            outcome = report.outcome
+            if outcome.fate is not Fate.REQUEUE or outcome.effects or outcome.payload:
                 settle(queue, raw, report)
 
         self._settle = leave

@@ -18,7 +18,7 @@ from pyworkers.protocol.envelope import Rng, new_jid
 from pyworkers.protocol.flow import effects_of_stored
 from pyworkers.protocol.flow.ending import ending_of
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.outcome import REQUEUE, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 
 
@@ -50,6 +50,8 @@ class Losses:
 
     def ended(self, queue: str, raw: bytes, outcome: Outcome) -> Outcome:
         """The outcome with the effects that the fields of the envelope ask for."""
+        if outcome is REQUEUE:
+            outcome = retry.given_back(raw)
         effects = effects_of_stored(
             raw,
             ending_of(outcome.fate),

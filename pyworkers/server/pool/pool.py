@@ -60,6 +60,7 @@ class Pool:
         self._numbers = itertools.count(1)
         self._sizes: Sequence[int] = ()
         self._mode = "process"
+        self._clock_offset_s = 0.0
         self._alone: dict[Worker, int] = {}
         """The workers that were started for one suspect each, with its number."""
 
@@ -83,6 +84,12 @@ class Pool:
             if worker.state is State.BOOTING and worker.spawner is not spawner:
                 self._dismiss(worker)
         self._reconcile()
+
+    def set_clock(self, offset_s: float) -> None:
+        """Note for the workers how far Redis' clock is ahead of the clock of this machine."""
+        self._clock_offset_s = offset_s
+        for worker in self._crew:
+            worker.set_clock(offset_s)
 
     def signal(self, number: int, apart_s: float) -> None:
         """Send a signal to every worker, one after the other, so that their output does not mix."""
@@ -279,6 +286,7 @@ class Pool:
     def _start(self, slots: int, jobs: int) -> Worker:
         seat = Seat(self._group, next(self._numbers), slots, self._mode, jobs, self._outcomes.write_end)
         worker = Worker(seat, self._spawner, self, self._limits)
+        worker.set_clock(self._clock_offset_s)
         self._crew.add(worker)
         return worker
 

@@ -134,6 +134,11 @@ class Worker:
         self._page.request(number, interrupt)
         self.signal(ATTENTION)
 
+    def set_clock(self, offset_s: float) -> None:
+        """Note in its page how far Redis' clock is ahead."""
+        if self.state is not State.GONE:
+            self._page.set_clock(offset_s)
+
     def leave(self) -> None:
         """Have it take no more jobs: it exits at once if it is idle, else after its jobs."""
         if self.state is State.GONE:

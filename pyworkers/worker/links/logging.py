@@ -38,6 +38,8 @@ def _log(outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:
         _log_failure(outcome, error, {"outcome": fate, "duration_ms": duration_ms})
     elif outcome.fate is Fate.SNOOZE:
         log.info("job.snoozed", until=outcome.at, duration_ms=duration_ms)
+    elif outcome.fate is Fate.EXPIRED:
+        log.info("job.expired")
     elif outcome.fate is Fate.CANCELLED:
         log.info("job.cancelled", duration_ms=duration_ms)
     else:

@@ -32,7 +32,7 @@ from pyworkers.protocol.draft import seconds
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.fates import Fates
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Outcome
+from pyworkers.protocol.outcome import CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution
 
@@ -87,7 +87,7 @@ def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outc
     if isinstance(error, JobCancelled):
         return CANCELLED
     if isinstance(error, Interrupted):
-        return REQUEUE
+        return retry.given_back(message.raw)
     if isinstance(error, Snooze):
         try:
             return _snoozed(message, now + seconds(error.delay))
@@ -104,11 +104,13 @@ def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outc
 def _snoozed(message: Message, at: float) -> Outcome:
     """The outcome of a snoozed job, which is stored unchanged except for two fields.
 
-    Its queue is set, because jobs in ``schedule`` need it, and its id if the job had none.
+    Its queue is set, because jobs in ``schedule`` need it, and its id if the job had none. It has started, so
+    it does not expire any more.
     """
     facts = {"jid": message.jid, "queue": message.queue}
     changes = {key: value for key, value in facts.items() if message.data.get(key) != value}
-    payload = envelope.splice(message.raw, changes) if changes else b""
+    remove = [name for name in ("expiry",) if name in message.data]
+    payload = envelope.splice(message.raw, changes, remove) if changes or remove else b""
     return Outcome(Fate.SNOOZE, min(at, timestamps.LATEST), payload)
 
 
