@@ -113,6 +113,8 @@ class Worker(Producer):
           dead=True           keep a job in ``dead`` when its retries are used up
           backtrace=False     lines of the traceback to store with a failed job; True: all
           retry_for=None      seconds for which a job without a number of retries is retried instead
+          ordered=False       one job at a time over all servers, in the order of the queue
+          skip_dead=True      continue an ordered queue after a job that is dead; False: pause it
           retry_on=()         the exceptions that are retried; others are dead at once; empty: all are retried
           discard_on=()       the exceptions after which a job is dropped
           dead_on=()          the exceptions after which a job is dead at once
@@ -153,6 +155,8 @@ class Worker(Producer):
           processes=None      the number of worker processes that share them; None: the cores
           mode=None           ``process``, ``async`` or ``thread``; None: by the functions of the queue
           timeout=None        seconds that a job may run
+          ordered=False       run the jobs of the queue one at a time over all servers, in their order
+          skip_dead=True      continue an ordered queue after a job that is dead; False: pause it
           retry_on=()         the exceptions that are retried; others are dead at once; empty: all are retried
           discard_on=()       the exceptions after which a job is dropped
           dead_on=()          the exceptions after which a job is dead at once

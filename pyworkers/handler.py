@@ -62,6 +62,10 @@ class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """The exceptions after which a job is dropped. Default: none."""
     dead_on: Sequence[type[BaseException]]
     """The exceptions after which a job is dead at once. Default: none."""
+    ordered: bool
+    """Run the jobs of the queue one at a time over all servers, in the order of the queue. Default: False."""
+    skip_dead: bool
+    """Continue an ordered queue after a job that is dead; False: pause it. Default: True."""
     retry_in: RetryIn | None
     """Computes the delay of a retry. Default: None, Sidekiq's delay."""
     on_exhausted: OnExhausted | None
@@ -118,6 +122,8 @@ class Handler:
     timeout: float | None = None
     """Seconds; None: no limit."""
     sizes: Sizes = field(default_factory=Sizes)
+    ordered: bool = False
+    skip_dead: bool = True
     fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
     on_exhausted: OnExhausted | None = None
@@ -145,6 +151,8 @@ def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOpt
     if options.get("retry_on"):
         # It asks for retries, also on a queue whose jobs have none by default.
         given["retry"] = options.get("retry", True)
+    if _ordered(given, options):
+        given["concurrency"] = None
     return partial(
         Handler,
         queue=queue,
@@ -155,6 +163,8 @@ def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOpt
             given.get("backtrace", False),
             retry_for=given.get("retry_for"),
         ),
+        ordered=_ordered(given, options),
+        skip_dead=given.get("skip_dead", True),
         fates=fates_of(options),
         timeout=given.get("timeout") or None,
         sizes=sizes_of(given),
@@ -291,6 +301,22 @@ def call_with_message(
     if types is None:
         return function
     return lambda message: function(message.replace(args=types.from_json(message.args)))
+
+
+def _ordered(given: HandlerOptions, options: HandlerOptions) -> bool:
+    """True if the queue is ordered. Raises DeclarationError for options that contradict it."""
+    ordered, skip_dead = given.get("ordered", False), given.get("skip_dead", True)
+    for name, value in (("ordered", ordered), ("skip_dead", skip_dead)):
+        if not isinstance(value, bool):
+            raise DeclarationError(f"{name} is True or False, not {value!r}")
+    if not ordered:
+        if not skip_dead:
+            raise DeclarationError("skip_dead=False is for an ordered queue", hint="add ordered=True")
+        return False
+    for name in ("concurrency", "processes"):
+        if options.get(name) is not None:
+            raise DeclarationError(f"an ordered queue takes no {name}: it runs one job at a time")
+    return True
 
 
 def _links_of(middleware: Sequence[AnyMiddleware]) -> tuple[AnyMiddleware, ...]:

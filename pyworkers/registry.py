@@ -61,6 +61,11 @@ class Registry:
             jobs = self._jobs_of(name)
             is_async = all(job.is_async for job in jobs)
             queues[name] = {"kind": "job", "is_async": is_async, **size_facts(_largest(jobs))}
+        for name, facts in queues.items():
+            ordered = [handler for handler in self.handlers() if handler.queue == name and handler.ordered]
+            if ordered:
+                facts["ordered"] = True
+                facts["skip_dead"] = all(handler.skip_dead for handler in ordered)
         return queues
 
     def _jobs_of(self, queue: str) -> list[Handler]:

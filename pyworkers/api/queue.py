@@ -92,7 +92,7 @@ class Queue:
         return self._admin.run(queues.pause(self._admin.keys, self.name))
 
     def resume(self) -> bool:
-        """Undo ``pause``; False if the queue was not paused."""
+        """Undo ``pause``; False if the queue was not paused. Retry the head of an ordered queue now."""
         return self._admin.run(queues.resume(self._admin.keys, self.name))
 
     def __iter__(self) -> Iterator[QueuedJob]:

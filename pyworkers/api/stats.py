@@ -39,6 +39,8 @@ class QueueStats:
     paused: bool
     served: bool
     in_progress_by: Mapping[str, int] = field(default_factory=dict)
+    active: str = ""
+    """The identity of the server that runs the jobs of an ordered queue; empty for any other queue."""
 
     def latency_s(self, now: float) -> float:
         """The seconds that the next job has been waiting; 0 if none waits or its age is unknown."""
@@ -54,6 +56,7 @@ class QueueStats:
             "in_progress_by": {valid(owner): jobs for owner, jobs in self.in_progress_by.items()},
             "paused": self.paused,
             "served": self.served,
+            **({"active": valid(self.active)} if self.active else {}),
         }
 
 
@@ -162,9 +165,8 @@ class Stats:
 
 def _queue(view: QueueView) -> QueueStats:
     enqueued_at = None if view.next_job is None else _enqueued_at(view.next_job)
-    return QueueStats(
-        view.name, view.size, view.in_progress, enqueued_at, view.paused, view.served, view.in_progress_by
-    )
+    facts = (view.name, view.size, view.in_progress, enqueued_at, view.paused, view.served)
+    return QueueStats(*facts, view.in_progress_by, view.active)
 
 
 def _enqueued_at(raw: bytes) -> float | None:

@@ -113,10 +113,9 @@ def work_row(work: Work, now: float) -> tuple[str, ...]:
 
 
 def queue_state(queue: QueueStats) -> str:
-    """Why the jobs of a queue do not run: ``paused``, ``unserved``, both, or empty."""
-    return ", ".join(
-        word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds
-    )
+    """Why no job of a queue runs: ``paused``, ``unserved``; and the active server of an ordered one."""
+    words = [word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds]
+    return ", ".join([*words, f"active: {printable(queue.active)}"] if queue.active else words)
 
 
 def _ago(since: Callable[[JobRecord], float | None]) -> Callable[[JobRecord, float], str]:

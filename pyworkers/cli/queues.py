@@ -80,6 +80,8 @@ def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
 def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
     """Let servers take jobs from a paused QUEUE again.
 
+    In an ordered queue, a failed job at the head is retried now.
+
     \b
     Example: pyworkers resume mail
     """

@@ -183,6 +183,12 @@ class QueueConfig:
     max_running: int | None = _option(
         None, "Jobs of this queue that run at a time, over all servers.", minimum=1
     )
+    ordered: bool | None = _option(
+        None, "Run its jobs one at a time over all servers, in the order of the queue."
+    )
+    skip_dead: bool | None = _option(
+        None, "An ordered queue continues after a job that is dead; false: it is paused."
+    )
 
 
 @dataclass(frozen=True, slots=True)

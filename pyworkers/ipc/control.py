@@ -54,6 +54,10 @@ class SizeFacts(TypedDict):
     concurrency: int | None
     processes: int | None
     mode: str | None
+    ordered: NotRequired[bool]
+    """True: the jobs of the queue run one at a time over all servers; missing for other queues and groups."""
+    skip_dead: NotRequired[bool]
+    """False: a job that is dead pauses an ordered queue."""
 
 
 class JobFacts(HandlerFacts):

@@ -76,6 +76,22 @@ class Unread(NamedTuple):
             return Packet(self.number, self.kind, self.queue, file.readall())
 
 
+def queue_with(queue: str, fence: int) -> bytes:
+    """The queue of a packet with a fencing token, for an ordered queue; no name contains a NUL."""
+    return f"{queue}\0{fence}".encode()
+
+
+def queue_of(packet: Packet) -> str:
+    """The name of the queue of a packet."""
+    return packet.queue.partition(b"\0")[0].decode()
+
+
+def fence_of(queue: bytes) -> int | None:
+    """The fencing token in the queue of a packet."""
+    fence = queue.partition(b"\0")[2]
+    return int(fence) if fence else None
+
+
 def pair() -> tuple[JobSocket, JobSocket]:
     """Two connected job sockets, the master's and the workers'. Raises OSError."""
     masters, workers = socket.socketpair(socket.AF_UNIX, _KIND_OF_SOCKET)

@@ -223,9 +223,33 @@ class CutChain(_OfABatch):
     batch: str
 
 
+@dataclass(frozen=True, slots=True)
+class HoldHead(_OneKey):
+    """Have an ordered queue wait ``delay_ms`` while the job with this SHA-1 is at its head."""
+
+    key: str
+    delay_ms: int
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseQueue:
+    """Pause a queue."""
+
+    queue: str
+    repeatable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.queue)
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.paused]
+
+
 Effect = (
     Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember | AddMember
-    | CutChain | StoreFields | Announce | PassSlot
+    | CutChain | StoreFields | Announce | PassSlot | HoldHead | PauseQueue
 )  # fmt: skip
 # By the number in a frame. The names of the classes are those in the script.
 _KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))

@@ -119,6 +119,10 @@ class Keys:
         """ZSET of the jobs that a limit has put off, by the time of their turn (ask.lua)."""
         return self.own(f"limit-waiting:{key}")
 
+    def ordered(self, queue: str) -> str:
+        """HASH: the active server of an ordered queue, its fencing token, and how long the head waits."""
+        return self.own(f"ordered:{queue}")
+
     def own(self, name: str) -> str:
         """A key of a plug-in, as effects name it (effects.py)."""
         return self._key(f"pyworkers:{name}")

@@ -53,6 +53,11 @@ class Run(Protocol):
         """Note how far the job is."""
         ...
 
+    @property
+    def fence(self) -> int | None:
+        """The fencing token of an ordered queue; None for another queue."""
+        ...
+
 
 # The run of the job that runs in this context.
 _current: ContextVar[Run] = ContextVar("pyworkers_run")
@@ -153,6 +158,16 @@ class Message(Generic[A]):
         run = _current.get(None)
         if run is not None:
             run.progress(Progress(done, total, text))
+
+    @property
+    def fence(self) -> int | None:
+        """The fencing token of the job that runs in this context, if its queue is ordered; else None.
+
+        It grows with every change of the active server: a resource that remembers the largest one that it has
+        seen can refuse a server that is not active any more.
+        """
+        run = _current.get(None)
+        return None if run is None else run.fence
 
     def replace(self, **changes: Any) -> Message[Any]:
         """A copy with other ``args``, ``job_class`` …, for middleware. A retry writes the stored job."""

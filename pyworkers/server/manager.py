@@ -14,8 +14,11 @@ from enum import Enum
 from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.errors import RedisUnavailableError
+from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.changes import Follow
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
+from pyworkers.server.fetching.ordered import InPlace, OrderedFetcher
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.generations.spawner import Spawner
@@ -38,6 +41,8 @@ from pyworkers.store.waiter import Waiter
 _GOODBYE_S, _KILLED_S = 5.0, 2.0
 # The longest wait for a reply of Redis during a stop.
 _ANSWER_S = 3.0
+# The interval in which an ordered queue is read if Redis announces no changes.
+_POLL_S = 0.25
 
 log = logs.get_logger()
 
@@ -74,13 +79,16 @@ class Manager:
     ) -> None:
         self.name = group.name
         self.queues = frozenset(group.queues)
+        self.ordered = group.ordered
         self.state = ManagerState.STARTING
         self.paused: frozenset[str] = frozenset()
         """The queues of the group that are paused."""
         self._group = group
         self._about: dict[str, object] = names_of(group)
         self._outbox = Outbox(suspects.settled)
-        self._endings = Endings(self._outbox.settle, self._outbox.hand_back, losses)
+        self._in_place = InPlace(self._outbox.settle, group.skip_dead) if group.ordered else None
+        settle = self._in_place or self._outbox.settle
+        self._endings = Endings(settle, self._outbox.hand_back, losses)
         crew = Crew()
         self.deliveries = Deliveries(
             crew,
@@ -98,9 +106,8 @@ class Manager:
         changed = self._outbox.changed.set
         sources = [Source(queue, _waiter(config), healths(queue), changed) for queue in group.queues]
         link = Link(config.redis)
-        self._fetcher = Fetcher(
-            group, inprogress, link, sources, self._outbox, self.deliveries, listeners, rng
-        )
+        make = OrderedFetcher if group.ordered else Fetcher
+        self._fetcher = make(group, inprogress, link, sources, self._outbox, self.deliveries, listeners, rng)
         # If the timeout is short, jobs get a third of it before the request to end.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None
@@ -120,6 +127,8 @@ class Manager:
         """Move to another generation, worker by worker. The group has the same queues."""
         self._about = names_of(group)
         self._fetcher.use(group)
+        if self._in_place is not None:
+            self._in_place.use(group.skip_dead)
         self._endings.decide_by(losses)
         self.pool.use(spawner, group.shares, group.mode)
 
@@ -245,6 +254,7 @@ class Manager:
     async def _give_back(self) -> None:
         await self._fetcher.flush()
         self.given_back = await self._fetcher.give_back()
+        await self._fetcher.release()
 
     async def _dismiss_workers(self) -> None:
         self.pool.close()
@@ -252,6 +262,11 @@ class Manager:
             self.pool.kill()
             await until(lambda: self.pool.empty, now() + _KILLED_S)
         self.pool.end()
+
+    def follows(self, keys: Keys) -> dict[str, Follow]:
+        """The keys of an ordered queue, each with the function that takes its reply."""
+        looks = self._fetcher.follows(keys)
+        return {key: Follow(kind, take, _POLL_S) for key, (kind, take) in looks.items()}
 
     def describe(self) -> dict[str, object]:
         """The state, as SIGTTIN logs it."""

@@ -189,7 +189,10 @@ class Master:
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
         self._services.serve(work.queues)
+        ordered = self._queues.ordered
         self._queues.apply(work.groups, spawner, self._losses(), self._services.remote.paused)
+        if self._queues.ordered != ordered:
+            self._services.follow_queues()
 
     def _losses(self) -> Losses:
         return Losses(self._plan.manifest, self._config.retry.max, time.time, self._rng)

@@ -38,6 +38,10 @@ class Group:
     """``process``, ``async`` or ``thread``."""
     limits: Mapping[str, QueueLimit] = field(default_factory=dict)
     """The limits over all servers of the queues that have some."""
+    ordered: bool = False
+    """True if its one queue is ordered: one job at a time over all servers."""
+    skip_dead: bool = True
+    """False: a job that is dead pauses an ordered queue."""
 
     @property
     def shares(self) -> list[int]:
@@ -91,6 +95,8 @@ def _group_config(facts: GroupFacts) -> GroupConfig:
 def _sized(group: Grouped, manifest: Manifest, config: Config, cores: int) -> Group:
     """The group with its sizes: its own, or else those of its queues."""
     _check_runnable(group, manifest)
+    if _is_ordered(group, manifest, config):
+        return _ordered(group, manifest, config)
     own, parts = group.own, [_sizes(name, group, manifest["queues"], config) for name in group.queues]
     mode = own.mode or _common_mode(group, parts) or _natural_mode(group, manifest)
     concurrency = own.concurrency or _largest(part.concurrency for part in parts) or DEFAULT_CONCURRENCY
@@ -113,6 +119,38 @@ def _limits(queues: Iterable[str], config: Config) -> dict[str, QueueLimit]:
         if limit := QueueLimit.of(configured.rate, configured.max_running):
             found[queue] = limit
     return found
+
+
+def _is_ordered(group: Grouped, manifest: Manifest, config: Config) -> bool:
+    """True if the queue of the group is ordered. Raises ConfigError if it is one of several."""
+    for queue in group.queues:
+        facts, configured = manifest["queues"].get(queue), config.queues.get(queue, QueueConfig()).ordered
+        if (facts is not None and facts.get("ordered", False)) if configured is None else configured:
+            if len(group.queues) > 1:
+                raise ConfigError(
+                    f"the ordered queue {queue!r} stands in the group {group.name!r} with other queues",
+                    hint="an ordered queue is a group of its own",
+                )
+            return True
+    return False
+
+
+def _ordered(group: Grouped, manifest: Manifest, config: Config) -> Group:
+    """The group of an ordered queue. Raises ConfigError for sizes, because it runs one job at a time."""
+    [queue] = group.queues
+    facts, configured = manifest["queues"].get(queue), config.queues.get(queue, QueueConfig())
+    declared = [facts["concurrency"], facts["processes"]] if facts and facts.get("ordered") else []
+    given = [configured.concurrency, configured.processes, group.own.concurrency, group.own.processes]
+    if any(size not in (None, 1) for size in (*declared, *given, group.number)):
+        raise ConfigError(
+            f"the ordered queue {queue!r} runs one job at a time: it takes no concurrency and no processes",
+            location=f"[queues.{queue}]",
+        )
+    mode = group.own.mode or configured.mode or (facts and facts["mode"]) or _natural_mode(group, manifest)
+    skip_dead = configured.skip_dead
+    if skip_dead is None:
+        skip_dead = facts.get("skip_dead", True) if facts else True
+    return Group(group.name, {queue: 1}, True, 1, 1, mode, ordered=True, skip_dead=skip_dead)
 
 
 def _sizes(queue: str, group: Grouped, declared: Mapping[str, QueueFacts], config: Config) -> Sizes:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
+from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.changes import Follow
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
@@ -53,7 +55,8 @@ class Queues:
     def part(self, wanted: Mapping[str, Group]) -> None:
         """Stop the managers whose group is dropped or has other queues now."""
         for name, manager in list(self.serving.items()):
-            if name not in wanted or manager.queues != wanted[name].queues.keys():
+            group = wanted.get(name)
+            if group is None or manager.queues != group.queues.keys() or manager.ordered != group.ordered:
                 del self.serving[name]
                 self.parting[manager] = self._tasks.start(self._part_with(manager), f"stop {name}")
 
@@ -118,6 +121,16 @@ class Queues:
         await asyncio.gather(*(manager.quiet() for manager in self.serving.values()))
 
     # Events in Redis
+
+    @property
+    def ordered(self) -> set[Manager]:
+        """The managers of ordered queues."""
+        return {manager for manager in self.serving.values() if manager.ordered}
+
+    def follows(self, keys: Keys, _identity: str) -> dict[str, Follow]:
+        """The keys of the ordered queues, each with the function that takes its reply."""
+        parts = [manager.follows(keys) for manager in self.ordered]
+        return {name: follow for part in parts for name, follow in part.items()}
 
     def set_clock(self, offset_s: float) -> None:
         """Note for all workers how far Redis' clock is ahead of the clock of this machine."""

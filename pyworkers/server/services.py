@@ -136,7 +136,7 @@ class Services:
 
     def _make_changes(self) -> Changes:
         server = self._server
-        followers: list[Follower] = [self.scheduler, self.remote, self.cron, self.heartbeat]
+        followers: list[Follower] = [self.scheduler, self.remote, self.cron, self.heartbeat, server.queues]
         changes = Changes(
             server.config.redis,
             server.store.keys,
@@ -212,6 +212,10 @@ class Services:
             self._server.queues.cancellations.settle(report.cancelled)
         if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
             self.scheduler.expect(report.outcome.at)
+
+    def follow_queues(self) -> None:
+        """Read the keys of the ordered queues that are served now."""
+        self.changes.follow(self._server.incarnations.identity())
 
     def begin_anew(self) -> None:
         """Register and show the incarnation that has just begun."""

@@ -67,8 +67,8 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.queues, worker="sadd", client="sadd type", admin="sadd srem", read_only="smembers"),
     Grant(
         _PLAIN.queue("*"),  # in-progress lists included
-        worker="eval evalsha info time client|id client|tracking client|unblock watch unwatch",
-        client="multi exec eval evalsha time",
+        worker="brpoplpush rpoplpush lrem rpush lpush lpop lindex lrange ltrim llen exists type lpos",
+        client="lpush llen type",
         admin="lpush lrem lset type rename rpush",
         read_only="llen lindex lrange lpos",
     ),
@@ -92,7 +92,7 @@ GRANTS: tuple[Grant, ...] = (
         admin="zadd zrem zremrangebyscore zremrangebyrank type rename",
         read_only="zcard zcount zrange zrevrange zrank zscore zscan",
     ),
-    Grant(_PLAIN.paused, worker="smembers", admin="sadd srem", read_only="smembers"),
+    Grant(_PLAIN.paused, worker="smembers sismember sadd", admin="sadd srem", read_only="smembers"),
     Grant("stat:*", worker="incrby expire", admin="incr expire", read_only="get mget"),
     Grant(_PLAIN.processes, worker="sadd srem sscan", read_only="scard sscan"),
     Grant(_PLAIN.process_cleanup, worker="set"),
@@ -122,10 +122,10 @@ GRANTS: tuple[Grant, ...] = (
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire smembers "
         "sismember zcard zrange zrem hincrby srem type xadd hkeys zadd zcount zscore "
-        "zrangebyscore zremrangebyscore",
+        "zrangebyscore zremrangebyscore hmget",
         admin="set del hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink "
         "xadd type zcard zcount zrange zrangebyscore",
-        read_only="hgetall hkeys exists get mget pttl smembers zcard zcount",
+        read_only="hgetall hkeys exists get mget pttl smembers zcard zcount hget",
     ),
 )
 

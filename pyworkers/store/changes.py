@@ -163,6 +163,7 @@ _KINDS: dict[str, Reader] = {
     "notes": _notes,
     "text": maybe_blob,
     "length": integer,
+    "active": maybe_blob,
 }
 
 

@@ -96,7 +96,7 @@ class InProgress:
     def __init__(self, keys: Keys, queues: Sequence[str], identity: str) -> None:
         self.queues = queues
         self.identity = identity
-        self._keys = keys
+        self._keys = self.keys = keys
         self._names = [keys.retry, keys.schedule, keys.dead, keys.tombstone(identity), keys.owners]
         for queue in queues:
             self._names += (keys.queue(queue), keys.inprogress(queue, identity))

@@ -90,9 +90,13 @@ def pause(keys: Keys, queue: str) -> Call[bool]:
     return one("SADD", keys.paused, queue, read=bool)
 
 
-def resume(keys: Keys, queue: str) -> Call[bool]:
-    """Undo ``pause``; False if the queue was not paused."""
-    return one("SREM", keys.paused, queue, read=bool)
+def resume(keys: Keys, queue: str) -> Steps[bool]:
+    """Undo ``pause``; False if the queue was not paused.
+
+    A failed job at the head of an ordered queue is retried now. Its server notices the change of this key.
+    """
+    yield from one("HDEL", keys.ordered(queue), "until", "head", read=integer)
+    return (yield from one("SREM", keys.paused, queue, read=bool))
 
 
 def clear(keys: Keys, queue: str, now: float) -> Steps[int]:

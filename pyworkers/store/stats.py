@@ -36,6 +36,8 @@ class QueueView:
     paused: bool = False
     served: bool = True
     in_progress_by: Mapping[str, int] = field(default_factory=dict)
+    active: str = ""
+    """The active server of an ordered queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +190,19 @@ def _queues(
         for sent in (command("LLEN", key, read=integer), command("LINDEX", key, -1))
     ]
     replies = yield from every(commands)
+    active = yield from every(
+        [command("HGET", keys.ordered(name), "identity") for name in names], Mode.LENIENT
+    )
     owners: dict[str, dict[str, int]] = {name: {} for name in names}
     for claim, jobs in held.items():
         owners[claim.queue][claim.owner] = jobs
     return [
-        QueueView(name, size, sum(by.values()), next_job, name in paused, name in served, by)
-        for (name, by), size, next_job in zip(owners.items(), replies[::2], replies[1::2], strict=True)
+        QueueView(
+            name, size, sum(by.values()), next_job, name in paused, name in served, by, decoded(owner or b"")
+        )
+        for (name, by), size, next_job, owner in zip(
+            owners.items(), replies[::2], replies[1::2], active, strict=True
+        )
     ]
 
 

@@ -13,6 +13,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, WorkerLost
 from pyworkers.handler import Handler
+from pyworkers.ipc import jobsocket
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet
 from pyworkers.protocol import envelope, retry
@@ -22,7 +23,7 @@ from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.asking import Asking
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.execution import Execution, Note
+from pyworkers.worker.execution import Execution, FencedExecution, Note
 from pyworkers.worker.links.limits import Announce, Limits, MakeTimer
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
 from pyworkers.worker.links.running import AfterRequest
@@ -40,6 +41,8 @@ class _Queue:
 
     name: str
     one_handler: bool
+    fence: int | None
+    """The fencing token, for an ordered queue."""
     chains: dict[str, AnyChain] = field(default_factory=dict)
 
 
@@ -87,6 +90,8 @@ class Chains:
             return None
         job_class = "" if queue.one_handler else message.job_class
         chain = queue.chains.get(job_class) or self._first(queue, job_class)
+        if queue.fence is not None:
+            return chain, FencedExecution(queue.fence, message, number, self._note)
         return chain, Execution(message, number, self._note)
 
     def prepare_granted(self, packet: Packet) -> tuple[AnyChain, Execution] | None:
@@ -98,7 +103,7 @@ class Chains:
 
     def refuse(self, packet: Packet) -> Report:
         """The report about an invalid job, which is kept in ``dead`` with the reason."""
-        queue, error = packet.queue.decode(), ""
+        queue, error = jobsocket.queue_of(packet), ""
         try:
             Message.parse(packet.payload, queue, self._make_jid)
         except BadMessageError as bad:
@@ -109,7 +114,7 @@ class Chains:
 
     def run_exhausted_hooks(self, packet: Packet) -> Report:
         """Run the exhaustion hooks of a job whose own worker died."""
-        loss, queue = Loss.unpack(packet.payload), packet.queue.decode()
+        loss, queue = Loss.unpack(packet.payload), jobsocket.queue_of(packet)
         message = Message.parse(loss.raw, queue, self._make_jid)
         try:
             handler = self._app.lookup(queue, message.job_class)
@@ -137,8 +142,8 @@ class Chains:
 
     def _first_of(self, name: bytes) -> _Queue:
         """Note a queue at its first job."""
-        queue = name.decode()
-        found = self._queues[name] = _Queue(queue, self._app.owns(queue))
+        queue, fence = name.partition(b"\0")[0].decode(), jobsocket.fence_of(name)
+        found = self._queues[name] = _Queue(queue, self._app.owns(queue), fence)
         return found
 
     def _first(self, queue: _Queue, job_class: str) -> AnyChain:

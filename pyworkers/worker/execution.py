@@ -85,6 +85,8 @@ def caused(error: BaseException, by: BaseException) -> BaseException:
 class Execution:
     """One run. Times are in seconds of a monotonic clock."""
 
+    fence: int | None = None
+    """The fencing token of a job of an ordered queue; see FencedExecution."""
     __slots__ = (
         "_deliver", "_note", "_progress", "_request", "_state", "_timer",
         "delivery", "elapsed_s", "exc_info", "flows", "message", "started_s",
@@ -214,3 +216,13 @@ class Execution:
         if self._deliver is not None and self._request is not None:
             self._state = _DELIVERED
             self._deliver(self._request)
+
+
+class FencedExecution(Execution):
+    """One run of a job of an ordered queue. A class of its own: other jobs pay nothing for the token."""
+
+    __slots__ = ("fence",)
+
+    def __init__(self, fence: int, message: Message, delivery: int, note: Note | None) -> None:
+        super().__init__(message, delivery, note)
+        self.fence = fence

@@ -31,6 +31,7 @@ DECLARED = {
     r"(pyworkers:)?stat:\w+:\d{4}-\d\d-\d\d": True,
     r"processes|paused": False,
     r"pyworkers:owners": False,
+    r"pyworkers:ordered:.+": False,
     r"pyworkers:(cancelled|suspects|locked|unique:.+)": True,
     r"pyworkers:(limits|limit:.+)": False,
     r"pyworkers:limit-waiting:.+": True,

@@ -587,7 +587,8 @@ def test_work_is_read_from_any_bytes(where: RedisConfig, keys: Keys, db: redis.R
 def test_counts_cover_sidekiqs_processes_as_well_as_our_own(
     where: RedisConfig, keys: Keys, db: redis.Redis
 ) -> None:
-    db.mset({keys.stat("processed"): 10, keys.stat("failed"): 3})
+    db.mset({keys.stat("processed"): 10, keys.stat("failed"): 3, keys.stat("expired"): 7})
+    db.hset(keys.ordered("mail"), "identity", "our:1:x")
     db.sadd(keys.queues, "q", "mail", "lost")
     db.lpush(keys.queue("q"), raw_job("a"), raw_job("b"))
     db.sadd(keys.paused, "mail")
@@ -598,13 +599,16 @@ def test_counts_cover_sidekiqs_processes_as_well_as_our_own(
     register(db, keys, "web:7:z", ruby("web:7:z", queues=["mail"]), busy=4, beat=time.time())
     stats = Stats.fetch(where)
     assert stats.counts() == {
-        "processed": 10, "failed": 3, "enqueued": 2, "busy": 5, "scheduled": 0, "retries": 0, "dead": 0,
-        "processes": 2,
+        "processed": 10, "failed": 3, "expired": 7, "enqueued": 2, "busy": 5, "scheduled": 0, "retries": 0,
+        "dead": 0, "processes": 2,
     }  # fmt: skip
     states = {
         queue.name: (queue.size, queue.in_progress, queue.paused, queue.served) for queue in stats.queues
     }
     assert states == {"q": (2, 1, False, True), "mail": (0, 0, True, True), "lost": (0, 0, False, False)}
+    assert {queue.name: queue.active for queue in stats.queues} == {"q": "", "mail": "our:1:x", "lost": ""}
+    described = {queue.name: queue.as_dict() for queue in stats.queues}
+    assert (described["mail"]["active"], "active" in described["q"]) == ("our:1:x", False)
 
 
 def test_jobs_in_the_lists_of_go_processes_are_in_progress(

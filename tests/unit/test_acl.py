@@ -22,6 +22,7 @@ EXAMPLES = {
     "moment": "20261121|7:5",
     "name": "h|C-21-7:5",
     "slot": 7,
+    "queue": "ledger",
     "jid": "b4a577edbccf1d805744efa9",
     "batch": "d2fdc9a9bd80e2f1b0f3c1a7",
     "key": "Add|mail|0123456789abcdef",

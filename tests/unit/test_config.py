@@ -725,7 +725,7 @@ EVERY_KEY = Config(
         shutdown_timeout=0.5, lease=1e16, max_jobs_per_worker=7, max_memory_mb=9, sidekiq6=True
     ),
     queues={
-        "mail": QueueConfig(3, 2, "thread", 1.5, "5/30s", 7),
+        "mail": QueueConfig(3, 2, "thread", 1.5, "5/30s", 7, ordered=False, skip_dead=False),
         "a.b": QueueConfig(timeout=0.0),
         "é": QueueConfig(),
     },
@@ -891,7 +891,8 @@ def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue
 def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
-    assert config.queues == {"default": QueueConfig(2, 2, "process", 30.0, "10/s", 3)}
+    queue = QueueConfig(2, 2, "process", 30.0, "10/s", 3, ordered=True, skip_dead=True)
+    assert config.queues == {"default": queue}
     assert config.groups == {
         "web": GroupConfig(queues=("critical", "low"), concurrency=20, processes=2, mode="thread")
     }
@@ -912,6 +913,8 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "queues.*.timeout",
         "queues.*.rate",
         "queues.*.max_running",
+        "queues.*.ordered",
+        "queues.*.skip_dead",
         "groups.*.queues",
         "groups.*.concurrency",
         "groups.*.processes",

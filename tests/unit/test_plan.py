@@ -14,7 +14,7 @@ from pyworkers import Message, Worker
 from pyworkers.cli import main, run
 from pyworkers.config.fields import Config, GroupConfig, QueueConfig
 from pyworkers.config.groups import Only, Queues, parse_queues, spell_queues
-from pyworkers.errors import ConfigError
+from pyworkers.errors import ConfigError, DeclarationError
 from pyworkers.ipc.control import Manifest
 from pyworkers.server.plan import Group, Plan, plan
 from pyworkers.server.proc import cores
@@ -363,3 +363,65 @@ def test_cores_are_limited_by_the_quota_of_the_container(
     if quota is not None:
         path.write_text(quota)
     assert cores(path) == (expected or cores(tmp_path / "none"))
+
+
+# Ordered queues
+
+
+def ordered(**options: Any) -> Worker:
+    worker = application()
+    worker.process("ledger", **{"ordered": True, **options})(lambda message: None)
+    return worker
+
+
+def test_an_ordered_queue_is_a_group_of_its_own_with_one_worker() -> None:
+    group = planned(ordered()).groups["ledger"]
+    assert group == Group("ledger", {"ledger": 1}, True, 1, 1, "process", ordered=True, skip_dead=True)
+    assert planned(ordered(skip_dead=False)).groups["ledger"].skip_dead is False
+    assert planned(ordered(), only=Only({"ledger": 1})).groups["ledger"].ordered
+    assert not planned(ordered()).groups["mail"].ordered
+
+
+def test_the_file_makes_a_queue_ordered_or_not() -> None:
+    worker = application()
+    worker.process("own", concurrency=7)(lambda message: None)
+    queues = {"mail": QueueConfig(ordered=True, skip_dead=False), "own": QueueConfig(ordered=True)}
+    groups = planned(worker, Config(queues=queues)).groups
+    assert (groups["mail"].ordered, groups["mail"].concurrency, groups["mail"].skip_dead) == (True, 1, False)
+    assert (groups["own"].ordered, groups["own"].concurrency) == (True, 1)
+    off = planned(ordered(), Config(queues={"ledger": QueueConfig(ordered=False, concurrency=4)}))
+    assert (off.groups["ledger"].ordered, off.groups["ledger"].concurrency) == (False, 4)
+
+
+def test_a_job_makes_its_queue_ordered() -> None:
+    worker = application()
+    worker.job(queue="mail", name="Other", ordered=True, skip_dead=False)(lambda: None)
+    group = planned(worker).groups["mail"]
+    assert (group.ordered, group.concurrency, group.skip_dead) == (True, 1, False)
+    worker.job(queue="mail", name="Third", concurrency=3)(lambda: None)
+    assert "it takes no concurrency" in error_of(worker)
+
+
+def test_an_ordered_queue_takes_no_concurrency_and_no_neighbour() -> None:
+    for config in (QueueConfig(concurrency=2), QueueConfig(processes=2)):
+        assert "it takes no concurrency" in error_of(ordered(), Config(queues={"ledger": config}))
+    assert "it takes no concurrency" in error_of(ordered(), only=Only({"ledger": 2}))
+    groups = {"both": GroupConfig(("ledger", "mail"))}
+    assert "stands in the group 'both' with other queues" in error_of(ordered(), Config(groups=groups))
+    alone = {"one": GroupConfig(("ledger",), concurrency=5)}
+    assert "it takes no concurrency" in error_of(ordered(), Config(groups=alone))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"concurrency": 1}, "an ordered queue takes no concurrency"),
+        ({"processes": 2}, "an ordered queue takes no processes"),
+        ({"ordered": 1}, "ordered is True or False, not 1"),
+        ({"skip_dead": None}, "skip_dead is True or False, not None"),
+        ({"ordered": False, "skip_dead": False}, "skip_dead=False is for an ordered queue"),
+    ],
+)
+def test_what_an_ordered_queue_cannot_declare(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        ordered(**options)

@@ -19,11 +19,13 @@ import random
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.effects import name_of, subject_of
+from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.adoption import Adoption
 from pyworkers.server.fetching.large import LargeJobs
@@ -44,6 +46,9 @@ _LONGEST_END_S = 0.3
 _OTHERS_S = 0.5
 
 log = logs.get_logger()
+
+Look = tuple[str, Callable[[Any], None]]
+"""A kind of read in look.lua, and the function that takes the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,13 @@ class Fetcher:
                 total += moved
                 hit("mid_give_back")
         return total
+
+    async def release(self) -> None:
+        """Give up what only one server may have, once no job is in progress here. Raises PyworkersError."""
+
+    def follows(self, _keys: Keys) -> dict[str, Look]:
+        """The keys whose changes it needs."""
+        return {}
 
     def drop_connection(self) -> None:
         """Drop the connections: another server is the primary."""

@@ -100,6 +100,10 @@ class Deliveries:
         else:
             self.hand_out.offer(delivery)
 
+    def set_fence(self, queue: str, fence: int) -> None:
+        """Send this fencing token with the jobs of an ordered queue."""
+        self.hand_out.set_fence(queue, fence)
+
     def give_back_kept(self, queues: Container[str]) -> None:
         """Give back the jobs of these queues that may not start yet: no job is fetched from them."""
         self._untaken(self._drop_kept(lambda job: job.queue in queues))

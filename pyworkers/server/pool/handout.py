@@ -216,6 +216,10 @@ class HandOut:
             return False
         return True
 
+    def set_fence(self, queue: str, fence: int) -> None:
+        """Send this fencing token with the jobs of an ordered queue."""
+        self._names[queue] = jobsocket.queue_with(queue, fence)
+
     def _name(self, queue: str) -> bytes:
         name = self._names[queue] = queue.encode()
         return name

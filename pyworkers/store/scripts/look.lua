@@ -3,7 +3,7 @@
 --
 -- KEYS the keys to read
 -- ARGV how to read each: 'first' (lowest member and score), 'members', 'notes' (number, latest with its score),
---      'text', 'length'
+--      'text', 'length', 'active' (server of an ordered queue)
 -- Returns the replies in the order of KEYS; an error stands for a key that cannot be read.
 
 local reads = {
@@ -22,6 +22,9 @@ local reads = {
   end,
   text = function(key)
     return redis.pcall('GET', key)
+  end,
+  active = function(key)
+    return redis.pcall('HGET', key, 'identity')
   end,
   length = function(key)
     return redis.pcall('LLEN', key)

@@ -69,6 +69,14 @@ local function apply_effects(k, a, applies)
     CutChain = { 2, 1, function(k, a)
       batch.cut(KEYS[k + 1], ARGV[a])
     end },
+    HoldHead = { 1, 2, function(k, a)
+      local now = redis.call('TIME')
+      local till = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[a]
+      redis.call('HSET', KEYS[k], 'until', string.format('%d', till), 'head', ARGV[a + 1])
+    end },
+    PauseQueue = { 1, 1, function(k, a)
+      redis.call('SADD', KEYS[k], ARGV[a])
+    end },
   }
   local failed = {}
   local place = 0

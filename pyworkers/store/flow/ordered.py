@@ -1,0 +1,47 @@
+"""Ordered: takes the jobs of an ordered queue, one at a time over all servers; each change is one script.
+
+Run by the master. It moves opaque bytes, and settles nothing: the exchange does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, script
+from pyworkers.store.transport.replies import nonzero
+
+
+class Taken(NamedTuple):
+    """The reply of ``take``: a word of take.lua, the fencing token, and what the word needs."""
+
+    word: str
+    fence: int
+    wait_s: float
+    active: str
+    """The identity of the active server, for the words ``standby`` and ``other``."""
+    raw: bytes
+    """The job."""
+
+
+def take(keys: Keys, queue: str, identity: str, known: str) -> Call[Taken]:
+    """Take the next job if this server is active, or can become it. ``known``: the server believed active."""
+    owner = known or identity
+    names = [keys.ordered(queue), keys.queue(queue), keys.inprogress(queue, identity)]
+    names += (keys.tombstone(identity), keys.owners, keys.paused)
+    names += (keys.lease(owner), keys.inprogress(queue, owner))
+    return script("ordered/take", names, [identity, known, queue], _taken)
+
+
+def release(keys: Keys, queue: str, identity: str) -> Call[bool]:
+    """Give up the queue; False if this server was not active, or still has a job of it in progress."""
+    names = [keys.ordered(queue), keys.inprogress(queue, identity)]
+    return script("ordered/release", names, [identity], nonzero)
+
+
+def _taken(reply: Any) -> Taken:
+    word, fence, ms, rest = reply
+    if not (isinstance(fence, int) and isinstance(ms, int) and isinstance(rest, bytes)):
+        raise ValueError
+    job = word == b"job"
+    return Taken(word.decode(), fence, ms / 1000, "" if job else rest.decode(), rest if job else b"")
