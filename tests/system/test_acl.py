@@ -48,6 +48,8 @@ LOOKING = [
     ["check"],
 ]
 CHANGING = [
+    ["limits", "reset", "slots"],
+    ["limits", "reset", "turns"],
     ["jobs", "q", "kill", "q1"],
     ["jobs", "q", "delete", "--all", "--yes"],
     ["jobs", "other", "clear", "--yes"],
@@ -74,8 +76,6 @@ CHANGING = [
     ["cron", "resume", "nightly"],
     ["cron", "trigger", "nightly"],
     ["cron", "remove", "nightly"],
-    ["limits", "reset", "slots"],
-    ["limits", "reset", "turns"],
     ["top", "--once"],
 ]
 # Needed only where a list or a set changes while it is read.
