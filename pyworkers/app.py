@@ -41,8 +41,6 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.registry import Registry
-from pyworkers.store.admin import Admin
-from pyworkers.store.flow import limits
 from pyworkers.store.transport.connections import config_for
 from pyworkers.typed.arguments import arguments_of, message_arguments_of
 
@@ -255,6 +253,10 @@ class Worker(Producer):
 
         Raises the errors of ``Client.enqueue``.
         """
+        # Here, because a worker process never needs them.
+        from pyworkers.store.admin import Admin
+        from pyworkers.store.flow import limits
+
         admin = Admin(self.redis_config())
         return admin.run(limits.uses(admin.keys))
 

@@ -94,6 +94,10 @@ def tick():
 def limited(what):
     note("limited", what)
 
+@worker.job(queue="rated")
+def rated():
+    note("rated")
+
 @worker.job(queue="q")
 def choose(what):
     message = current_message()
@@ -121,6 +125,9 @@ lease = 2
 shutdown_timeout = 0.3
 [retry]
 drain_goretry = true
+[queues.rated]
+rate = "100/s"
+max_running = 5
 """
 
 
@@ -165,6 +172,8 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             wait_for(lambda: server.settled("q"), message="all large jobs are settled")
             server.push("q", *(raw_job(f"l{n}", **{"class": "limited", "args": [n]}) for n in range(3)))
             server.wait_for_notes(3, "limited")
+            server.push("rated", raw_job("rated", **{"class": "rated", "args": []}))
+            server.wait_for_notes(1, "rated")
             take_while_memory_is_full(admin, server)
             server.push("q", job_of("wait"))
             server.wait_for_notes(1, "wait")
