@@ -84,6 +84,15 @@ def test_a_member_of_a_batch_that_is_replaced_is_counted_out(redis_url: str, nam
     assert batch.status().pending == 1
 
 
+def test_the_status_of_a_replaced_job_is_known(redis_url: str, namespace: str) -> None:
+    url = url_of(redis_url, Role.CLIENT, namespace)
+    options: dict[str, Any] = {"unique_for": 60, "on_duplicate": "replace", "track": 60}
+    with Client(url, namespace=namespace) as client:
+        first, second = (client.enqueue_in(60, "q", "Add", [1], **options) for _ in range(2))
+        assert client.status(second).state == "scheduled"
+        assert client.status(first).state == "cancelled"
+
+
 def test_thousands_of_jobs_of_one_moment_can_be_replaced(
     client: Enqueue, db: redis.Redis, keys: Keys
 ) -> None:

@@ -117,3 +117,14 @@ def test_a_job_retried_from_dead_takes_no_lock_and_leaves_that_of_another(bench:
     wait_for(lambda: DeadSet(**bench.where).size == 1, message="dead again")
     assert bench.holders() == [other]
     assert RetrySet(**bench.where).size == 0
+
+
+def test_until_start_the_lock_ends_when_the_job_starts(bench: Bench) -> None:
+    jid = bench.enqueue("wait", unique_until="start")
+    bench.server.wait_for_notes(1, "wait", jid)
+    bench.wait_for_release(jid)
+    other = bench.enqueue("wait", unique_until="start", delay=600)
+    assert other != jid
+    (bench.server.folder / "go").touch()
+    wait_for(lambda: bench.server.settled("q"))
+    assert bench.holders() == [other]
