@@ -164,7 +164,7 @@ async def test_a_worker_that_is_stopped_before_the_claim_and_goes_on_runs_its_jo
         stopped, _ = await fired.wait()
         wait_for(lambda: state(stopped) == "T", message="it is stopped")
         # Two looks, the first of which takes place after a second.
-        await async_wait_for(lambda: crew.deliveries.hand_out._missing, message="it is missing")
+        await async_wait_for(lambda: crew.deliveries.hand_out._missing.any, message="it is missing")
         os.kill(stopped, signal.SIGCONT)
         [(_, report)] = await crew.outcomes(1)
         assert report.outcome == DONE

@@ -19,19 +19,16 @@ from collections.abc import Callable, Mapping
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.jobsocket import JobSocket
-from pyworkers.ipc.page import ATTENTION
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.lookahead import LookAhead
+from pyworkers.server.pool.missing import Missing
 from pyworkers.server.pool.scheduling import Scheduling
 from pyworkers.server.pool.worker import Worker
 
 # Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
 _AHEAD_S, _IDLE_S = 0.05, 1.0
-# For how long a job is neither in the socket nor claimed until it is lost, if a worker has died. Another
-# worker may have taken it, and wait for a processor before it claims it.
-_MISSING_S = 0.5
 # Until another attempt to send after the system refused a descriptor.
 _REFUSED_S = 0.05
 
@@ -55,7 +52,6 @@ class HandOut:
     ) -> None:
         """Raises OSError."""
         self._crew = crew
-        self._limits = limits
         self._freed = freed
         self._read_outcomes = drain
         self._untaken = untaken
@@ -77,9 +73,7 @@ class HandOut:
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
         self._retry: asyncio.TimerHandle | None = None
-        self._missing: dict[int, float] = {}
-        self._idle: dict[Worker, tuple[tuple[int, int], float]] = {}
-        self._died_at, self._reason = 0.0, ""
+        self._missing = Missing(limits)
 
     @property
     def open(self) -> Mapping[int, Delivery]:
@@ -185,7 +179,7 @@ class HandOut:
 
     def died(self, reason: str) -> None:
         """Note that a worker has ended: it may have taken a job without a claim."""
-        self._died_at, self._reason = time.monotonic(), reason
+        self._missing.died(reason)
         if self._open:
             self._look_later(soon=True)
 
@@ -274,7 +268,7 @@ class HandOut:
         self._timer = None
         batches = self._scheduling.look(self._ahead.short, time.monotonic())
         if self._look_for_untaken() or batches:
-            self._look_later(soon=bool(self._missing))
+            self._look_later(soon=self._missing.any)
 
     def _look_for_untaken(self) -> bool:
         """Deal with the jobs that no worker has claimed; False if there are none."""
@@ -283,13 +277,12 @@ class HandOut:
         known = self._alone | claims.keys()
         waiting = [delivery for delivery in self._open.values() if delivery.number not in known]
         if not waiting:
-            self._missing.clear()
-            self._idle.clear()
+            self._missing.forget()
             return False
         surplus = self._surplus > 0
         limit = time.monotonic() - (_AHEAD_S if surplus else _IDLE_S)
         oldest = min(delivery.handed_at for delivery in waiting)
-        if oldest <= max(limit, self._died_at):
+        if oldest <= max(limit, self._missing.died_at):
             self._find(surplus, limit)
         return bool(self._open)
 
@@ -303,7 +296,12 @@ class HandOut:
         untaken = [*stood, *self._unsent]
         self._unsent.clear()
         known = {delivery.number for delivery in untaken} | self._alone | claimed
-        self._find_missing([d for d in self._open.values() if d.number not in known])
+        missing = [d for d in self._open.values() if d.number not in known]
+        for delivery in self._missing.overdue(missing):
+            del self._open[delivery.number]
+            self._lost(delivery, self._missing.reason)
+        if missing:
+            self._missing.end_stalled(self._serving, ask=True)
         # A marked job waits for its worker here: given back, it would only be kept back once more.
         late = [d for d in untaken if not (d.errand or d.marked)] if surplus else []
         if not any(d.handed_at <= limit for d in late):
@@ -316,39 +314,4 @@ class HandOut:
             self._ahead.reset()
             self._untaken(late)
         elif stood and not surplus:
-            self._end_stalled()
-
-    def _find_missing(self, missing: list[Delivery]) -> None:
-        """Deal with jobs that a worker has taken without a claim, if they remain so.
-
-        A worker claims a job within microseconds. If one has died since, it took the job with it; else a
-        worker may be suspended between the two steps, and is killed for that: see ``_end_stalled``.
-        """
-        now = time.monotonic()
-        since = {d.number: self._missing.get(d.number, now) for d in missing}
-        self._missing = since
-        for delivery in missing:
-            died = self._died_at >= delivery.handed_at
-            if now - since[delivery.number] >= (_MISSING_S if died else 2 * self._limits.stalled_s):
-                del self._missing[delivery.number]
-                del self._open[delivery.number]
-                self._lost(delivery, self._reason)
-        if missing:
-            self._end_stalled()
-            # One that waits in vain answers, because it is not suspended.
-            for worker in self._idle:
-                worker.signal(ATTENTION)
-
-    def _end_stalled(self) -> None:
-        """Kill the idle workers that for long have neither taken a job nor answered, while there was one."""
-        now = self._loop.time()
-        idle = {worker for worker in self._serving if len(worker.unfinished()) < worker.slots}
-        before, self._idle = self._idle, {}
-        for worker in idle:
-            signs = worker.jobs_done, worker.answers
-            seen, since = before.get(worker, (signs, now))
-            if seen != signs:
-                since = now
-            self._idle[worker] = signs, since
-            if now - since > self._limits.stalled_s:
-                worker.end_stalled()
+            self._missing.end_stalled(self._serving)
