@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         UntrackedJobError,
     )
     from pyworkers.middleware import CallNext, Middleware
+    from pyworkers.plugins.canvas import chain, group
+    from pyworkers.protocol.call import RESULT, RESULTS
     from pyworkers.protocol.message import Message, current_message
     from pyworkers.protocol.outcome import Outcome
     from pyworkers.protocol.status import JobState, JobStatus, Progress
@@ -45,6 +47,10 @@ _HOMES = {
     "AsyncClient": "client",
     "Message": "protocol.message",
     "current_message": "protocol.message",
+    "chain": "plugins.canvas",
+    "group": "plugins.canvas",
+    "RESULT": "protocol.call",
+    "RESULTS": "protocol.call",
     "CallNext": "middleware",
     "Middleware": "middleware",
     "Outcome": "protocol.outcome",
@@ -71,6 +77,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "RESULT",
+    "RESULTS",
     "AsyncClient",
     "BadArgumentError",
     "BadResultError",
@@ -100,7 +108,9 @@ __all__ = [
     "UntrackedJobError",
     "Worker",
     "__version__",
+    "chain",
     "current_message",
+    "group",
 ]
 
 

@@ -29,10 +29,15 @@ class _Batch:
     fired: dict[str, float] = field(default_factory=dict)
     results: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def holds(self) -> int:
+        return sum(member.startswith("hold:") for member in self.members)
+
     def number(self, state: str) -> int:
         return sum(other == state for other in self.members.values())
 
     def count(self, effect: CountMember) -> None:
+        self.members.pop(f"hold:{effect.member}", None)
         if effect.state in ("failed", "dead"):
             self.members[effect.member] = effect.state
         elif effect.state == "done":
@@ -64,11 +69,15 @@ class MemoryBatches:
         for member in (*plan.members, *(job.jid for job in plan.jobs)):
             batch.members.setdefault(member, "new")
         jobs = list(plan.jobs)
-        self._add(plan.id, f"hold:{plan.token}")
+        self.hold(plan.id, plan.token)
         for inner in plan.inner:
             jobs += self.enlist(inner)
         batch.members.pop(f"hold:{plan.token}")
         return [*jobs, *plan.starts, *self._conclude(plan.id)]
+
+    def hold(self, batch: str, token: str) -> None:
+        """Keep the callbacks of a batch back."""
+        self._add(batch, f"hold:{token}")
 
     def apply(self, effects: Iterable[Effect]) -> list[PushedJob]:
         """Apply the effects of a job's end; returns the jobs to push."""
@@ -90,12 +99,12 @@ class MemoryBatches:
         if found is None:
             return None
         failed, dead = found.number("failed"), found.number("dead")
-        pending = len(found.members) - dead
+        pending = len(found.members) - found.holds - dead
         return BatchStatus(
             id=batch,
             description=found.fields.get("description", ""),
             kind=found.fields.get("kind", "batch"),
-            open=False,
+            open=found.holds > 0,
             total=found.done + pending + dead,
             pending=pending,
             done=found.done,

@@ -65,7 +65,9 @@ def fill(value: Any, known: Mapping[str, Any]) -> Any:
         name = value.get("pyworkers") if len(value) == 1 else None
         if isinstance(name, str) and name in known:
             return known[name]
-        return value if not value else {key: fill(item, known) for key, item in value.items()}
+        if isinstance(value, Placeholder):
+            return value
+        return {key: fill(item, known) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [fill(item, known) for item in value]
     return value

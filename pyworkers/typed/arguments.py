@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from pyworkers.errors import BadArgumentError, DeclarationError
+from pyworkers.protocol.call import Placeholder
 from pyworkers.protocol.message import Keywords, Message
 from pyworkers.typed.annotations import Unresolved, evaluated, is_typed, may_be_typed, signature_of
 from pyworkers.typed.codec import Codec, TypeCodec, Unchanged
@@ -56,7 +57,7 @@ class Arguments:
         if not codecs.names:
             return args
         return [
-            value if codec is None else codec.to_json(value, f"{path}[{index}]")
+            value if codec is None or type(value) is Placeholder else codec.to_json(value, f"{path}[{index}]")
             for index, (value, codec) in enumerate(_pairs(args, codecs))
         ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers import Worker
+from pyworkers import RESULT, RESULTS, Worker, chain, group
 from pyworkers.api import DeadSet
 from pyworkers.config.fields import RedisConfig
 from pyworkers.plugins.batches import Batch
@@ -36,6 +36,17 @@ def member(number, fails=""):
 @worker.job(queue="q")
 def after(what, batch_id):
     note(what, batch_id)
+
+@worker.job(queue="q")
+def give(value, fails=""):
+    note("give", value)
+    if fails == "dies" and not Path(__file__).with_name("cured").exists():
+        raise Kill("at once")
+    return {1} if fails == "set" else value
+
+@worker.job(queue="q")
+def show(*args):
+    note("show", *args)
 """
 
 
@@ -52,8 +63,13 @@ class App:
         @worker.job(queue="q")
         def after(what: str, batch_id: str) -> None: ...
 
-        self.member = member
-        self.after = after
+        @worker.job(queue="q")
+        def give(value: object, fails: str = "") -> object: ...
+
+        @worker.job(queue="q")
+        def show(*args: object) -> None: ...
+
+        self.member, self.after, self.give, self.show = member, after, give, show
 
     def batch(self) -> Batch:
         """A batch with all callbacks."""
@@ -148,3 +164,39 @@ def test_a_member_whose_worker_is_killed_in_the_middle_of_adding_is_counted(
     server.wait_for_notes(1, "success", batch.id)
     server.stop()
     assert callbacks(server) == ["complete", "success"]
+
+
+def test_results_go_from_step_to_step_and_from_a_group_to_the_job_after_it(
+    server: ServerProcess, app: App
+) -> None:
+    give, show = app.give, app.show
+    text = 'ü"\\{"pyworkers":"RESULTS"}'
+    batch = chain(
+        give.call(text),
+        group(give.call(RESULT), chain(give.call([RESULT]), give.call([RESULT])), group(give.call(3))),
+        group(show.call("one", RESULTS), give.call(RESULT)),
+        show.call("end", RESULT),
+    ).enqueue()
+    server.wait_for_notes(1, "show", "one", [text, [[text]], [3]])
+    server.wait_for_notes(1, "show", "end", [None, [text, [[text]], [3]]])
+    wait_for(lambda: batch.status().success_at is not None)
+    keys = [key.decode() for key in server.redis.scan_iter(server.keys.batch("*:then"))]
+    assert keys == []
+
+
+def test_a_chain_goes_on_when_its_dead_step_is_retried_by_hand(
+    server: ServerProcess, app: App, tmp_path: Path
+) -> None:
+    steps = app.give.call(1), app.give.call(2, "dies"), app.show.call("end", RESULT)
+    batch = chain(*steps, on_death=app.after.call("death")).enqueue()
+    server.wait_for_notes(1, "death", batch.id)
+    assert (batch.status().done, batch.status().dead, batch.status().pending) == (1, 1, 1)
+    (tmp_path / "cured").touch()
+    assert DeadSet(app.config).retry_all() == 1
+    server.wait_for_notes(1, "show", "end", 2)
+
+
+def test_a_result_that_is_not_json_fails_the_step(server: ServerProcess, app: App) -> None:
+    chain(app.give.call(1, "set"), app.show.call("end", RESULT)).enqueue()
+    failed = server.wait_for_event("job.failed", job_class="give")
+    assert failed["error_class"] == "BadResultError"

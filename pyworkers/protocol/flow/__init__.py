@@ -19,7 +19,7 @@ Rule = Callable[[Ended], Iterable[Effect]]
 RULES: Mapping[str, Rule] = {
     track.FIELD: track.effects,
     unique.FIELD: unique.effects,
-    "batch": batch.effects,
+    batch.FIELD: batch.effects,
 }
 """The rule for each field of the envelope that has one."""
 FIELDS = frozenset(RULES)
@@ -28,7 +28,7 @@ STARTS: Mapping[str, Callable[[Start], Iterable[Effect]]] = {
     unique.FIELD: lambda start: unique.effects_at_start(start.data, start.jid),
 }
 """The rule for the start of a run, for each field that has one; all of them are in ``FIELDS``."""
-KEEP_RESULT = frozenset({track.FIELD})
+KEEP_RESULT = frozenset({track.FIELD, "batch_index", "then"})
 """The fields for which the result of a job is kept."""
 MARKS = tuple(f'"{field}"'.encode() for field in sorted(FIELDS))
 """The bytes of which an envelope with one of ``FIELDS`` contains at least one."""

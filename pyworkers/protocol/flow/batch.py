@@ -1,7 +1,8 @@
 """The rule of batches: a member is counted at each end of its run.
 
 Pure. The field ``batch`` of the envelope is the id of the batch; ``batch_index``, if its result is kept, the
-place of the result.
+place of the result; ``then`` are the steps of a chain that follow: jobs without these fields of the push, the
+last one perhaps a list of jobs that run beside each other.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyworkers.protocol.effects import CountMember, Effect
+from pyworkers.protocol.effects import CountMember, CutChain, Effect, Push
+from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.keys import check_queue_name
 
+FIELD = "batch"
+# What stands for a result in a job (call.py); no text of a user's has it unescaped.
+_RESULT = '{"pyworkers":"RESULT"}'
 # An ending that is missing changes nothing: the job runs again by itself.
 _STATES = {
     Ending.DONE: "done",
@@ -32,6 +38,33 @@ def effects(ended: Ended) -> Iterator[Effect]:
     place = result_place(ended.data)
     result = (ended.result or b"null") if place >= 0 and state == "done" else b""
     yield CountMember(batch, ended.jid, state, place, result)
+    if (then := ended.data.get("then")) and isinstance(then, list):
+        if state == "done":
+            yield from following(then, ended.result or b"null", ended.now)
+        elif state == "out":
+            yield CutChain(batch)
+
+
+def following(then: list[Any], result: bytes, now: float) -> Iterator[Push]:
+    """Push what follows a step that is done, with its result. Invalid jobs are left out."""
+    first, *rest = then
+    for job in first if isinstance(first, list) else [first]:
+        if not isinstance(job, dict) or not _is_queue(job.get("queue")):
+            continue
+        args = encode(job.get("args", [])).replace(_RESULT, result.decode())
+        fields = {name: value for name, value in job.items() if name != "args"}
+        if rest:
+            fields["then"] = rest
+        about = encode({**fields, "enqueued_at": now})
+        yield Push(job["queue"], f'{about[:-1]},"args":{args}}}'.encode(errors="backslashreplace"))
+
+
+def _is_queue(name: object) -> bool:
+    try:
+        check_queue_name(name)
+    except ValueError:
+        return False
+    return True
 
 
 def result_place(data: Any) -> int:

@@ -37,6 +37,10 @@ class BatchPlan:
         """Add members that are pushed now."""
         self.jobs.extend(jobs)
 
+    def follow(self, ready: Iterable[str]) -> None:
+        """Add jobs that follow when all members are done."""
+        self.then.extend(ready)
+
     def nest(self, inner: BatchPlan, place: int | None = None) -> None:
         """Make ``inner`` a member. ``place``: that of its result, if it is kept."""
         if not inner.exists:

@@ -52,7 +52,8 @@ def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     members = [*plan.members, *(job.jid for job in jobs)]
     several = len(members) > PORTION or len(jobs) < len(plan.jobs) or plan.inner or plan.starts
     if not several:
-        _add(wires, keys, plan, mode, members, jobs)
+        # The hold may be that of an earlier run of the job that adds members.
+        _add(wires, keys, plan, mode, members, jobs, release=plan.token)
         return
     _add(wires, keys, plan, mode, hold=plan.token)
     _push_under_terms(wires, keys, plan)

@@ -1,0 +1,250 @@
+"""Canvas: chains and groups of jobs, which take the results of the jobs before them.
+
+Used in programs that enqueue, and in jobs. Both are batches: all of them are made when the canvas is
+enqueued, with the ids of all jobs; then the first jobs are pushed. A step carries the steps after it in its
+envelope, and its settlement pushes the next one (protocol/flow/batch.py); the jobs after a group wait in its
+batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain as chained
+from typing import Any, TypeAlias
+
+from pyworkers.client import Client
+from pyworkers.errors import BadArgumentError
+from pyworkers.plugins.batches import Batch, callback_fields, new_id, send
+from pyworkers.producer import one_job
+from pyworkers.protocol import envelope
+from pyworkers.protocol.call import RESULT, RESULTS, Call, fill
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow.plans import BatchPlan
+
+Job: TypeAlias = dict[str, Any]
+"""The envelope of a job that is not pushed yet."""
+
+
+class Before(Enum):
+    """What ends before a job: it decides what the job's placeholders may be."""
+
+    NOTHING = "nothing"
+    CALL = "a call"
+    GROUP = "a group"
+    EMPTY = "a group without members"
+
+
+class _Canvas:
+    """Base of both: how they are enqueued."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        *,
+        on_success: Call | None = None,
+        on_complete: Call | None = None,
+        on_death: Call | None = None,
+    ) -> None:
+        for node in nodes:
+            if not isinstance(node, Call | _Canvas):
+                raise BadArgumentError(
+                    f"a step is a call, a chain or a group, not {node!r}", hint="job.call(…) makes a call"
+                )
+        self.nodes = tuple(nodes)
+        self.callbacks = {"on_success": on_success, "on_complete": on_complete, "on_death": on_death}
+
+    def then(self, *steps: Node, **callbacks: Call | None) -> Chain:
+        """A chain of this and further steps. ``callbacks`` are those of ``chain``."""
+        return Chain((self, *steps), **callbacks)
+
+    def enqueue(self) -> Batch:
+        """Enqueue the first jobs, and return the batch.
+
+        Raises BadArgumentError, StoreError and RedisUnavailableError.
+        """
+        callbacks = (call for call in self.callbacks.values() if call is not None)
+        call = next(chained(self.calls(), callbacks), None)
+        if call is None:
+            raise BadArgumentError("a canvas without a call cannot be enqueued: it has no application")
+        client: Client = call.client()
+        return _Compiler(client).enqueue(self)
+
+    async def aenqueue(self) -> Batch:
+        """As ``enqueue``, in an event loop."""
+        return await asyncio.to_thread(self.enqueue)
+
+    def calls(self) -> Iterator[Call]:
+        """All calls, in order."""
+        for node in self.nodes:
+            if isinstance(node, Call):
+                yield node
+            else:
+                yield from node.calls()
+
+
+class Chain(_Canvas):
+    """Steps that run one after the other; ``RESULT`` in a step is what the step before returned."""
+
+    def __repr__(self) -> str:
+        return f"chain({', '.join(map(repr, self.nodes))})"
+
+
+class Group(_Canvas):
+    """Jobs that run beside each other; ``RESULTS`` in the job after them is the list of their results."""
+
+    def __repr__(self) -> str:
+        return f"group({', '.join(map(repr, self.nodes))})"
+
+
+Node: TypeAlias = Call | _Canvas
+
+
+def chain(
+    *steps: Node,
+    on_success: Call | None = None,
+    on_complete: Call | None = None,
+    on_death: Call | None = None,
+) -> Chain:
+    """Steps that run one after the other, each once the one before is done: calls, groups and chains.
+
+    The callbacks are those of ``worker.batch``. Raises BadArgumentError.
+    """
+    return Chain(steps, on_success=on_success, on_complete=on_complete, on_death=on_death)
+
+
+def group(
+    *members: Node | Iterable[Node],
+    on_success: Call | None = None,
+    on_complete: Call | None = None,
+    on_death: Call | None = None,
+) -> Group:
+    """Jobs that run beside each other: calls, groups and chains, or one iterable of them.
+
+    ``group(…).then(publish.call(RESULTS))`` runs a job after them. The callbacks are those of
+    ``worker.batch``. Raises BadArgumentError.
+    """
+    nodes: list[Any] = []
+    for member in members:
+        nodes += (
+            [member] if isinstance(member, Call | _Canvas) or not isinstance(member, Iterable) else member
+        )
+    return Group(nodes, on_success=on_success, on_complete=on_complete, on_death=on_death)
+
+
+@dataclass
+class _Made:
+    """A canvas as a batch, and the jobs that it begins with."""
+
+    plan: BatchPlan
+    starts: list[Job] = field(default_factory=list)
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Begin with these, too."""
+        self.starts.extend(jobs)
+
+
+class _Compiler:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._now = time.time()
+
+    def enqueue(self, canvas: _Canvas) -> Batch:
+        made = self._made(canvas, Before.NOTHING)
+        for job in made.starts:
+            text = envelope.encode({**job, "enqueued_at": self._now})
+            made.plan.starts.append(PushedJob(job["queue"], text.encode(), job["jid"]))
+        send(self._client, made.plan)
+        return Batch(self._client, made.plan.id)
+
+    def _made(self, canvas: _Canvas, before: Before) -> _Made:
+        batch = new_id()
+        fields = callback_fields(self._client, batch, canvas.callbacks)
+        if isinstance(canvas, Chain):
+            return self._chain(canvas, BatchPlan(batch, new_id(), {"kind": "chain", **fields}), before)
+        size = {"size": str(len(canvas.nodes))}
+        return self._group(canvas, BatchPlan(batch, new_id(), {"kind": "group", **size, **fields}), before)
+
+    def _group(self, group: _Canvas, plan: BatchPlan, before: Before) -> _Made:
+        made = _Made(plan)
+        for place, node in enumerate(group.nodes):
+            if isinstance(node, Call):
+                made.add(self._jobs(node, plan, before, place))
+            else:
+                inner = self._made(node, before)
+                plan.nest(inner.plan, place)
+                made.add(inner.starts)
+        return made
+
+    def _chain(self, chain: _Canvas, plan: BatchPlan, before: Before) -> _Made:
+        """From the last step to the first: each needs what follows it."""
+        steps = _steps(chain, before)
+        starts: list[Job] = []
+        rest: list[Any] = []
+        for place, (node, before_it) in reversed(list(enumerate(steps))):
+            last = 0 if place == len(steps) - 1 else None
+            if isinstance(node, Call):
+                jobs = self._jobs(node, plan, before_it, last)
+                if not jobs:
+                    raise BadArgumentError(f"client middleware has dropped {node}, a step of a chain")
+                starts = [{**jobs[0], "then": rest} if rest else jobs[0]]
+                rest = [jobs[0], *rest]
+            else:
+                inner = self._made(node, before_it)
+                plan.nest(inner.plan, last)
+                inner.plan.follow(map(_ready, starts))
+                starts, rest = inner.starts, [inner.starts]
+        return _Made(plan, starts)
+
+    def _jobs(self, call: Call, plan: BatchPlan, before: Before, place: int | None) -> list[Job]:
+        """The job of a call, as a member that is pushed later; none if client middleware drops it."""
+        _check_placeholders(call, before)
+        _, pushed = one_job(call.draft, call.filled(plan.id), self._now, self._client.client_links)
+        jobs = []
+        for one in pushed:
+            job = envelope.decode(one.payload)
+            job.pop("enqueued_at", None)
+            if job.get("encrypted") and (call.holds(RESULT) or call.holds(RESULTS)):
+                raise BadArgumentError(f"{call}: a result cannot become an argument of an encrypted job")
+            known = {"RESULT": [], "RESULTS": []} if before is Before.EMPTY else {"RESULTS": RESULT}
+            job["args"] = fill(job["args"], known)
+            job["batch"] = plan.id
+            if place is not None:
+                job["batch_index"] = place
+            plan.members.append(one.jid)
+            jobs.append(job)
+        return jobs
+
+
+def _steps(chain: _Canvas, before: Before) -> list[tuple[Node, Before]]:
+    """The steps of a chain, each with what ends before it; without those that have no job."""
+    steps: list[tuple[Node, Before]] = []
+    for node in chain.nodes:
+        if not isinstance(node, Call) and next(iter(node.calls()), None) is None:
+            before = Before.EMPTY
+            continue
+        steps.append((node, before))
+        before = Before.GROUP if _ends_with_group(node) else Before.CALL
+    return steps
+
+
+def _ends_with_group(node: Node) -> bool:
+    if isinstance(node, Chain):
+        return _ends_with_group(node.nodes[-1])
+    return isinstance(node, Group)
+
+
+def _check_placeholders(call: Call, before: Before) -> None:
+    if before is Before.NOTHING and (call.holds(RESULT) or call.holds(RESULTS)):
+        raise BadArgumentError(f"{call}: no step is before it whose result it could take")
+    if before is Before.CALL and call.holds(RESULTS):
+        raise BadArgumentError(f"{call}: no group is before it", hint="RESULT is the result of one job")
+
+
+def _ready(job: Job) -> str:
+    """A job that follows a group, as the text that the script pushes; the script fills in the results."""
+    known = {"RESULT": RESULTS}
+    return f"{job['queue']} {envelope.encode({**job, 'args': fill(job['args'], known)})}"

@@ -1,0 +1,275 @@
+"""Chains and groups without Redis: what is made of them, and their runs under ``fake``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from pyworkers import RESULT, RESULTS, Worker, chain, group
+from pyworkers.errors import BadArgumentError, Discard, Kill
+from pyworkers.plugins.batches import Batch
+from pyworkers.plugins.canvas import Chain, Group
+from pyworkers.protocol.effects import CountMember, CutChain, Push
+from pyworkers.protocol.flow import effects_of
+from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.testing import EnqueuedJob, Fake, fake, inline
+
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+class App:
+    """Jobs that note their calls and return something."""
+
+    def __init__(self) -> None:
+        self.worker = worker = Worker(NOWHERE)
+        self.ran: list[Any] = []
+
+        @worker.job
+        def start(value: Any) -> Any:
+            self.ran.append(("start", value))
+            return value
+
+        @worker.job(queue="other", retry=3)
+        def add(number: int, to: int) -> int:
+            self.ran.append(("add", number, to))
+            return number + to
+
+        @worker.job
+        def show(*args: Any) -> None:
+            self.ran.append(("show", *args))
+
+        @worker.job
+        def fail(kind: str) -> None:
+            raise {"kill": Kill, "discard": Discard}[kind](kind)
+
+        @worker.job
+        def after(what: str, batch_id: str) -> None:
+            self.ran.append((what, batch_id))
+
+        self.start, self.add, self.show, self.fail, self.after = start, add, show, fail, after
+
+
+@pytest.fixture
+def app() -> App:
+    return App()
+
+
+@pytest.fixture
+def queue() -> Iterator[Fake]:
+    with fake() as queue:
+        yield queue
+
+
+def finish(queue: Fake) -> None:
+    """Drain, whatever a job raises."""
+    while queue.jobs:
+        try:
+            queue.drain()
+        except (Kill, Discard):
+            continue
+
+
+def test_a_step_gets_what_the_one_before_returned(app: App, queue: Fake) -> None:
+    batch = chain(app.start.call(1), app.add.call(10, RESULT), app.show.call(7, [RESULT])).enqueue()
+    assert len(queue.jobs) == 1
+    queue.drain()
+    assert app.ran == [("start", 1), ("add", 10, 1), ("show", 7, [11])]
+    status = batch.status()
+    assert (status.kind, status.total, status.done) == ("chain", 3, 3)
+    [_, added, _] = queue.ran
+    assert (added.queue, added.data["retry"], added.data["batch"]) == ("other", 3, batch.id)
+
+
+def test_the_job_after_a_group_gets_the_results_in_order(app: App, queue: Fake) -> None:
+    batch = group(app.start.call(n) for n in range(4)).then(app.show.call(RESULTS)).enqueue()
+    assert [job.args for job in queue.jobs] == [[0], [1], [2], [3]]
+    queue.jobs.reverse()
+    queue.drain()
+    assert app.ran[-1] == ("show", [0, 1, 2, 3])
+    assert batch.status().success_at is not None
+
+
+@pytest.mark.parametrize(
+    "value", ['{"pyworkers":"RESULTS"}', {"pyworkers": "x"}, 'ü\n"\\', None, 1.5, [["a"]], "%s %1"]
+)
+def test_results_are_passed_unchanged(app: App, queue: Fake, value: Any) -> None:
+    both = group(app.start.call(value), app.start.call("x"))
+    chain(app.start.call(value), app.start.call(RESULT), both, app.show.call("after", RESULTS)).enqueue()
+    queue.drain()
+    assert app.ran[1] == ("start", value)
+    assert app.ran[-1] == ("show", "after", [value, "x"])
+
+
+def test_canvases_nest(app: App, queue: Fake) -> None:
+    inner = chain(app.add.call(1, RESULT), app.add.call(10, RESULT))
+    batch = chain(
+        app.start.call(5),
+        group(app.start.call(RESULT), inner, group(app.start.call(7), app.add.call(RESULT, 100))),
+        group(app.show.call("one", RESULT), app.show.call("two", RESULTS)),
+        app.show.call("end", RESULTS),
+    ).enqueue()
+    queue.drain()
+    results = [5, 16, [7, 105]]
+    shown = [call for call in app.ran if call[0] == "show"]
+    assert shown == [("show", "one", results), ("show", "two", results), ("show", "end", [None, None])]
+    assert batch.status().success_at is not None
+
+
+def test_a_chain_in_a_chain_passes_its_last_result_on(app: App, queue: Fake) -> None:
+    first = chain(app.start.call(1), app.add.call(RESULT, 1), on_success=app.after.call("inner"))
+    chain(first, app.add.call(RESULT, 10), chain(app.show.call(RESULT))).enqueue()
+    queue.drain()
+    assert [call for call in app.ran if call[0] != "inner"][1:] == [
+        ("add", 1, 1),
+        ("add", 2, 10),
+        ("show", 12),
+    ]
+    assert [call[0] for call in app.ran].count("inner") == 1
+
+
+def test_a_chain_stops_at_a_dead_step_and_goes_on_if_that_is_retried(app: App, queue: Fake) -> None:
+    batch = chain(
+        app.start.call(1), app.fail.call("kill"), app.show.call("end"), on_death=app.after.call("death")
+    ).enqueue()
+    finish(queue)
+    assert app.ran == [("start", 1), ("death", batch.id)]
+    status = batch.status()
+    assert (status.pending, status.dead, status.complete_at) == (1, 1, None)
+    dead = next(job for job in queue.ran if job.job_class == "fail")
+    data = {**dead.data, "class": "start", "args": [2]}
+    done = Ended(Ending.DONE, data, dead.jid, "default", "start", 1.0, result=b"2")
+    effects = effects_of(done)
+    assert [type(effect) for effect in effects] == [CountMember, Push]
+
+
+def test_a_chain_whose_step_is_discarded_ends(app: App, queue: Fake) -> None:
+    batch = chain(
+        app.start.call(1),
+        app.fail.call("discard"),
+        group(app.show.call("never")),
+        app.show.call("end"),
+        on_success=app.after.call("success"),
+    ).enqueue()
+    finish(queue)
+    assert app.ran == [("start", 1), ("success", batch.id)]
+    assert (batch.status().total, batch.status().done) == (1, 1)
+
+
+def test_the_place_of_a_discarded_member_of_a_group_is_null(app: App, queue: Fake) -> None:
+    group(app.start.call(1), app.fail.call("discard"), app.start.call(3)).then(
+        app.show.call(RESULTS)
+    ).enqueue()
+    finish(queue)
+    assert app.ran[-1] == ("show", [1, None, 3])
+
+
+def test_an_empty_group_is_an_empty_list(app: App, queue: Fake) -> None:
+    group([]).then(app.show.call(RESULTS)).enqueue()
+    chain(app.start.call(1), group(), chain(group()), app.show.call("end", RESULT)).enqueue()
+    queue.drain()
+    assert [call for call in app.ran if call[0] == "show"] == [("show", []), ("show", "end", [])]
+
+
+def test_an_empty_canvas_succeeds_at_once(app: App, queue: Fake) -> None:
+    batch = group(on_success=app.after.call("success")).enqueue()
+    queue.drain()
+    assert app.ran == [("success", batch.id)]
+    with pytest.raises(BadArgumentError, match="without a call"):
+        chain().enqueue()
+
+
+def test_a_canvas_is_a_member_of_the_batch_in_which_it_is_enqueued(app: App, queue: Fake) -> None:
+    with app.worker.batch(on_success=app.after.call("success")) as outer:
+        app.start.enqueue(1)
+        inner = chain(app.start.call(2), app.start.call(RESULT)).enqueue()
+        queue.assert_none()
+    queue.drain()
+    assert inner.status().parent == outer.id
+    assert app.ran == [("start", 1), ("start", 2), ("start", 2), ("success", outer.id)]
+
+
+def test_a_canvas_runs_inline_and_in_an_event_loop(app: App) -> None:
+    async def enqueue() -> Batch:
+        return await chain(app.start.call(1), app.show.call(RESULT)).aenqueue()
+
+    with inline():
+        asyncio.run(enqueue())
+    assert app.ran == [("start", 1), ("show", 1)]
+
+
+def test_a_long_chain_is_flat(app: App, queue: Fake) -> None:
+    chain(app.start.call(0), *(app.add.call(1, RESULT) for _ in range(600))).enqueue()
+    assert queue.drain() == 601
+    assert app.ran[-1] == ("add", 1, 599)
+
+
+@pytest.mark.parametrize(
+    ("canvas", "error"),
+    [
+        (lambda app: chain(app.start.call(RESULT)), "no step is before it"),
+        (lambda app: group(app.start.call(RESULTS)), "no step is before it"),
+        (lambda app: chain(app.start.call(1), app.show.call(RESULTS)), "no group is before it"),
+    ],
+)
+def test_a_placeholder_needs_what_it_stands_for(app: App, queue: Fake, canvas: Any, error: str) -> None:
+    with pytest.raises(BadArgumentError, match=error):
+        canvas(app).enqueue()
+    queue.assert_none()
+
+
+def test_a_placeholder_may_stand_for_a_typed_argument(app: App, queue: Fake) -> None:
+    @app.worker.job
+    def typed(when: datetime, batch_id: str) -> None:
+        app.ran.append(("typed", when.year, batch_id))
+
+    batch = chain(app.start.call("2026-11-22T08:00:00Z"), typed.call(RESULT)).enqueue()
+    queue.drain()
+    assert app.ran[-1] == ("typed", 2026, batch.id)
+
+
+def test_a_step_is_a_call(app: App) -> None:
+    with pytest.raises(BadArgumentError, match="a step is a call"):
+        chain(app.start)  # type: ignore[arg-type]
+    with pytest.raises(BadArgumentError, match="a step is a call"):
+        group([1, 2])  # type: ignore[list-item]
+    assert isinstance(group(app.start.call(1)).then(app.show.call()), Chain)
+    assert isinstance(group([app.start.call(1)], app.start.call(2)), Group)
+    assert repr(chain(group(app.start.call(1)))) == "chain(group(start.call(1)))"
+
+
+def test_client_middleware_may_not_drop_a_step(app: App, queue: Fake) -> None:
+    @app.worker.client_middleware
+    def drops(draft: Any, call_next: Any) -> str:
+        return "" if draft.job_class == "add" else str(call_next(draft))
+
+    with pytest.raises(BadArgumentError, match="has dropped add"):
+        chain(app.start.call(1), app.add.call(1, RESULT)).enqueue()
+    group(app.start.call(1), app.add.call(1, 1)).then(app.show.call(RESULTS)).enqueue()
+    queue.drain()
+    assert app.ran[-1] == ("show", [1, None])
+
+
+@pytest.mark.parametrize("then", ["x", [], {}, [7], [{"queue": 7}], [{"queue": "a b"}], [[7, None]], [{}]])
+def test_an_invalid_rest_of_a_chain_pushes_nothing(then: Any) -> None:
+    data = {"batch": "b", "then": then}
+    done = effects_of(Ended(Ending.DONE, data, "j", "q", "C", 1.0))
+    assert done == (CountMember("b", "j", "done"),)
+
+
+def test_a_step_that_is_counted_out_ends_the_chain() -> None:
+    data = {"batch": "b", "then": [{"queue": "q", "class": "C", "args": [], "jid": "k"}]}
+    effects = effects_of(Ended(Ending.DELETED, data, "j", "q", "C", 1.0))
+    assert effects == (CountMember("b", "j", "out"), CutChain("b"))
+    assert effects_of(Ended(Ending.RETRY, data, "j", "q", "C", 1.0)) == (CountMember("b", "j", "failed"),)
+
+
+def test_a_job_knows_the_steps_after_it(app: App, queue: Fake) -> None:
+    chain(app.start.call(1), app.add.call(1, RESULT), app.show.call()).enqueue()
+    [first] = queue.jobs
+    assert isinstance(first, EnqueuedJob)
+    assert [step["class"] for step in first.data["then"]] == ["add", "show"]
+    assert all("enqueued_at" not in step for step in first.data["then"])
