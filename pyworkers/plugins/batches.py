@@ -7,14 +7,16 @@ they are sent. The counting is done by effects (protocol/flow/batch.py), never h
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
+from collections.abc import Iterable
 from contextvars import Token
 from types import TracebackType
 from typing import Any, Self
 
 from pyworkers.client import Client, Gatherer, gathering, interceptor
-from pyworkers.errors import BadArgumentError, BatchError
+from pyworkers.errors import BadArgumentError, BatchError, ResultTimeout
 from pyworkers.producer import one_job
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call
@@ -22,10 +24,11 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.message import Message
 from pyworkers.store.admin import Admin
-from pyworkers.store.flow import batches
+from pyworkers.store.flow import batches, tracking
 
 _ID_BYTES = 12
-EVENTS = ("on_success", "on_complete", "on_death")
+ANSWERED = {"answer": "1"}
+"""The field of a batch whose result may be asked for."""
 
 
 def new_id() -> str:
@@ -64,6 +67,26 @@ class Batch:
     async def astatus(self) -> BatchStatus:
         """As ``status``, in an event loop."""
         return await asyncio.to_thread(self.status)
+
+    def result(self, timeout: float | None = 10.0) -> Any:
+        """What the last step of a chain returned, the list of a group's results, or None for a batch.
+
+        Waits until all is done, None: without a limit; one blocking read. Raises JobFailedError once a member
+        is dead, ResultTimeout, BatchError for an unknown batch, and the errors of Redis.
+        """
+        deadline = tracking.deadline_of(timeout)
+        status = self.status()
+        if (transport := interceptor()) is not None:
+            if status.success_at is None:
+                raise ResultTimeout(f"the batch {self.id} has not ended")
+            return json.loads(transport.batch_result(self.id) or "null")
+        if status.success_at is None and status.death_at is None:
+            tracking.wait(self._admin.config, self._admin.keys, self.id, deadline)
+        return self._client.result(self.id)
+
+    async def aresult(self, timeout: float | None = 10.0) -> Any:
+        """As ``result``, in an event loop: the wait takes a thread."""
+        return await asyncio.to_thread(self.result, timeout)
 
     # --- the with -------------------------------------------------------------------------------------------
 
@@ -105,7 +128,7 @@ class Batch:
         """Keep jobs until the end of the ``with``."""
         if self._plan is not None:
             self._owner = self._owner or owner
-            self._plan.add(member(job, self.id) for job in jobs)
+            self._plan.add(members(jobs, self.id))
 
     def adopt(self, plan: BatchPlan) -> None:
         """Keep a batch, which becomes a member, until the end of the ``with``."""
@@ -138,7 +161,7 @@ def new_batch(client: Client, description: str, **callbacks: Call | None) -> Bat
     if not isinstance(description, str):
         raise BadArgumentError(f"the description of a batch is a text, not {description!r}")
     batch = new_id()
-    fields = {"description": description, **callback_fields(client, batch, callbacks)}
+    fields = {**ANSWERED, "description": description, **callback_fields(client, batch, callbacks)}
     return Batch(client, batch, BatchPlan(batch, new_id(), fields))
 
 
@@ -180,6 +203,7 @@ def later(job: PushedJob) -> bytes:
     return envelope.splice(job.payload, {}, remove=("enqueued_at",))
 
 
-def member(job: PushedJob, batch: str) -> PushedJob:
-    """The job as a member. An id needs no escapes in JSON: it has no quote or backslash."""
-    return job._replace(payload=b'%b,"batch":"%b"}' % (job.payload[:-1], batch.encode()))
+def members(jobs: Iterable[PushedJob], batch: str) -> list[PushedJob]:
+    """The jobs as members of a batch. Its id needs no escapes in JSON."""
+    field = b',"batch":"%b"}' % batch.encode()
+    return [PushedJob(queue, raw[:-1] + field, jid, at, terms) for queue, raw, jid, at, terms in jobs]

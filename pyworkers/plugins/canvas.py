@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError
-from pyworkers.plugins.batches import Batch, callback_fields, new_id, send
+from pyworkers.plugins.batches import ANSWERED, Batch, callback_fields, new_id, send
 from pyworkers.producer import one_job
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call, fill
@@ -154,6 +154,7 @@ class _Compiler:
 
     def enqueue(self, canvas: _Canvas) -> Batch:
         made = self._made(canvas, Before.NOTHING)
+        made.plan.fields.update(ANSWERED)
         for job in made.starts:
             text = envelope.encode({**job, "enqueued_at": self._now})
             made.plan.starts.append(PushedJob(job["queue"], text.encode(), job["jid"]))

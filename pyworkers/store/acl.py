@@ -117,7 +117,7 @@ GRANTS: tuple[Grant, ...] = (
         read_only="hgetall scard sscan",
     ),
     Grant(_PLAIN.job("*"), client="hset expire hmget", read_only="hmget"),
-    Grant(_PLAIN.result("*"), client="xrange xread", read_only="xrange xread"),
+    Grant(_PLAIN.result("*"), client="xrange xread xadd expire", read_only="xrange xread"),
     Grant(
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire smembers "

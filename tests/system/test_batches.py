@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from pyworkers import RESULT, RESULTS, Worker, chain, group
 from pyworkers.api import DeadSet
 from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
 from pyworkers.plugins.batches import Batch
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import wait_for
@@ -200,3 +202,18 @@ def test_a_result_that_is_not_json_fails_the_step(server: ServerProcess, app: Ap
     chain(app.give.call(1, "set"), app.show.call("end", RESULT)).enqueue()
     failed = server.wait_for_event("job.failed", job_class="give")
     assert failed["error_class"] == "BadResultError"
+
+
+def test_the_result_of_a_canvas_is_waited_for(server: ServerProcess, app: App) -> None:
+    give = app.give
+    assert chain(give.call(1), give.call([RESULT])).enqueue().result() == [1]
+    both = group(give.call(1), give.call("x")).enqueue()
+    assert both.result() == both.result() == [1, "x"]
+    assert asyncio.run(app.enlist("").aresult()) is None
+    with pytest.raises(JobFailedError, match="a member is dead"):
+        chain(give.call(1), give.call(2, "dies")).enqueue().result(None)
+    waiting = app.enlist("waits")
+    with pytest.raises(ResultTimeout):
+        waiting.result(0)
+    with pytest.raises(BatchError, match="unknown"):
+        Batch(app.worker.client, "unknown").result()

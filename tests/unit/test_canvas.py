@@ -80,6 +80,7 @@ def test_a_step_gets_what_the_one_before_returned(app: App, queue: Fake) -> None
     assert app.ran == [("start", 1), ("add", 10, 1), ("show", 7, [11])]
     status = batch.status()
     assert (status.kind, status.total, status.done) == ("chain", 3, 3)
+    assert batch.result() is None
     [_, added, _] = queue.ran
     assert (added.queue, added.data["retry"], added.data["batch"]) == ("other", 3, batch.id)
 

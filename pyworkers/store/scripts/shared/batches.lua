@@ -136,6 +136,16 @@ function batch.result(key)
   return '[' .. table.concat(results, ',') .. ']'
 end
 
+-- Announce the end of a batch to those who wait for its result, as that of a tracked job (track.py).
+function batch.announce(queues, key, answer, life)
+  if redis.call('HEXISTS', key, 'answer') == 1 then
+    local id = string.sub(key, #batch.key(queues, '') + 1)
+    local stream = string.sub(queues, 1, -7) .. 'pyworkers:result:' .. id
+    redis.call('XADD', stream, 'MAXLEN', 1, '*', 'v', answer)
+    redis.call('EXPIRE', stream, life)
+  end
+end
+
 -- Fire what is due. Returns the state of the batch as a member of another one: nil while a member has not run.
 function batch.state(queues, key)
   if redis.call('SCARD', key .. ':members') > 0 then
@@ -156,6 +166,7 @@ function batch.state(queues, key)
     redis.call('DEL', key .. ':then')
     redis.call('HSET', key, 'day', 'ended')
     batch.expire(key, batch.LIFE_ENDED)
+    batch.announce(queues, key, '{"state":"done","result":' .. result .. '}', batch.LIFE_ENDED)
   end
   return 'done', result
 end
@@ -179,7 +190,9 @@ function batch.mourn(queues, id)
     if redis.call('HEXISTS', key, 'open') == 0 then
       return
     end
-    batch.fire(queues, key, 'death')
+    if batch.fire(queues, key, 'death') then
+      batch.announce(queues, key, '{"state":"dead","error":"a member is dead"}', batch.LIFE)
+    end
     local parent = redis.call('HGET', key, 'parent')
     id = parent and string.sub(parent, string.find(parent, ' ', 1, true) + 1)
   end
