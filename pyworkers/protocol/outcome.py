@@ -69,6 +69,9 @@ class Outcome:
         together = (*self.effects, *more)
         if effects.size_of(together) > effects.MAX_BYTES:
             raise ValueError(f"the effects of a job are larger than {effects.MAX_BYTES} bytes")
+        if self is DONE:
+            # The outcome of most members of batches; ``replace`` takes five times as long.
+            return Outcome(Fate.DONE, effects=together)
         return replace(self, effects=together)
 
     @property

@@ -4,6 +4,7 @@
 -- ARGV 1 id
 -- Returns 1, or 0 for an unknown batch.
 
+local batch = batches()
 if redis.call('HEXISTS', batch.key(KEYS[1], ARGV[1]), 'open') == 0 then
   return 0
 end

@@ -9,6 +9,7 @@
 -- Returns 'ok', or 'unknown' if the batch, or the one around it, does not exist, 'ended' if all of it was done.
 -- Nothing was done then.
 
+local batch = batches()
 local queues, id, mode = KEYS[1], ARGV[1], ARGV[2]
 local key = batch.key(queues, id)
 local fields, follow, members = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])

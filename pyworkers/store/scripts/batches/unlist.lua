@@ -4,6 +4,7 @@
 -- ARGV 1 id
 -- Returns 1, or 0 for an unknown batch.
 
+local batch = batches()
 local key = batch.key(KEYS[1], ARGV[1])
 if redis.call('HEXISTS', key, 'open') == 0 then
   return 0

@@ -4,6 +4,9 @@
 -- …batch:ID:members have not run yet, …:failed wait for a retry, …:dead are dead. The member `hold:TOKEN` is no
 -- job: it keeps the callbacks back while members are added. …:results has what the members of a group returned,
 -- …:then the jobs that follow a group. `queues` is always the key of the set of all queues, `id` a batch.
+--
+-- Made at the first use: most scripts that apply effects count no member.
+local function batches()
 local batch = {}
 
 -- The TTL is written at the first change of each day, so that it is 90 days at least after the last one.
@@ -255,5 +258,8 @@ function batch.cut(queues, id)
     batch.delete(queues, member)
   end
   return batch.conclude(queues, id)
+end
+
+return batch
 end
 

@@ -6,6 +6,7 @@
 -- Returns place and error of each effect that failed, in turn; the others are applied nevertheless.
 local function apply_effects(k, a, applies)
   -- Name → number of keys, number of arguments, function; k and a are the places of the first of each.
+  local made
   local effects = {
     Unlock = { 1, 1, function(k, a)
       if redis.call('GET', KEYS[k]) == ARGV[a] then
@@ -61,13 +62,16 @@ local function apply_effects(k, a, applies)
       redis.call('LPUSH', KEYS[k], ARGV[a + 1])
     end },
     CountMember = { 2, 5, function(k, a)
-      batch.count(KEYS[k + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
+      made = made or batches()
+      made.count(KEYS[k + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
     end },
     AddMember = { 2, 2, function(k, a)
-      batch.add(KEYS[k + 1], ARGV[a], ARGV[a + 1])
+      made = made or batches()
+      made.add(KEYS[k + 1], ARGV[a], ARGV[a + 1])
     end },
     CutChain = { 2, 1, function(k, a)
-      batch.cut(KEYS[k + 1], ARGV[a])
+      made = made or batches()
+      made.cut(KEYS[k + 1], ARGV[a])
     end },
     HoldHead = { 1, 2, function(k, a)
       local now = redis.call('TIME')

@@ -1,0 +1,79 @@
+"""Faults around batches: each callback runs once, whatever dies while the members run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pyworkers import Worker
+from pyworkers.plugins.batches import Batch
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import wait_for
+
+CODE = """
+@worker.job(queue="q", concurrency=4, retry=3, retry_in=lambda count, error, message: 0.2)
+def member(number):
+    note("member", number)
+    time.sleep(0.005)
+    if number % 3 == 0 and current_message().attempt == 0:
+        raise ValueError("once")
+
+@worker.job(queue="q")
+def after(what, batch_id):
+    note(what, batch_id)
+"""
+MEMBERS = 300
+LEASE = "[server]\nlease = 2\n"
+
+
+def enlist(url: str, namespace: str) -> Batch:
+    worker = Worker(url, namespace=namespace)
+
+    @worker.job(queue="q", retry=3)
+    def member(number: int) -> None: ...
+
+    @worker.job(queue="q")
+    def after(what: str, batch_id: str) -> None: ...
+
+    with worker.batch(
+        "300",
+        on_success=after.call("success"),
+        on_complete=after.call("complete"),
+        on_death=after.call("death"),
+    ) as batch:
+        member.enqueue_bulk([(number,) for number in range(MEMBERS)])
+    return batch
+
+
+def runs(server: ServerProcess) -> Counter[str]:
+    return Counter(note[1] for note in server.ledger())
+
+
+@pytest.mark.fault("R11")
+def test_r11_the_callbacks_of_a_batch_run_once_though_worker_and_server_are_killed(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    (tmp_path / "workers.toml").write_text(LEASE)
+    config = ("--config", str(tmp_path / "workers.toml"))
+    with serving(tmp_path, one_redis_url, namespace, CODE, *config) as server:
+        batch = enlist(one_redis_url, namespace)
+        wait_for(lambda: runs(server)["member"] >= 30, message="some members run")
+        os.kill(server.ledger()[-1][0], signal.SIGKILL)
+        wait_for(lambda: runs(server)["member"] >= 100, message="more members run")
+        server.kill()
+        server.start()
+        wait_for(lambda: batch.status().success_at is not None, message="all are done")
+        server.wait_for_notes(1, "success", batch.id)
+        server.wait_for_notes(1, "complete", batch.id)
+        wait_for(lambda: server.settled("q"), message="nothing is left")
+        server.stop()
+        found = runs(server)
+        assert (found["success"], found["complete"], found["death"]) == (1, 1, 0)
+        status = batch.status()
+        assert (status.total, status.done, status.pending, status.lost) == (MEMBERS, MEMBERS, 0, 0)
+        members = {note[2] for note in server.ledger() if note[1] == "member"}
+        assert members == set(range(MEMBERS))
