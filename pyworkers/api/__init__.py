@@ -5,6 +5,7 @@ Every change is conditional on one removal: a job that two clients (Sidekiq's We
 moved once and never lost.
 """
 
+from pyworkers.api.batches import Batch, BatchSet
 from pyworkers.api.cron import CronJob, CronSet
 from pyworkers.api.groups import GroupStats
 from pyworkers.api.limits import LimitSet
@@ -19,6 +20,8 @@ from pyworkers.store.processes import ProcessView
 from pyworkers.store.search import Search
 
 __all__ = [
+    "Batch",
+    "BatchSet",
     "CronJob",
     "CronSet",
     "Day",

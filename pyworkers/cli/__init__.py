@@ -27,6 +27,7 @@ _COMMANDS = {
     "scheduled": ("jobsets", "Show scheduled jobs; run them now, kill or delete them."),
     "retries": ("jobsets", "Show jobs waiting for a retry; retry, kill or delete them."),
     "dead": ("jobsets", "Show dead jobs; retry or delete them."),
+    "batches": ("flow.batches", "Show batches, chains and groups; delete them."),
     "locks": ("flow.locks", "Show the locks of unique jobs; release them."),
     "limits": ("flow.limits", "Show the limits over all servers, with their use; reset them."),
     "cron": ("cron", "Show cron entries; add, pause, resume, remove or trigger them."),

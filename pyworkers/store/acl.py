@@ -108,16 +108,19 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
     Grant(_PLAIN.unique("*"), client="get set del"),
     Grant(_PLAIN.locked, worker="exists", client="pttl set"),
-    Grant(_PLAIN.batches, client="type zadd zrangebyscore zrem", read_only="zrange"),
+    Grant(_PLAIN.batches, client="type zadd zrangebyscore zrem", admin="zrem", read_only="zrange"),
     Grant(
         _PLAIN.batch("*"),
         worker="sadd hset hget hmget hincrby hexists expire srem scard smembers lrange del unlink",
         client="sadd hset hget hmget hincrby hexists hgetall expire exists srem scard smembers rpush lrange "
         "del unlink",
+        admin="hexists hget hmget hset hincrby expire sadd srem scard smembers lrange del unlink",
         read_only="hgetall scard sscan",
     ),
     Grant(_PLAIN.job("*"), client="hset expire hmget", read_only="hmget"),
-    Grant(_PLAIN.result("*"), client="xrange xread xadd expire", read_only="xrange xread"),
+    Grant(
+        _PLAIN.result("*"), client="xrange xread xadd expire", admin="xadd expire", read_only="xrange xread"
+    ),
     Grant(
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire smembers "

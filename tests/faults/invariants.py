@@ -35,8 +35,9 @@ DECLARED = {
     r"pyworkers:(cancelled|suspects|locked|unique:.+)": True,
     r"pyworkers:(limits|limit:.+)": False,
     r"pyworkers:limit-waiting:.+": True,
+    r"pyworkers:batches": False,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
-    r"pyworkers:(lease|recovered|cron|cron-declared|turn|job|result):.+": True,
+    r"pyworkers:(lease|recovered|cron|cron-declared|turn|job|result|batch):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.
     r"[^:]+:\d+:[0-9a-f]{12}(:.+|-signals)?": True,
     r"process_cleanup": True,

@@ -53,8 +53,8 @@ def runs(server: ServerProcess) -> Counter[str]:
     return Counter(note[1] for note in server.ledger())
 
 
-@pytest.mark.fault("R11")
-def test_r11_the_callbacks_of_a_batch_run_once_though_worker_and_server_are_killed(
+@pytest.mark.fault("B1")
+def test_b1_the_callbacks_of_a_batch_run_once_though_worker_and_server_are_killed(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     (tmp_path / "workers.toml").write_text(LEASE)

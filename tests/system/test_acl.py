@@ -41,6 +41,8 @@ LOOKING = [
     ["processes"],
     ["workers"],
     ["locks"],
+    ["batches"],
+    ["batches", "show", "b"],
     ["cron", "list"],
     ["status", "tracked"],
     ["result", "tracked", "--timeout", "10ms"],
@@ -67,6 +69,7 @@ CHANGING = [
     ["retries", "clear", "--yes"],
     ["dead", "clear", "--yes"],
     ["locks", "release", "C|q|12"],
+    ["batches", "delete", "b"],
     ["pause", "q"],
     ["resume", "q"],
     ["quiet", "web"],
@@ -274,9 +277,13 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
         admin.sadd(keys.queues, "q", "other")
         for queue in ("q", "other"):
             admin.lpush(keys.queue(queue), *[job_of(f"{queue}{number}") for number in range(10)])
+        plan = BatchPlan("b", "hold", {"answer": "1"})
         for key in (keys.schedule, keys.retry, keys.dead):
             jids = [f"{key.removeprefix(namespace)}{number}" for number in range(10)]
-            members = [raw_job(jid, **{"class": "choose", "args": [jid]}, track=60) for jid in jids]
+            members = [
+                raw_job(jid, **{"class": "choose", "args": [jid]}, track=60, batch="b") for jid in jids
+            ]
+            plan.members.extend(jids)
             admin.zadd(key, {member: time.time() + 3600 for member in members})
         admin.hset(keys.limits, mapping={"slots": "1 0", "turns": "1 1"})
         admin.zadd(keys.limit("slots"), {f"{GHOST}|run": 1})
@@ -289,6 +296,8 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
         admin.hset(keys.work("web:1:abcdef"), "tid", json.dumps(work))
         admin.hset(keys.iteration("iterable"), "ex", 1)
         admin.set(keys.unique("C|q|12"), "j1")
+        with Client(redis_url, namespace=namespace) as client:
+            client.enlist(plan)
         with watching(redis_url, admin) as watch:
             for words in CHANGING:
                 place = 2 if words[0] == "cron" else 1
@@ -313,7 +322,9 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
         admin.set(keys.unique("C|q|12"), "j1")
         for zset in (keys.schedule, keys.retry, keys.dead):
             admin.zadd(zset, {job_of(str(number)): time.time() + 3600 + number for number in range(5)})
-        Client(redis_url, namespace=namespace).enqueue("other", "C", jid="tracked", track=60)
+        with Client(redis_url, namespace=namespace) as client:
+            client.enqueue("other", "C", jid="tracked", track=60)
+            client.enlist(BatchPlan("b", "hold", members=["j"]))
         with serving(tmp_path, redis_url, namespace, CODE), watching(redis_url, admin) as watch:
             wait_for(lambda: admin.smembers(keys.processes), message="the server is shown")
             options = ["--url", url, "--namespace", namespace]

@@ -22,6 +22,7 @@ COMMANDS = [
     ["config", "show"],
     *(["jobs", name] for name in ("list", "show", "kill", "delete", "clear")),
     *([group, name] for group in ("scheduled", "retries") for name in ("list", "show", "retry", "kill")),
+    *(["batches", name] for name in ("list", "show", "delete")),
     *(["locks", name] for name in ("list", "release")),
     *(["limits", name] for name in ("list", "reset")),
     *(["cron", name] for name in ("list", "add", "pause", "resume", "remove", "trigger", "next")),

@@ -78,6 +78,18 @@ class BatchStatus:
     parent: str = ""
     """The batch of which this one is a member."""
 
+    @property
+    def state(self) -> str:
+        """``open``, ``lost``, ``succeeded``, ``dead``, ``failing`` or ``running``: the first that is true."""
+        states = {
+            "open": self.open,
+            "lost": self.lost,
+            "succeeded": self.success_at is not None,
+            "dead": self.dead,
+            "failing": self.failed,
+        }
+        return next((name for name, is_so in states.items() if is_so), "running")
+
     def as_dict(self) -> dict[str, Any]:
         """The status for JSON."""
-        return asdict(self)
+        return {**asdict(self), "state": self.state}

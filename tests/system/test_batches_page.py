@@ -1,0 +1,28 @@
+"""The programs of contrib/docs/batches.md run, and do what the page says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.helpers.records import job
+from tests.helpers.server_process import serving
+from tests.helpers.support import ROOT, wait_for
+
+PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "contrib/docs/batches.md").read_text(), re.DOTALL)
+REPORT = """
+@worker.job(queue="imports")
+def make_report(*urls):
+    note("made", report(urls).status().kind)
+"""
+
+
+def test_a_batch_and_a_canvas(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    with serving(tmp_path, one_redis_url, namespace, "\n".join([*PROGRAMS, REPORT])) as server:
+        server.push("imports", job("first", "start", 7, ["a", "b"]), job("second", "make_report", "x", "xyz"))
+        [batch] = server.wait_for_notes(1, "batch")
+        server.wait_for_notes(1, "finished", 7, batch[2])
+        server.wait_for_notes(2, "row")
+        server.wait_for_notes(1, "made", "chain")
+        server.wait_for_notes(1, "published", "sizes", [1, 3])
+        wait_for(lambda: server.settled("imports", "pages"))
