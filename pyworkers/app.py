@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, ove
 
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
+from pyworkers.encryption import Encryption, KeySource
 from pyworkers.errors import DeclarationError
 from pyworkers.groups import GroupOptions, group_facts
 from pyworkers.handler import (
@@ -35,7 +36,7 @@ from pyworkers.middleware import AnyMiddleware, ClientMiddleware, EffectsOf, is_
 from pyworkers.producer import Producer
 from pyworkers.protocol.call import Call
 from pyworkers.protocol.cron import CronEntry
-from pyworkers.protocol.draft import Draft, PushedJob, draft
+from pyworkers.protocol.draft import Draft, PushedJob, Writing, draft
 from pyworkers.protocol.limits import By, Limit, LimitStats
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.status import JobStatus
@@ -69,15 +70,27 @@ class Worker(Producer):
     ``url``, ``namespace`` and ``config``, the path of a configuration file, are for enqueueing only. The
     first two are those of ``Client``. The file is read at the first use: its ``[redis]`` fields are used
     where these and the environment give no value. In a job, the Redis of its server is used instead.
+
+    ``encryption`` are the keys of jobs with ``encrypt=True``: the path of a file with a base64 key a line, or
+    a list of keys, the newest first. Without it: those of the server, in its jobs; elsewhere the file that
+    ``PYWORKERS_ENCRYPTION__KEYS`` or the configuration names.
     """
 
     def __init__(
-        self, url: str | None = None, *, namespace: str | None = None, config: str | Path | None = None
+        self,
+        url: str | None = None,
+        *,
+        namespace: str | None = None,
+        config: str | Path | None = None,
+        encryption: KeySource | None = None,
     ) -> None:
         self._url = url
         self._namespace = namespace
         # Absolute: a program may change its working directory before it enqueues.
         self._config = None if config is None else Path(config).absolute()
+        self.encryption = Encryption(encryption, self._config)
+        """The keys for jobs with the option ``encrypt``."""
+        self._writing = Writing(encryption=self.encryption)
         self._client: Client | None = None
         self._registry = Registry()
         self._groups: dict[str, GroupFacts] = {}
@@ -178,6 +191,7 @@ class Worker(Producer):
           unique_until="success"  the end of that: ``success`` (done or dead), ``start`` or ``expiry``
           unique_by=None      ``(*args)`` -> what counts as the same, instead of all arguments
           on_duplicate="skip"  or ``raise`` DuplicateJobError, or ``replace`` a job that is scheduled
+          encrypt=False       seal the arguments with the newest key of ``[encryption]`` (extra ``crypto``)
           max_waiting=None    with so many jobs in the queue, QueueFullError is raised
           wait=0              seconds to wait for room in the queue first
         """
@@ -193,7 +207,8 @@ class Worker(Producer):
             run = call_with_args(function, types)
             handler = make(job_class, run=run, is_async=is_async(function), arguments=types)
             self._registry.add(handler)
-            job = declared_job(function, handler, options, lambda: self.client, types)
+            writing = Writing(types.to_json, self.encryption) if types else self._writing
+            job = declared_job(function, handler, options, lambda: self.client, writing)
             self._producers[job_class] = job
             return job
 
@@ -433,7 +448,7 @@ class Worker(Producer):
         known = type(queue) is type(job_class) is str and not self._registry.owns(queue)
         job = self._producers.get(job_class) if known else None
         if job is None:
-            return draft(queue, job_class, retry, options, at)
+            return draft(queue, job_class, retry, options, at, self._writing)
         return job.draft(queue, retry, options, at)
 
     def push(self, jobs: list[PushedJob]) -> Others:

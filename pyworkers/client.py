@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from pyworkers.config.fields import RedisConfig, mask_url
+from pyworkers.encryption import Encryption, KeySource
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.producer import BATCH_SIZE, Producer, many_jobs, one_job
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import Drafting, PushedJob, batches, draft, moment, seconds
+from pyworkers.protocol.draft import Draft, Drafting, PushedJob, Writing, batches, draft, moment, seconds
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
@@ -116,6 +117,28 @@ def interceptor() -> Transport | None:
     return _interceptor
 
 
+def _drafting_with(encryption: Encryption) -> Drafting:
+    """``draft`` for the jobs of a client with these keys."""
+    writing = Writing(encryption=encryption)
+
+    # Not a partial of draft, which takes twice as long to call with a keyword.
+    def make(
+        queue: str,
+        job_class: str,
+        retry: bool | int | None,
+        options: Mapping[str, Any],
+        at: float | None = None,
+        /,
+    ) -> Draft:
+        return draft(queue, job_class, retry, options, at, writing)
+
+    return make
+
+
+# One for all clients with the keys of the process, so that they share the cache of drafts.
+_drafting = _drafting_with(Encryption())
+
+
 class _Base:
     """Configuration and constructors of both clients."""
 
@@ -125,6 +148,7 @@ class _Base:
         *,
         namespace: str | None = None,
         middleware: Sequence[ClientMiddleware] = (),
+        encryption: KeySource | None = None,
         owner: Worker | None = None,
     ) -> None:
         """Without ``url`` and ``namespace``: in a job those of its server; elsewhere
@@ -134,24 +158,30 @@ class _Base:
         ``middleware`` are links around each enqueue call, ``(draft, call_next) -> jid``, the first outermost;
         a client of an application has those of the application (``Worker.client_middleware``).
 
+        ``encryption`` are the keys of jobs with ``encrypt=True``: the path of a file with a base64 key on
+        each line, or a list of keys, the newest first; default: those of the server in a job, elsewhere the
+        file that ``PYWORKERS_ENCRYPTION__KEYS`` or the configuration names.
+
         A RedisConfig and ``owner`` come from ``from_config`` and ``of``.
         """
         self.config = url if isinstance(url, RedisConfig) else config_for(url, namespace, os.environ)
         self.owner = owner
         """The Worker whose declarations this client uses, if any."""
-        self._draft: Drafting = draft if owner is None else owner.draft
+        drafting = _drafting if encryption is None else _drafting_with(Encryption(encryption))
+        self._draft: Drafting = drafting if owner is None else owner.draft
         self.client_links: Sequence[ClientMiddleware] = (
             tuple(middleware) if owner is None else owner.client_links
         )
         self._keys = Keys(self.config.namespace)
 
     @classmethod
-    def from_config(cls, config: str | Path | RedisConfig) -> Self:
+    def from_config(cls, config: str | Path | RedisConfig, *, encryption: KeySource | None = None) -> Self:
         """A client with the ``[redis]`` part of a configuration: the path of the file, or a RedisConfig.
 
         Environment variables override the file. Raises ConfigError.
         """
-        return cls(config if isinstance(config, RedisConfig) else config_of_file(config, os.environ))
+        redis = config if isinstance(config, RedisConfig) else config_of_file(config, os.environ)
+        return cls(redis, encryption=encryption)
 
     @classmethod
     def of(cls, worker: Worker) -> Self:
@@ -266,9 +296,10 @@ class AsyncClient(_Base):
         *,
         namespace: str | None = None,
         middleware: Sequence[ClientMiddleware] = (),
+        encryption: KeySource | None = None,
         owner: Worker | None = None,
     ) -> None:
-        super().__init__(url, namespace=namespace, middleware=middleware, owner=owner)
+        super().__init__(url, namespace=namespace, middleware=middleware, encryption=encryption, owner=owner)
         self._open: dict[tuple[int, asyncio.AbstractEventLoop], _LoopConnection] = {}
 
     async def enqueue(

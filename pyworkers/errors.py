@@ -124,6 +124,10 @@ class UntrackedJobError(PyworkersError):
     """The job whose result was asked for is not tracked: it has no ``track``, has expired, or is unknown."""
 
 
+class EncryptionKeyError(PyworkersError):
+    """The arguments of a job cannot be encrypted or decrypted: their key is missing, or they were changed."""
+
+
 class BadMessageError(PyworkersError):
     """Stored bytes are not a job: not JSON, not an object, too deep, too large, or wrongly typed."""
 

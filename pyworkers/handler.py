@@ -24,6 +24,7 @@ from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.limits import Limit, check_limits
 from pyworkers.protocol.message import Keywords, Message
 from pyworkers.protocol.options import (
+    EncryptOptions,
     FailureOptions,
     FieldOptions,
     QueueLimitOptions,
@@ -76,7 +77,9 @@ class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """The limits over all servers (``Worker.limit``) that each job keeps to. Default: none."""
 
 
-class JobOptions(HandlerOptions, FieldOptions, TrackOptions, UniqueOptions, QueueLimitOptions, total=False):
+class JobOptions(
+    HandlerOptions, FieldOptions, TrackOptions, UniqueOptions, QueueLimitOptions, EncryptOptions, total=False
+):
     """Options of ``@worker.job``."""
 
     queue: str
@@ -291,7 +294,7 @@ def call_with_args(
 
     if types is None:
         return run
-    return lambda message: run(message.replace(args=types.from_json(message.args)))
+    return lambda message: run(message.replace(args=_typed_args(message, types)))
 
 
 def call_with_message(
@@ -300,7 +303,11 @@ def call_with_message(
     """A function that calls a handler with a message whose ``args`` are of the annotated types."""
     if types is None:
         return function
-    return lambda message: function(message.replace(args=types.from_json(message.args)))
+    return lambda message: function(message.replace(args=_typed_args(message, types)))
+
+
+def _typed_args(message: Message, types: Arguments | MessageArguments) -> Any:
+    return types.from_json(message.args, secret=message.data.get("encrypted") is True)
 
 
 def _ordered(given: HandlerOptions, options: HandlerOptions) -> bool:

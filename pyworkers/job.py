@@ -21,9 +21,8 @@ from pyworkers.producer import BATCH_SIZE, many_jobs, one_job
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.call import BATCH_ID, Call
 from pyworkers.protocol.cron import CronEntry
-from pyworkers.protocol.draft import Draft, batches, draft, moment, seconds
+from pyworkers.protocol.draft import PLAIN, Draft, Writing, batches, draft, moment, seconds
 from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
-from pyworkers.typed.arguments import Arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +41,7 @@ class Job(Generic[P, R]):
         queue: str,
         envelope: Mapping[str, Any],
         client: Callable[[], Client],
-        types: Arguments | None = None,
+        writing: Writing = PLAIN,
     ) -> None:
         update_wrapper(self, function)
         self.function = function
@@ -53,9 +52,8 @@ class Job(Generic[P, R]):
         self._client = client
         self._binder = _Binder(function, name)
         rest = dict(envelope)
-        self._types = types
-        self._to_json = None if types is None else types.to_json
-        self._draft = draft(queue, name, rest.pop("retry", None), rest).typed(self._to_json)
+        self._writing = writing
+        self._draft = draft(queue, name, rest.pop("retry", None), rest, None, writing)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
@@ -115,21 +113,21 @@ class Job(Generic[P, R]):
 
         These are ``queue`` and ``retry``, and those of ``Client.enqueue``: ``timeout``, ``dead``,
         ``backtrace``, ``tags``, ``extra``, ``expires_in``, ``retry_for``, ``retry_max``, ``retry_queue``,
-        ``jid``, ``track``, ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``, ``max_waiting``
-        and ``wait``. Raises BadArgumentError.
+        ``jid``, ``track``, ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``,
+        ``max_waiting``, ``wait`` and ``encrypt``. Raises BadArgumentError.
         """
         queue, retry = options.pop("queue", None), options.pop("retry", None)
         together = self._with(retry, options)
         place = self.queue if queue is None else queue
-        return Job(self.function, self.name, place, together, self._client, self._types)
+        return Job(self.function, self.name, place, together, self._client, self._writing)
 
     def bind(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
         """The arguments as the list that the envelope carries.
 
         Raises TypeError as a call would, and BadArgumentError for a value that does not fit its annotation.
         """
-        bound = self._binder.bind(args, kwargs)
-        return bound if self._to_json is None else self._to_json(bound, "args")
+        bound, to_json = self._binder.bind(args, kwargs), self._writing.to_json
+        return bound if to_json is None else to_json(bound, "args")
 
     def draft(
         self, queue: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None
@@ -138,7 +136,7 @@ class Job(Generic[P, R]):
         if retry is None and not options and queue == self.queue:
             return self._draft if at is None else replace(self._draft, at=at)
         rest = self._with(retry, options)
-        return draft(queue, self.name, rest.pop("retry", None), rest, at).typed(self._to_json)
+        return draft(queue, self.name, rest.pop("retry", None), rest, at, self._writing)
 
     def _with(self, retry: bool | int | None, options: Mapping[str, Any]) -> dict[str, Any]:
         """The declared options with others; a new ``retry`` also replaces the declared ``retry_for``."""
@@ -180,7 +178,7 @@ def declared_job(
     handler: Handler,
     options: JobOptions,
     client: Callable[[], Client],
-    types: Arguments | None = None,
+    writing: Writing = PLAIN,
 ) -> Job[P, R]:
     """The Job of a declaration. Raises DeclarationError for values that JSON cannot hold."""
     policy = handler.policy
@@ -192,8 +190,9 @@ def declared_job(
     envelope |= terms_asked(options)
     if (expires_in := options.get("expires_in")) is not None:
         envelope["expires_in"] = seconds_of(expires_in)
+    envelope |= {"encrypt": True} if options.get("encrypt") else {}
     try:
-        return Job(function, handler.name, handler.queue, envelope, client, types)
+        return Job(function, handler.name, handler.queue, envelope, client, writing)
     except BadArgumentError as error:
         raise DeclarationError(f"the job {handler.name!r}: {error.message}") from error
 

@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pyworkers.app import Job, Worker
 from pyworkers.client import Transport, intercept
-from pyworkers.errors import PyworkersError, Snooze, UnknownJobError
+from pyworkers.encryption import Encryption, hand_over
+from pyworkers.errors import EncryptionKeyError, PyworkersError, Snooze, UnknownJobError
 from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
@@ -38,6 +40,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.rates import Rates
 from pyworkers.protocol.retry import MAX_RETRIES
+from pyworkers.protocol.sealing import KEY_BYTES, Keyring
 from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.worker.bridge import Bridge
@@ -69,7 +72,8 @@ class EnqueuedJob:
         """The job of a push."""
         worker = owner if isinstance(owner, Worker) else None
         data = envelope.decode(pushed.payload)
-        facts = (pushed.queue, data["class"], data["args"], pushed.jid, pushed.at, data, pushed.payload)
+        args = _opened(data, pushed.jid, worker)
+        facts = (pushed.queue, data["class"], args, pushed.jid, pushed.at, data, pushed.payload)
         return cls(*facts, worker=worker)
 
     @property
@@ -347,11 +351,28 @@ def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge) -> Chain:
 
 @contextmanager
 def _intercepted(transport: Transport) -> Iterator[None]:
-    previous = intercept(transport)
+    previous, keys = intercept(transport), hand_over(_keys_of_tests)
     try:
         yield
     finally:
+        hand_over(keys)
         intercept(previous)
+
+
+@cache
+def _keys_of_tests() -> Keyring:
+    """Keys for encrypted jobs, which a test needs not configure."""
+    return Keyring([os.urandom(KEY_BYTES)])
+
+
+def _opened(data: dict[str, Any], jid: str, worker: Worker | None) -> list[Any]:
+    """The arguments of a job; sealed ones of a Client with keys of its own stay as they are."""
+    args: list[Any] = data["args"]
+    keys = (worker.encryption if worker else Encryption()).keys() if data.get("encrypted") is True else None
+    try:
+        return args if keys is None else keys.open(args, jid, data["class"])
+    except EncryptionKeyError:
+        return args
 
 
 def _name(job: Job[..., Any] | str) -> str:

@@ -13,11 +13,12 @@ from typing import Any
 import simplejson
 
 from pyworkers.errors import BadMessageError
-from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol import envelope, sealing, timestamps
 from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS, as_count
 
 _MOST_BACKTRACE_BYTES = 1 << 20
-_ENCRYPTED = "[encrypted data]"
+_ENCRYPTED = "[encrypted data]"  # Sidekiq Enterprise's
+_SEALED = "(encrypted)"
 PLAIN_JID = re.compile("[A-Za-z0-9_.:-]+")
 """An id that every program stores without escapes."""
 
@@ -53,11 +54,13 @@ class JobRecord:
 
     @property
     def args(self) -> list[Any]:
-        """The arguments to show: for an ActiveJob, those inside; the last one is hidden if encrypted."""
+        """The arguments to show: for an ActiveJob, those inside; hidden if they are encrypted."""
         args = self.data.get("args")
         if self.data.get("class") in ACTIVE_JOB_WRAPPERS:
             args = self._active_job().get("arguments", args)
         shown = args if isinstance(args, list) else [] if args is None else [args]
+        if self.data.get(sealing.FIELD) is True:
+            return [_SEALED]
         if shown and self.data.get("encrypt") is True:
             shown = [*shown[:-1], _ENCRYPTED]
         return shown

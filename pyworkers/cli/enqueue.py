@@ -76,6 +76,7 @@ def parse_time(text: str) -> float:
     show_default=True,
     help=f"Enqueue N identical jobs; above {_MOST_JIDS_SHOWN}, their number is printed instead of their ids.",
 )
+@click.option("--encrypt", is_flag=True, help="Encrypt the arguments with the newest key of [encryption].")
 @config_options
 def enqueue(
     source: Source,
@@ -87,6 +88,7 @@ def enqueue(
     retry: bool | int | None,
     expires_s: float | None,
     count: int,
+    encrypt: bool,
 ) -> None:
     """Enqueue a job of CLASS into QUEUE and print its id (jid).
 
@@ -98,8 +100,11 @@ def enqueue(
     """
     if delay_s is not None and at is not None:
         raise click.UsageError("--in and --at exclude each other.")
+    keys = source.load().encryption.keys if encrypt else None
     options: EnqueueOptions = {} if expires_s is None else {"expires_in": expires_s}
-    with Client.from_config(source.redis()) as client:
+    if encrypt:
+        options["encrypt"] = True
+    with Client.from_config(source.redis(), encryption=keys or None) as client:
         try:
             jids = client.enqueue_bulk(
                 queue, job_class, repeat(args, count), delay=delay_s, at=at, retry=retry, **options

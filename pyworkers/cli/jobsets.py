@@ -21,6 +21,7 @@ from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, BulkAction, J
 from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.text import fit, printable, table
+from pyworkers.protocol import sealing
 
 _SHOWN = 25
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -128,6 +129,8 @@ def _show(place: Place) -> click.Command:
 def _details(job: JobRecord) -> Iterator[str]:
     """The fields of the envelope, and the backtrace decompressed."""
     shown = {name: value for name, value in job.data.items() if name != "error_backtrace"}
+    if job.data.get(sealing.FIELD) is True:
+        shown["args"] = job.args
     score = getattr(job, "score", None)
     if score is not None:
         shown["score"] = score

@@ -229,6 +229,15 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EncryptionConfig:
+    """The section ``[encryption]``."""
+
+    keys: str = _option(
+        "", "File with the keys of encrypted arguments: 32 bytes in base64 a line, the newest first."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """The section ``[log]``."""
 
@@ -295,6 +304,7 @@ class Config:
     groups: Mapping[str, GroupConfig] = field(default_factory=dict)
     retry: RetryConfig = field(default_factory=RetryConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    encryption: EncryptionConfig = field(default_factory=EncryptionConfig)
     log: LogConfig = field(default_factory=LogConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     cron: tuple[CronConfig, ...] = ()
@@ -311,6 +321,7 @@ SECTIONS: tuple[tuple[KeyPath, type[Any]], ...] = (
     (("groups", "*"), GroupConfig),
     (("retry",), RetryConfig),
     (("scheduler",), SchedulerConfig),
+    (("encryption",), EncryptionConfig),
     (("log",), LogConfig),
     (("http",), HttpConfig),
     (("cron", "*"), CronConfig),

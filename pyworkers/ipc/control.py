@@ -32,6 +32,8 @@ class Load:
     redis: dict[str, str] = field(default_factory=dict, repr=False)
     """The fields of ``[redis]``, for clients in the application. They may hold a password, so they are sent
     here and not in the environment."""
+    keys: str = ""
+    """The file with the keys of encrypted arguments; empty: none."""
 
 
 class HandlerFacts(TypedDict):

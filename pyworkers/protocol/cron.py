@@ -85,6 +85,8 @@ def check(entry: CronEntry) -> None:
         raise ValueError(f"{entry.timezone!r} is not a time zone") from error
     if entry.misfire not in MISFIRES:
         raise ValueError(f"{entry.misfire!r} is not a misfire policy: {', '.join(MISFIRES)}")
+    if entry.args and entry.options.get("encrypt"):
+        raise ValueError("the arguments of an entry cannot be encrypted: Redis lists them, with the entry")
     if not 0 <= entry.grace_s <= LONGEST_GRACE_S:
         raise ValueError(f"a grace of {entry.grace_s!r} is not from 0 to {LONGEST_GRACE_S} seconds")
 
@@ -144,7 +146,8 @@ def envelope_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered:
         "queue": entry.queue,
         "class": entry.job_class,
         "args": list(entry.args),
-        **fields_of(options),
+        # An entry of an encrypted job has no arguments, so there is nothing to encrypt.
+        **fields_of({name: value for name, value in options.items() if name != "encrypt"}),
         "jid": jid,
         "created_at": now,
         "enqueued_at": now,

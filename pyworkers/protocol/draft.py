@@ -15,12 +15,13 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from pyworkers.errors import BadArgumentError
+from pyworkers.errors import BadArgumentError, EncryptionKeyError
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
 from pyworkers.protocol.flow.entry import Entering, entry_of
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.options import TERM_OPTIONS, check_options, fields_of
+from pyworkers.protocol.sealing import Sealing
 from pyworkers.protocol.terms import Terms
 
 _JID_BYTES = 12
@@ -30,6 +31,20 @@ _RETRY_TYPES = (bool, int, type(None))
 
 ToJson = Callable[[Sequence[Any], str], Sequence[Any]]
 """Turns typed arguments into JSON values. The text names them in the BadArgumentError for an invalid one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Writing:
+    """How arguments are written: by the types of a job, and, if it is encrypted, with a producer's keys.
+
+    Compared by identity, because it is a part of the key of the cache of drafts.
+    """
+
+    to_json: ToJson | None = None
+    encryption: Sealing | None = None
+
+
+PLAIN = Writing()
 
 
 class PushedJob(NamedTuple):
@@ -55,8 +70,8 @@ class JobDraft:
     an option without a value is missing."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the application's own."""
-    to_json: ToJson | None = field(default=None, repr=False, compare=False)
-    """For the arguments of a job with typed parameters. Not kept in a copy of another class."""
+    writing: Writing = field(default=PLAIN, repr=False, compare=False)
+    """How the arguments are written. A copy of another class has no types."""
 
     def with_extra(self, **fields: Any) -> JobDraft:
         """A copy with more fields of the application's own."""
@@ -69,15 +84,15 @@ class JobDraft:
     def replace(self, **changes: Any) -> JobDraft:
         """A copy with another ``queue``, ``job_class`` or ``args``."""
         if changes.get("job_class", self.job_class) != self.job_class:
-            changes = {"to_json": None, **changes}
+            changes = {"writing": replace(self.writing, to_json=None), **changes}
         return replace(self, **changes)
 
     def job(self, now: float, path: str) -> PushedJob:
         """The job. ``path`` names ``args`` in errors. Raises BadArgumentError."""
         rest = {**self.options, "extra": self.extra} if self.extra else dict(self.options)
         retry, at = rest.pop("retry", None), rest.pop("at", None)
-        plan = draft(self.queue, self.job_class, retry, rest, moment(None, at, now))
-        return plan.typed(self.to_json).job(self.args, now, path)
+        plan = draft(self.queue, self.job_class, retry, rest, moment(None, at, now), self.writing)
+        return plan.job(self.args, now, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +108,19 @@ class Draft:
     options: Mapping[str, Any] = field(default_factory=dict)
     """All options except queue, class and time; with ``retry`` and ``extra``."""
     expires_s: float | None = None
-    to_json: ToJson | None = None
-    """For the arguments of a job with typed parameters."""
-
-    def typed(self, to_json: ToJson | None) -> Draft:
-        """The draft of a job with typed parameters; for None, the same draft."""
-        return self if to_json is None else replace(self, to_json=to_json)
+    writing: Writing = PLAIN
 
     def job(self, args: Sequence[Any], now: float, path: str = "args") -> PushedJob:
         """One job. ``path`` names ``args`` in the BadArgumentError for invalid arguments."""
-        if self.to_json is not None:
-            args = self._written(args, path)
+        if self.writing.to_json is not None:
+            args = self._typed(args, path)
         return self._job(args, self.jid or os.urandom(_JID_BYTES).hex(), now, self._times(now), path)
 
     def jobs(self, args_list: Sequence[Sequence[Any]], now: float, start: int = 0) -> list[PushedJob]:
         """One job for each of ``args_list``, which is the batch from index ``start`` of the caller's list."""
         self.refuse_jid()
-        if self.to_json is not None:
-            args_list = [self._written(args, f"args_list[{start + i}]") for i, args in enumerate(args_list)]
+        if self.writing.to_json is not None:
+            args_list = [self._typed(args, f"args_list[{start + i}]") for i, args in enumerate(args_list)]
         times = self._times(now)
         # One system call for all ids: otherwise they take a third of the time of a small job.
         ids, width = os.urandom(_JID_BYTES * len(args_list)).hex(), 2 * _JID_BYTES
@@ -132,11 +142,12 @@ class Draft:
         if self.at is not None:
             options["at"] = self.at
         extra = self.options.get("extra", {})
-        return JobDraft(self.queue, self.job_class, args, options, extra, self.to_json)
+        return JobDraft(self.queue, self.job_class, args, options, extra, self.writing)
 
-    def _written(self, args: Sequence[Any], path: str) -> Sequence[Any]:
+    def _typed(self, args: Sequence[Any], path: str) -> Sequence[Any]:
         """Typed arguments as JSON values; ``_job`` refuses any other object than a list of arguments."""
-        return self.to_json(args, path) if self.to_json and isinstance(args, list | tuple) else args
+        to_json = self.writing.to_json
+        return to_json(args, path) if to_json and isinstance(args, list | tuple) else args
 
     def _times(self, now: float) -> str:
         time = repr(now)
@@ -168,7 +179,25 @@ class TermedDraft(Draft):
         job = Entering(self.queue, self.job_class, args, jid, self.options, now, self.at, path)
         fields, terms, at = entry_of(job)
         more = f",{encode(fields)[1:-1]}" if fields else ""
-        return Draft._job(self, args, jid, now, more + times, path)._replace(at=at, terms=terms)
+        sent = self._sent(args, jid, path)
+        return Draft._job(self, sent, jid, now, more + times, path)._replace(at=at, terms=terms)
+
+    def _sent(self, args: Sequence[Any], _jid: str, _path: str) -> Sequence[Any]:
+        """The arguments of the envelope, after the terms were made from those of the call."""
+        return args
+
+
+@dataclass(frozen=True, slots=True)
+class SealedDraft(TermedDraft):
+    """A draft of encrypted jobs. A client's own keys, or those of the process, seal the arguments."""
+
+    def _sent(self, args: Sequence[Any], jid: str, path: str) -> Sequence[Any]:
+        if self.writing.encryption is None:
+            raise EncryptionKeyError("encrypt=True, but this producer has no keys")
+        try:
+            return [self.writing.encryption.seal(encode_args(args, path), jid, self.job_class)]
+        except (TypeError, ValueError, RecursionError) as error:
+            _explain(args, path, error)
 
 
 class Drafting(Protocol):
@@ -186,7 +215,12 @@ class Drafting(Protocol):
 
 
 def draft(
-    queue: str, job_class: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None = None
+    queue: str,
+    job_class: str,
+    retry: bool | int | None,
+    options: Mapping[str, Any],
+    at: float | None = None,
+    writing: Writing = PLAIN,
 ) -> Draft:
     """Make a draft: check everything but the arguments. Raises BadArgumentError.
 
@@ -194,18 +228,23 @@ def draft(
     the handler in pyworkers, that of the class in Sidekiq, and no retry in go-workers.
     """
     if at is None and not options and type(queue) is type(job_class) is str and type(retry) in _RETRY_TYPES:
-        return _plain_draft(queue, job_class, retry)
-    return _draft(queue, job_class, retry, options, at)
+        return _plain_draft(queue, job_class, retry, writing)
+    return _draft(queue, job_class, retry, options, at, writing)
 
 
 # Cached: most programs enqueue few kinds of jobs, each many times. Typed, because True and 1 differ here.
 @lru_cache(maxsize=256, typed=True)
-def _plain_draft(queue: str, job_class: str, retry: bool | int | None) -> Draft:
-    return _draft(queue, job_class, retry, {}, None)
+def _plain_draft(queue: str, job_class: str, retry: bool | int | None, writing: Writing) -> Draft:
+    return _draft(queue, job_class, retry, {}, None, writing)
 
 
 def _draft(
-    queue: str, job_class: str, retry: bool | int | None, options: Mapping[str, Any], at: float | None
+    queue: str,
+    job_class: str,
+    retry: bool | int | None,
+    options: Mapping[str, Any],
+    at: float | None,
+    writing: Writing,
 ) -> Draft:
     _check_queue(queue, "queue")
     _check_class(job_class)
@@ -216,9 +255,13 @@ def _draft(
     others = {name: value for name, value in fields_of(options).items() if name not in _PER_JOB}
     tail = ("," + encode(others)[1:-1] if others else "") + ',"jid":'
     kind = Draft if TERM_OPTIONS.isdisjoint(options) else TermedDraft
+    if options.get("encrypt"):
+        kind = SealedDraft
     expires_in = options.get("expires_in")
     expires_s = None if expires_in is None else seconds(expires_in)
-    return kind(queue, at, head, tail, options.get("jid"), job_class, {**policy, **options}, expires_s)
+    return kind(
+        queue, at, head, tail, options.get("jid"), job_class, {**policy, **options}, expires_s, writing
+    )
 
 
 def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None:

@@ -69,8 +69,15 @@ class QueueLimitOptions(TypedDict, total=False):
     """Seconds to wait for room in the queue first. Default: 0."""
 
 
+class EncryptOptions(TypedDict, total=False):
+    """The option of a job whose arguments are encrypted (extra ``crypto``)."""
+
+    encrypt: bool
+    """Seal the arguments with the newest key of ``[encryption]``. Default: False."""
+
+
 class EnqueueOptions(
-    FailureOptions, FieldOptions, TrackOptions, UniqueOptions, QueueLimitOptions, total=False
+    FailureOptions, FieldOptions, TrackOptions, UniqueOptions, QueueLimitOptions, EncryptOptions, total=False
 ):
     """Options of an enqueue call, beside ``retry``."""
 
@@ -97,7 +104,18 @@ class JobOverrides(EnqueueOptions, total=False):
 
 
 # Fields that no producer sets.
-_OF_THE_PUSH = ("args", "class", "queue", "at", "created_at", "enqueued_at", "expiry", "cron", "unique_key")
+_OF_THE_PUSH = (
+    "args",
+    "class",
+    "queue",
+    "at",
+    "created_at",
+    "enqueued_at",
+    "expiry",
+    "cron",
+    "unique_key",
+    "encrypted",
+)
 _OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
 _OF_A_BATCH = ("batch", "batch_index", "then")
@@ -118,7 +136,7 @@ TERM_OPTIONS = frozenset(
 # A timedelta among these is converted before anything is written.
 _TIMED_OPTIONS = TERM_OPTIONS | {"expires_in"}
 # Those that are not written into the envelope.
-_LOCAL = TERM_OPTIONS - {"track", "unique_for", "unique_until"} | {"extra"}
+_LOCAL = TERM_OPTIONS - {"track", "unique_for", "unique_until"} | {"extra", "encrypt"}
 # Options that change what another one does, and are an error without it.
 _NEEDS = {
     **dict.fromkeys(("unique_until", "unique_by", "on_duplicate"), "unique_for"),
@@ -158,6 +176,8 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
             del fields["track"]
         else:
             fields["track"] = seconds_of(fields["track"])
+    if options.get("encrypt"):
+        fields["encrypted"] = True
     return {**fields, **options.get("extra", {})}
 
 
@@ -259,6 +279,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a number of jobs from 1, or None",
     ),
     "wait": (lambda value: _is_number(value) and 0 <= value < math.inf, "seconds from 0"),
+    "encrypt": (lambda value: isinstance(value, bool), "True or False"),
     "jid": (lambda value: isinstance(value, str) and value != "", "a string that is not empty"),
     "extra": (lambda value: isinstance(value, Mapping), "a dict with fields of your own"),
 }

@@ -100,6 +100,7 @@ def _load(config: Config, identity: str) -> Load:
         identity,
         asdict(settings),
         redis=asdict(config.redis),
+        keys=config.encryption.keys,
     )
 
 

@@ -63,6 +63,7 @@ class Chain:
         self.links = tuple(_names(worker, handler, limits))
         """The owner and the name of each link, the outermost first; the last one is the job."""
         self._effects = tuple(worker.effects)
+        self._encryption = worker.encryption
         self._limits = limits
         self._retrying = Retrying(
             replace(handler.policy if handler else Policy(), max_retries=setting.max_retries),
@@ -159,6 +160,9 @@ class Chain:
         execution.begin(self._stopwatch())
         if self._limits is not None:
             self._limits.apply(execution)
+        if execution.message.data.get("encrypted") is True:
+            # Last, so that a job that cannot be opened fails like any other.
+            execution.replace_message(self._encryption.opened(execution.message))
 
     def _ended(self, execution: Execution, outcome: Outcome) -> Outcome:
         """The outcome of a job that returned one, other than DONE, or that was asked to end."""

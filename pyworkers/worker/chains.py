@@ -115,7 +115,7 @@ class Chains:
     def run_exhausted_hooks(self, packet: Packet) -> Report:
         """Run the exhaustion hooks of a job whose own worker died."""
         loss, queue = Loss.unpack(packet.payload), jobsocket.queue_of(packet)
-        message = Message.parse(loss.raw, queue, self._make_jid)
+        message = self._app.encryption.opened_if_possible(Message.parse(loss.raw, queue, self._make_jid))
         try:
             handler = self._app.lookup(queue, message.job_class)
         except UnknownJobError:

@@ -127,6 +127,10 @@ class Execution:
 
         return batch_of(self.message)
 
+    def replace_message(self, message: Message) -> None:
+        """Run the job with another message, as ``current_message`` returns it from now on."""
+        self.message = message
+
     def begin(self, now_s: float) -> None:
         """Mark the job as running: until ``end``, requests are delivered to it. Raises an earlier one."""
         self.started_s = now_s

@@ -20,11 +20,13 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.config import own_redis
+from pyworkers.encryption import hand_over, read_keys
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc import control
 from pyworkers.ipc.control import (
@@ -133,8 +135,11 @@ class ForkServer:
         own_redis.hand_over(load.redis)
         started = time.perf_counter()
         try:
+            hand_over_keys(load.keys)
             self._app = import_app(load.app)
             manifest = self._app.manifest()
+            # Now, so that an invalid file is an error of the load, and all workers share the memory.
+            self._app.encryption.keys()
             prepare_types(self._app)
             for hook in () if load.rehearse else self._app.hooks("before_start"):
                 hook()
@@ -243,6 +248,13 @@ def import_app(spec: str) -> Worker:
     if not isinstance(found, Worker):
         raise TypeError(f"{spec} is a {type(found).__name__}, not a pyworkers.Worker")
     return found
+
+
+def hand_over_keys(path: str) -> None:
+    """Read the keys for encrypted arguments. Raises ConfigError."""
+    if path:
+        keys = read_keys(Path(path))
+        hand_over(lambda: keys)
 
 
 def prepare_types(app: Worker) -> None:

@@ -68,6 +68,7 @@ def test_a_job_gets_its_types(server: ServerProcess, redis_url: str, namespace: 
     assert "Unknown" in ignored[0]["reason"]
 
 
+@pytest.mark.fault("P8")
 def test_what_arrives_wrong_is_retried(server: ServerProcess, redis_url: str, namespace: str) -> None:
     client = Client(redis_url, namespace=namespace)
     client.enqueue("q", "bill", [{"number": 7, "price": "a-card-number"}, "2026-01-02"])

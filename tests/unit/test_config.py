@@ -15,6 +15,7 @@ import pytest
 from pyworkers.config.fields import (
     Config,
     CronConfig,
+    EncryptionConfig,
     GroupConfig,
     HttpConfig,
     LogConfig,
@@ -80,6 +81,7 @@ def test_without_any_source_every_key_has_its_default() -> None:
         groups={},
         retry=RetryConfig(max=25, drain_goretry=False),
         scheduler=SchedulerConfig(poll_interval=1.0),
+        encryption=EncryptionConfig(keys=""),
         log=LogConfig(level="info", format="auto"),
         http=HttpConfig(bind=""),
         cron=(),
@@ -736,6 +738,7 @@ EVERY_KEY = Config(
     },
     retry=RetryConfig(max=0, drain_goretry=True),
     scheduler=SchedulerConfig(poll_interval=0.25),
+    encryption=EncryptionConfig(keys="/etc/pyworkers/keys"),
     log=LogConfig(level="debug", format="json"),
     http=HttpConfig(bind="[::1]:7433"),
     cron=(
@@ -821,6 +824,7 @@ def test_every_field_of_every_dataclass_is_described() -> None:
         GroupConfig: ("groups", "*"),
         RetryConfig: ("retry",),
         SchedulerConfig: ("scheduler",),
+        EncryptionConfig: ("encryption",),
         LogConfig: ("log",),
         HttpConfig: ("http",),
         CronConfig: ("cron", "*"),

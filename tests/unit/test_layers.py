@@ -28,22 +28,23 @@ ALLOWED = {
     "store": {"protocol", "config", "errors", "embedded", "failpoints"},
     "middleware": {"protocol"},
     "producer": {"protocol", "middleware", "errors"},
-    "client": {"protocol", "config", "store", "middleware", "producer", "errors"},
+    "client": {"protocol", "config", "store", "middleware", "producer", "encryption", "errors"},
     "typed": {"protocol", "errors"},
+    "encryption": {"protocol", "config", "errors"},
     "groups": {"protocol", "config", "errors"},
     "handler": {"protocol", "config", "middleware", "groups", "typed", "errors"},
     "job": {"protocol", "producer", "client", "handler", "typed", "errors"},
     "registry": {"config", "groups", "handler", "errors"},
     "app": {
         "protocol", "config", "store", "middleware", "producer", "client", "groups", "handler", "job",
-        "registry", "plugins", "typed", "errors",
+        "registry", "plugins", "typed", "encryption", "errors",
     },
     "plugins": {"protocol", "store", "producer", "client", "errors"},
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "plugins", "logs", "errors",
-        "failpoints", "programs",
+        "failpoints", "programs", "encryption",
     },
-    "testing": {"protocol", "middleware", "client", "app", "plugins", "worker", "errors"},
+    "testing": {"protocol", "middleware", "client", "app", "plugins", "worker", "encryption", "errors"},
     "server": {
         "protocol", "ipc", "config", "store", "logs", "embedded", "errors", "failpoints", "programs",
         "version",
@@ -73,6 +74,7 @@ HOMES = {
     "uvicorn": {"server"},
     "prometheus_client": {"server"},
     "pydantic": {"typed"},
+    "cryptography": {"protocol"},
 }
 
 
