@@ -19,7 +19,7 @@ from pyworkers.errors import BadArgumentError, DeclarationError, QueueFullError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron, positional
 from pyworkers.producer import BATCH_SIZE, many_jobs, one_job
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.call import BATCH_ID, Call
+from pyworkers.protocol.call import BATCH_ID, RESULT, RESULTS, Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import PLAIN, Draft, Writing, batches, draft, moment, seconds
 from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
@@ -106,7 +106,12 @@ class Job(Generic[P, R]):
         bound = self._binder.bind_call(args, kwargs)
         self._draft.refuse_jid()
         self._draft.job(bound, 0.0)
-        return Call(self._draft, self.name, bound, self._client)
+        call = Call(self._draft, self.name, bound, self._client)
+        if self._draft.options.get("encrypt") and (call.holds(RESULT) or call.holds(RESULTS)):
+            raise BadArgumentError(
+                f"{self.name} is encrypted: Redis cannot write a result into its arguments"
+            )
+        return call
 
     def options(self, **options: Unpack[JobOverrides]) -> Job[P, R]:
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.

@@ -57,7 +57,9 @@ class Arguments:
         if not codecs.names:
             return args
         return [
-            value if codec is None or type(value) is Placeholder else codec.to_json(value, f"{path}[{index}]")
+            value
+            if codec is None or isinstance(value, Placeholder)
+            else codec.to_json(value, f"{path}[{index}]")
             for index, (value, codec) in enumerate(_pairs(args, codecs))
         ]
 

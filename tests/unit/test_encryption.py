@@ -21,6 +21,7 @@ from pyworkers.config.cron_entries import check_entry
 from pyworkers.encryption import Encryption, hand_over, read_keys
 from pyworkers.errors import ConfigError, DeclarationError, MissingExtraError
 from pyworkers.protocol import cron, envelope
+from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import JobDraft, PushedJob
 from pyworkers.protocol.message import Message, current_message
@@ -277,6 +278,24 @@ def test_an_invalid_argument_is_refused_before_it_is_sealed() -> None:
         with fake() as queue, pytest.raises(BadArgumentError, match=reason):
             worker.enqueue("default", "pay", [value])
         assert queue.jobs == []
+
+
+def test_members_and_callbacks_of_a_batch_are_encrypted() -> None:
+    worker, seen = an_app()
+
+    @worker.job(encrypt=True)
+    def finish(batch_id: str, card: str) -> None:
+        seen.append((batch_id, card))
+
+    pay = worker.job(name="other", encrypt=True)(lambda card: seen.append(card))
+    with fake() as queue:
+        with worker.batch("payments", on_success=finish.call(card=SECRET)) as batch:
+            pay.enqueue(SECRET)
+        queue.drain()
+        assert [SECRET.encode() in job.raw for job in queue.ran] == [False, False]
+    assert seen[1::2] == [SECRET, (batch.id, SECRET)]
+    with pytest.raises(BadArgumentError, match="other is encrypted: Redis cannot write a result"):
+        pay.call(RESULT)
 
 
 # --- failures -----------------------------------------------------------------------------------------------

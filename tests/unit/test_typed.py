@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from pyworkers import BadArgumentError, Client, Message, Worker
 from pyworkers.errors import DeclarationError
 from pyworkers.protocol import envelope
+from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.draft import JobDraft
 from pyworkers.protocol.message import Keywords
 from pyworkers.testing import fake, inline
@@ -375,6 +376,37 @@ def test_a_typed_job_may_be_unique() -> None:
         assert plan.enqueue(day, AN_ORDER) == worker.enqueue("default", "plan", [day, AN_ORDER]) == first
         assert plan.enqueue_bulk([(day,), ("2026-01-02",)])[0] != first
         assert [job.args[0] for job in queue.jobs] == ["2026-01-02"] * 2
+
+
+def test_a_result_takes_the_place_of_a_typed_argument() -> None:
+    worker = Worker()
+
+    @worker.job
+    def plan(order: Order, day: date) -> None: ...
+
+    call = plan.call(RESULT, date(2026, 1, 2))
+    (sent,) = [envelope.decode(call.draft.job(call.args, 1.0).payload)["args"]]
+    assert sent == [{"pyworkers": "RESULT"}, "2026-01-02"]
+    with pytest.raises(BadArgumentError, match=r"args\[1\] does not fit date"):
+        plan.call(RESULT, "x")
+
+
+def test_members_and_callbacks_of_a_batch_are_typed() -> None:
+    worker, seen = Worker(), list[Any]()
+
+    @worker.job
+    def bill(order: Order) -> None:
+        seen.append(order)
+
+    @worker.job
+    def finish(batch_id: str, day: date) -> None:
+        seen.append(day)
+
+    with fake() as queue:
+        with worker.batch("orders", on_success=finish.call(day=date(2026, 1, 2))):
+            bill.enqueue(AN_ORDER)
+        queue.drain()
+    assert seen == [AN_ORDER, date(2026, 1, 2)]
 
 
 # --- what cannot be evaluated or used -----------------------------------------------------------------------
