@@ -30,6 +30,7 @@ from pyworkers.handler import (
     declaration,
     function_name,
     refuse_unknown,
+    with_typed_result,
 )
 from pyworkers.job import Job, cron_entry, declared_job
 from pyworkers.middleware import AnyMiddleware, ClientMiddleware, EffectsOf, is_async
@@ -43,7 +44,7 @@ from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.registry import Registry
 from pyworkers.store.transport.connections import config_for
-from pyworkers.typed.arguments import arguments_of, message_arguments_of
+from pyworkers.typed.arguments import arguments_of, message_arguments_of, returned_of
 
 if TYPE_CHECKING:
     from pyworkers.ipc.control import GroupFacts, JobFacts, Manifest
@@ -204,8 +205,9 @@ class Worker(Producer):
             _check_undeclared(function, what)
             job_class = function_name(function, what) if name is None else name
             types = arguments_of(function)
-            run = call_with_args(function, types)
-            handler = make(job_class, run=run, is_async=is_async(function), arguments=types)
+            run, awaits = call_with_args(function, types), is_async(function)
+            run = with_typed_result(run, returned_of(function), is_async=awaits)
+            handler = make(job_class, run=run, is_async=awaits, arguments=types)
             self._registry.add(handler)
             writing = Writing(types.to_json, self.encryption) if types else self._writing
             job = declared_job(function, handler, options, lambda: self.client, writing)

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pyworkers.config.cron_entries import check_entry
 from pyworkers.config.groups import Sizes
-from pyworkers.errors import DeclarationError, JobTimeout
+from pyworkers.errors import BadArgumentError, BadResultError, DeclarationError, JobTimeout
 from pyworkers.groups import SizeOptions, check_sizes, sizes_of
 from pyworkers.middleware import AnyMiddleware, is_async
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.fates import Fates, fates_of
+from pyworkers.protocol.flow import KEEP_RESULT
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.limits import Limit, check_limits
 from pyworkers.protocol.message import Keywords, Message
@@ -34,7 +35,7 @@ from pyworkers.protocol.options import (
     suggestion,
 )
 from pyworkers.protocol.retry import Policy
-from pyworkers.typed.arguments import Arguments, MessageArguments
+from pyworkers.typed.arguments import Arguments, MessageArguments, Returned
 
 if TYPE_CHECKING:
     from pyworkers.ipc.control import HandlerFacts
@@ -295,6 +296,30 @@ def call_with_args(
     if types is None:
         return run
     return lambda message: run(message.replace(args=_typed_args(message, types)))
+
+
+def with_typed_result(
+    run: Callable[[Message], Any], returned: Returned | None, *, is_async: bool
+) -> Callable[[Message], object]:
+    """The function, whose result is written as JSON by its annotation if it is kept."""
+    if returned is None:
+        return run
+    if is_async:
+
+        async def run_async(message: Message) -> object:
+            return _kept(message, await run(message), returned)
+
+        return run_async
+    return lambda message: _kept(message, run(message), returned)
+
+
+def _kept(message: Message, result: object, returned: Returned) -> object:
+    if result is None or KEEP_RESULT.isdisjoint(message.data) or inspect.iscoroutine(result):
+        return result
+    try:
+        return returned.to_json(result)
+    except BadArgumentError as error:
+        raise BadResultError(error.message, hint=error.hint) from None
 
 
 def call_with_message(

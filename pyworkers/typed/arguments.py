@@ -187,12 +187,8 @@ class Returned:
         return self._codec
 
     def _found(self) -> Codec | None:
-        signature = signature_of(self._function)
-        annotation = signature.return_annotation if signature else inspect.Signature.empty
-        if annotation is inspect.Signature.empty or not may_be_typed(annotation):
-            return None
         try:
-            return codec_of(annotation, self._function)
+            return codec_of(_return_annotation(self._function), self._function)
         except Unresolved as error:
             return Unchanged(f"its annotation cannot be used: {error}")
 
@@ -203,6 +199,11 @@ def arguments_of(function: Callable[..., object]) -> Arguments | None:
     found = (one.annotation for one in signature.parameters.values()) if signature else ()
     typed = any(one is not inspect.Parameter.empty and may_be_typed(one) for one in found)
     return Arguments(function) if typed else None
+
+
+def returned_of(function: Callable[..., object]) -> Returned | None:
+    """The codec of what a job returns; None if it is surely of plain JSON types."""
+    return Returned(function) if may_be_typed(_return_annotation(function)) else None
 
 
 def message_arguments_of(function: Callable[..., object]) -> MessageArguments | None:
@@ -244,6 +245,13 @@ def type_codec(annotation: Any) -> TypeCodec:
         return TypeCodec(annotation)
     except Exception as error:  # pydantic's, and whatever the application's own hooks for it raise
         raise Unresolved(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _return_annotation(function: Callable[..., object]) -> Any:
+    """The annotation of what a function returns; None if it has none."""
+    signature = signature_of(function)
+    annotation = signature.return_annotation if signature else None
+    return None if annotation is inspect.Signature.empty else annotation
 
 
 def _pairs(args: Sequence[Any], codecs: _Codecs) -> Iterator[tuple[Any, Codec | None]]:

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from pyworkers import BadArgumentError, Client, Message, Worker
+from pyworkers import BadArgumentError, BadResultError, Client, Message, Worker
 from pyworkers.errors import DeclarationError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT
@@ -564,6 +564,29 @@ def test_results_have_codecs() -> None:
     plain = Returned(declared(int))
     anything = object()
     assert plain.to_json(anything) is plain.from_json(anything) is anything
+
+
+def test_a_kept_result_is_written_by_its_annotation() -> None:
+    worker = Worker()
+
+    @worker.job(track=60)
+    def order(number: int) -> Order:
+        return AN_ORDER if number else number  # type: ignore[return-value]
+
+    @worker.job(track=60)
+    async def day() -> date:
+        return date(2026, 1, 2)
+
+    with fake() as queue:
+        jobs = order.enqueue(1), day.enqueue()
+        queue.drain()
+        first, second = (worker.result(jid, timeout=1) for jid in jobs)
+        order.enqueue(0)
+        with pytest.raises(BadResultError, match=r"^result does not fit Order"):
+            queue.drain()
+        order.options(track=None).enqueue(0)
+        queue.drain()
+    assert (first["id"], second) == (str(AN_ID), "2026-01-02")
 
 
 def test_keywords_of_an_active_job_are_converted_by_name() -> None:
