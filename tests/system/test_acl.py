@@ -249,7 +249,10 @@ def use_batches(client: Client, admin: redis.Redis) -> None:
     """Make a batch with all parts, and one that is deleted again, because the push of a member is refused."""
     keys = Keys(client.config.namespace)
     admin.zadd(keys.batches, {"expired": 1})
-    outer, inner = BatchPlan("outer", "hold"), BatchPlan("inner", "hold", then=["q " + job_of("t").decode()])
+    outer, inner = (
+        BatchPlan("outer", "hold", {"answer": "1"}),
+        BatchPlan("inner", "hold", then=["q " + job_of("t").decode()]),
+    )
     outer.nest(inner)
     client.enlist(outer)
     assert Batch(client, "outer").status().done == 1
