@@ -179,7 +179,9 @@ class Pool:
                 worker.fail("wrote an invalid outcome")
                 return
             self._deliveries.ended(number, report)
-            self._finished(worker, number, report.retiring)
+            worker.finished(number)
+            if report.retiring or worker in self._alone:
+                self._replace(worker)
         elif kind is Kind.READY:
             worker.ready(number)
         elif kind is Kind.NOTE:
@@ -189,11 +191,9 @@ class Pool:
         else:
             self._limit(worker, number, payload)
 
-    def _finished(self, worker: Worker, number: int, retiring: bool) -> None:
-        worker.finished(number)
-        if retiring or worker in self._alone:
-            self._dismiss(worker)
-            self._reconcile()
+    def _replace(self, worker: Worker) -> None:
+        self._dismiss(worker)
+        self._reconcile()
 
     def _note(self, worker: Worker, number: int, payload: bytes) -> None:
         try:
@@ -210,7 +210,9 @@ class Pool:
             worker.fail("wrote an invalid ask")
             return
         self._deliveries.asked(number, ask)
-        self._finished(worker, number, ask.retiring)
+        worker.finished(number)
+        if ask.retiring or worker in self._alone:
+            self._replace(worker)
 
     def _limit(self, worker: Worker, number: int, payload: bytes) -> None:
         try:
