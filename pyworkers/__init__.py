@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from pyworkers.middleware import CallNext, Middleware
     from pyworkers.plugins.canvas import chain, group
+    from pyworkers.plugins.checkpoints import Checkpoint, checkpoint
     from pyworkers.protocol.call import RESULT, RESULTS
     from pyworkers.protocol.message import Message, current_message
     from pyworkers.protocol.outcome import Outcome
@@ -73,6 +74,8 @@ _HOMES = {
     "JobState": "protocol.status",
     "JobStatus": "protocol.status",
     "Progress": "protocol.status",
+    "Checkpoint": "plugins.checkpoints",
+    "checkpoint": "plugins.checkpoints",
     "JobCancelled": "errors",
     "Interrupted": "errors",
     "Cancelled": "store.cancel",
@@ -86,6 +89,7 @@ __all__ = [
     "BadResultError",
     "CallNext",
     "Cancelled",
+    "Checkpoint",
     "Client",
     "Discard",
     "DuplicateJobError",
@@ -112,6 +116,7 @@ __all__ = [
     "Worker",
     "__version__",
     "chain",
+    "checkpoint",
     "current_message",
     "group",
 ]

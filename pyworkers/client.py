@@ -81,6 +81,10 @@ class Transport(Protocol):
         """As ``Client.result``, without a wait."""
         ...
 
+    def iteration(self, jid: str) -> Mapping[str, bytes]:
+        """As ``Client.iteration``."""
+        ...
+
 
 class Gatherer(Protocol):
     """Takes the jobs that are enqueued inside the ``with`` of a batch."""
@@ -255,6 +259,13 @@ class Client(_Base, Producer):
         if _interceptor is not None:
             return _interceptor.result(jid)
         return tracking.result(self._wires(), self.config, self._keys, jid, deadline)
+
+    def iteration(self, jid: str) -> Mapping[str, bytes]:
+        """The state of a long job: ``c`` is its last checkpoint, as JSON; empty if it has none."""
+        tracking.check_jid(jid)
+        if _interceptor is not None:
+            return _interceptor.iteration(jid)
+        return tracking.iteration(self._wires(), self._keys, jid)
 
     def find(self, jid: str) -> JobStatus:
         """Where a job is that is not tracked; ``unknown`` if it is nowhere, because it has ended, too.

@@ -147,6 +147,8 @@ class JobCancelled(Exception):
 class Interrupted(BaseException):
     """Raised inside a running job when the server stops, two seconds before the server kills the worker.
 
+    In a job with a checkpoint, ``save`` raises it at once, also if new code is ready.
+
     The job is put back into its queue. Clean up and let the exception propagate: the job runs again, and this
     run does not count as an attempt. A BaseException, so that ``except Exception`` does not catch it.
     """

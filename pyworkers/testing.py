@@ -45,7 +45,7 @@ from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.execution import Execution
+from pyworkers.worker.execution import Execution, Line
 
 __all__ = ["EnqueuedJob", "Fake", "fake", "inline"]
 
@@ -127,6 +127,10 @@ class _Kept:
         """What a tracked job returned, as ``Client.result``; ResultTimeout if it has not run."""
         return self._memory.result(jid)
 
+    def iteration(self, jid: str) -> dict[str, bytes]:
+        """The state of a long job, as ``Client.iteration``."""
+        return self._memory.iteration(jid)
+
 
 class Fake:
     """The jobs that were enqueued under ``fake``."""
@@ -160,6 +164,10 @@ class Fake:
     def result(self, jid: str) -> Any:
         """What a tracked job returned, as ``Client.result``; raises ResultTimeout if it has not run."""
         return self._kept.result(jid)
+
+    def iteration(self, jid: str) -> dict[str, bytes]:
+        """The state of a long job, as ``Client.iteration``."""
+        return self._kept.iteration(jid)
 
     def now(self) -> float:
         """The time by which locks of unique jobs expire, and limits let jobs start, in epoch seconds."""
@@ -315,7 +323,7 @@ def run(
             hint="name the worker: drain(worker) or inline(worker)",
         )
     message = Message.parse(job.raw, job.queue, lambda: job.jid)
-    execution = Execution(message, note=lambda _, noted: apply(noted))
+    execution = Execution(message, line=Line(lambda _, noted: apply(noted)))
     bridge = Bridge()
     try:
         outcome = _chain(worker, job, bridge).run(execution)

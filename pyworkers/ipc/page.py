@@ -7,8 +7,9 @@ so neither side waits for the other, and a job costs no system call for it.
     word 0          1 if the worker is to leave
     words 1, 2      how often the worker has answered a signal, and the delivery that hangs in its main thread
     word 3          how far Redis' clock is ahead of the clock of this machine, in µs
-    words 4, 5      slot 0: the delivery that was taken last, and the delivery that is to end
-    words 6, 7      slot 1: the same …
+    word 4          1 if the server stops
+    words 5, 6      slot 0: the delivery that was taken last, and the delivery that is to end
+    words 7, 8      slot 1: the same …
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pyworkers.ipc.jobsocket import memory_file
 ATTENTION = signal.SIGURG
 """The signal by which the master asks a worker to look at its page. The default action is to ignore it."""
 _WORD = 8
-_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _SLOTS = 0, 1, 2, 3, 4
+_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _STOPPING, _SLOTS = 0, 1, 2, 3, 4, 5
 # A word has no sign.
 _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 _INTERRUPT = 1
@@ -52,6 +53,11 @@ class Page:
     def clock_offset_s(self) -> float:
         """How far Redis' clock is ahead of the clock of this machine."""
         return ((self._words[_CLOCK] ^ _SIGN) - _SIGN) / 1e6
+
+    @property
+    def stopping(self) -> bool:
+        """True if the server stops: a job with a checkpoint is to end at once."""
+        return self._words[_STOPPING] != 0
 
     def requests(self) -> Iterator[tuple[int, bool]]:
         """The deliveries that are to end; True for those that are given back, False for cancelled ones."""
@@ -93,6 +99,10 @@ class Page:
     def leave(self) -> None:
         """Note that the worker is to take no more jobs."""
         self._words[_LEAVING] = 1
+
+    def stop(self) -> None:
+        """Note that the server stops."""
+        self._words[_STOPPING] = 1
 
     def close(self) -> None:
         """Unmap the memory."""

@@ -150,6 +150,32 @@ class Announce(_OneKey):
     ttl_s: int
 
 
+class _OfAnIteration(_OneKey):
+    """Base of the effects on the state of an iteration, which is Sidekiq's key; ``key`` is the job's id."""
+
+    __slots__ = ()
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.iteration(self.key)]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreIteration(_OfAnIteration):
+    """As StoreFields, for the state of an iteration."""
+
+    key: str
+    fields: bytes
+    ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteIteration(_OfAnIteration):
+    """Delete the state of an iteration."""
+
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class DeleteKey(_OneKey):
     """Delete a key of any type."""
@@ -250,7 +276,7 @@ class PauseQueue:
 
 Effect = (
     Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember | AddMember
-    | CutChain | StoreFields | Announce | PassSlot | HoldHead | PauseQueue
+    | CutChain | StoreFields | Announce | PassSlot | HoldHead | PauseQueue | StoreIteration | DeleteIteration
 )  # fmt: skip
 # By the number in a frame. The names of the classes are those in the script.
 _KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))
@@ -282,6 +308,9 @@ def size_of(effects: Iterable[Effect]) -> int:
     return sum(len(_bytes(value)) for effect in effects for value in _values(effect))
 
 
+_REPLACING = (StoreValue, Announce, StoreIteration)
+
+
 def merge(before: Sequence[Effect], then: Iterable[Effect]) -> tuple[Effect, ...]:
     """Both together, without those of ``before`` that one of ``then`` replaces: the last value counts."""
     later = tuple(then)
@@ -295,7 +324,7 @@ def _target(effect: Effect) -> object:
     """Equal for two effects of which the second makes the first useless."""
     if isinstance(effect, StoreFields):
         return StoreFields, effect.key, frozenset(simplejson.loads(effect.fields))
-    return (type(effect), effect.key) if isinstance(effect, StoreValue | Announce) else effect
+    return (type(effect), effect.key) if isinstance(effect, _REPLACING) else effect
 
 
 def pack(effects: Iterable[Effect]) -> bytes:

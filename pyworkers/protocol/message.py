@@ -6,7 +6,7 @@ payload that is written back is spliced from ``raw`` (see envelope.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -30,6 +30,18 @@ ACTIVE_JOB_WRAPPERS = frozenset(
 )
 # A count beyond this comes from a broken producer; its fourth power would not be a usable delay.
 _MAX_COUNT = 100_000
+
+
+class Checkpointing(Protocol):
+    """Writes the checkpoint of a run."""
+
+    def open(self, state: Mapping[str, bytes], default: Any) -> Any:
+        """Begin from the stored state; returns the saved value, or else the default."""
+        ...
+
+    def save(self, value: Any) -> None:
+        """Write the value, soon. Raises what ends the run here."""
+        ...
 
 
 class Run(Protocol):
@@ -56,6 +68,10 @@ class Run(Protocol):
     @property
     def fence(self) -> int | None:
         """The fencing token of an ordered queue; None for another queue."""
+        ...
+
+    def checkpoint(self) -> Checkpointing:
+        """The checkpoint of the run."""
         ...
 
 

@@ -220,6 +220,7 @@ class Manager:
 
         Raises PyworkersError when Redis is unreachable: the lease expires, and a peer takes over.
         """
+        self.pool.stop()
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())
         await until(lambda: self.idle, deadline - self._interrupt_s)

@@ -102,7 +102,12 @@ GRANTS: tuple[Grant, ...] = (
         admin="lpush expire",
         read_only="hmget hgetall",
     ),
-    Grant(_PLAIN.iteration("*"), worker="hexists type unlink", admin="hsetnx expire exists"),
+    Grant(
+        _PLAIN.iteration("*"),
+        worker="hexists type unlink del hset expire",
+        client="hmget",
+        admin="hsetnx expire exists",
+    ),
     Grant(_PLAIN.executions("*"), worker="hincrby expire"),
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),

@@ -23,7 +23,7 @@ from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chains import AnyChain, Chains, Surroundings, report_of
 from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Execution, current_execution
+from pyworkers.worker.execution import Execution, Line, current_execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.interrupts import listen
 from pyworkers.worker.leftovers import end_programs
@@ -56,7 +56,7 @@ class AsyncProcess:
             connection.announce_limit,
             LoopTimer,
             self._end_programs,
-            connection.note,
+            Line(connection.note, connection.returns),
             connection.redis_clock,
         )
         self._chains = Chains(app, settings, rng, around)

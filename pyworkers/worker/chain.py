@@ -26,7 +26,7 @@ from pyworkers.protocol.retry import Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import STOPS
-from pyworkers.worker.links.effects import note_start, with_effects, with_flow
+from pyworkers.worker.links.effects import note_start, with_effects, with_flow, with_rest
 from pyworkers.worker.links.expiry import has_expired
 from pyworkers.worker.links.limits import Limits
 from pyworkers.worker.links.logging import log_end
@@ -189,7 +189,7 @@ class Chain:
 
     def _finish(self, execution: Execution, outcome: Outcome) -> Outcome:
         if execution.flows:
-            outcome = outcome.with_effects(*execution.rest())
+            outcome = with_rest(execution, outcome)
             outcome = with_flow(execution.message, outcome, self._setting.clock())
         if self._effects:
             outcome = with_effects(self._effects, execution.message, outcome)

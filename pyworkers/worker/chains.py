@@ -23,7 +23,7 @@ from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.asking import Asking
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.execution import Execution, FencedExecution, Note
+from pyworkers.worker.execution import Execution, FencedExecution, Line
 from pyworkers.worker.links.limits import Announce, Limits, MakeTimer
 from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
 from pyworkers.worker.links.running import AfterRequest
@@ -54,7 +54,7 @@ class Surroundings:
     announce_limit: Announce
     timer: MakeTimer
     after_request: AfterRequest
-    note: Note | None = None
+    line: Line | None = None
     redis_clock: Callable[[], float] = time.time
     """Epoch seconds by Redis' clock."""
 
@@ -67,7 +67,7 @@ class Chains:
         self._settings = settings
         self._rng = rng
         self._around = around
-        self._note = around.note
+        self._line = around.line
         self._setting = Setting(
             around.bridge,
             settings.max_retries,
@@ -91,8 +91,8 @@ class Chains:
         job_class = "" if queue.one_handler else message.job_class
         chain = queue.chains.get(job_class) or self._first(queue, job_class)
         if queue.fence is not None:
-            return chain, FencedExecution(queue.fence, message, number, self._note)
-        return chain, Execution(message, number, self._note)
+            return chain, FencedExecution(queue.fence, message, number, self._line)
+        return chain, Execution(message, number, self._line)
 
     def prepare_granted(self, packet: Packet) -> tuple[AnyChain, Execution] | None:
         """``prepare`` for a job that may start."""

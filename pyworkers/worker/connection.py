@@ -71,6 +71,10 @@ class Connection:
         """True if the process is to take no more jobs."""
         return self._page.leaving
 
+    def returns(self) -> bool:
+        """True if jobs with a checkpoint are to go back: the process is to leave, or the server stops."""
+        return self._page.leaving or self._page.stopping
+
     def take(self, slot: int, flags: int = 0) -> Packet | None:
         """Take the next job for a free slot, for which it waits; None once the process is to leave.
 

@@ -8,17 +8,19 @@ code gets the ``Message``, never this.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
 
+from pyworkers.errors import Interrupted
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow import FIELDS
 from pyworkers.protocol.flow.track import is_tracked
-from pyworkers.protocol.message import Message, current_run
+from pyworkers.protocol.message import Checkpointing, Message, current_run
 from pyworkers.protocol.status import Progress
+from pyworkers.worker.checkpoints import CheckpointNotes
 from pyworkers.worker.progress import ProgressNotes
 
 if TYPE_CHECKING:
@@ -29,6 +31,17 @@ Deliver = Callable[[BaseException], object]
 """Makes a request to end known to the code of a job that runs, e.g. raises it."""
 Note = Callable[[int, Sequence[Effect]], None]
 """Sends effects that are applied while the job of a delivery runs."""
+
+
+CONTINUES = "the job continues elsewhere"
+
+
+class Line(NamedTuple):
+    """The way from the runs of a process to its master; one for all of them."""
+
+    note: Note
+    returns: Callable[[], bool] = lambda: False
+    """True if jobs with a checkpoint are to go back to their queues."""
 
 
 MAX_NOTE_BYTES = 1024 * 1024
@@ -88,7 +101,7 @@ class Execution:
     fence: int | None = None
     """The fencing token of a job of an ordered queue; see FencedExecution."""
     __slots__ = (
-        "_deliver", "_note", "_progress", "_request", "_state", "_timer",
+        "_checkpoint", "_deliver", "_line", "_progress", "_request", "_state", "_timer",
         "delivery", "elapsed_s", "exc_info", "flows", "message", "started_s",
     )  # fmt: skip
 
@@ -96,7 +109,7 @@ class Execution:
         self,
         message: Message,
         delivery: int = 0,
-        note: Note | None = None,
+        line: Line | None = None,
         deliver: Deliver | None = raise_here,
     ) -> None:
         self.message = message
@@ -110,10 +123,11 @@ class Execution:
         self._request: BaseException | None = None
         self._deliver = deliver
         self._timer: Timer | None = None
-        self._note = note
+        self._line = line
         self.flows = not FIELDS.isdisjoint(message.data)
         """True if the envelope has fields with rules (protocol/flow)."""
         self._progress: ProgressNotes | None = None
+        self._checkpoint: CheckpointNotes | None = None
 
     @property
     def stopping(self) -> bool:
@@ -192,8 +206,8 @@ class Execution:
             raise ValueError("a note may be applied twice: its effects must be repeatable")
         if (size := effects.size_of(noted)) > MAX_NOTE_BYTES:
             raise ValueError(f"a note of {size} bytes; the limit is {MAX_NOTE_BYTES}")
-        if self._note is not None:
-            self._note(self.delivery, noted)
+        if self._line is not None:
+            self._line.note(self.delivery, noted)
 
     def progress(self, progress: Progress) -> None:
         """Note how far the job is, if it is tracked."""
@@ -204,9 +218,34 @@ class Execution:
             self._progress = ProgressNotes(message.jid, self.note, time.monotonic)
         self._progress.report(progress)
 
-    def rest(self) -> Sequence[Effect]:
-        """What was to be noted and is not: it belongs to the outcome."""
-        return () if self._progress is None else self._progress.rest()
+    def checkpoint(self) -> Checkpointing:
+        """The checkpoint of the run, which its end writes or deletes."""
+        if self._checkpoint is None:
+            self.flows = True
+            self._checkpoint = CheckpointNotes(self.message.jid, self.note, time.monotonic)
+        return _Guarded(self, self._checkpoint)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """True if the job has asked for its checkpoint."""
+        return self._checkpoint is not None
+
+    def raise_due(self) -> None:
+        """Raise a request that could not be delivered, or Interrupted if the job is to continue elsewhere."""
+        if self._state is _ASKED and self._request is not None:
+            self._state = _DELIVERED
+            raise self._request
+        if self._line is not None and self._line.returns():
+            raise Interrupted(CONTINUES)
+
+    def rest(self, final: bool) -> Sequence[Effect]:
+        """What was to be noted and is not: it belongs to the outcome, which is the last if ``final``."""
+        found: list[Effect] = []
+        if self._progress is not None:
+            found += self._progress.rest()
+        if self._checkpoint is not None:
+            found += self._checkpoint.rest(final)
+        return found
 
     def fail(self, error: BaseException, trace: TracebackType | None) -> None:
         """Keep the error that the job raised."""
@@ -227,6 +266,23 @@ class FencedExecution(Execution):
 
     __slots__ = ("fence",)
 
-    def __init__(self, fence: int, message: Message, delivery: int, note: Note | None) -> None:
-        super().__init__(message, delivery, note)
+    def __init__(self, fence: int, message: Message, delivery: int, line: Line | None) -> None:
+        super().__init__(message, delivery, line)
         self.fence = fence
+
+
+class _Guarded:
+    """A checkpoint that also ends the run where it is due."""
+
+    def __init__(self, run: Execution, notes: CheckpointNotes) -> None:
+        self._run = run
+        self._notes = notes
+
+    def open(self, state: Mapping[str, bytes], default: Any) -> Any:
+        value = self._notes.open(state, default)
+        self._run.raise_due()
+        return value
+
+    def save(self, value: Any) -> None:
+        self._notes.save(value)
+        self._run.raise_due()

@@ -18,7 +18,7 @@ from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chains import Chains, Surroundings, report_of
 from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Execution, Note
+from pyworkers.worker.execution import Execution, Line
 from pyworkers.worker.hygiene import Snapshot, exit_now
 from pyworkers.worker.interrupts import listen
 from pyworkers.worker.leftovers import end_programs
@@ -43,10 +43,10 @@ class SerialRunner:
         announce_limit: Announce,
         after_request: AfterRequest,
         bridge: Bridge | None = None,
-        note: Note | None = None,
+        line: Line | None = None,
         redis_clock: Callable[[], float] = time.time,
     ) -> None:
-        around = Surroundings(bridge or Bridge(), announce_limit, Alarm, after_request, note, redis_clock)
+        around = Surroundings(bridge or Bridge(), announce_limit, Alarm, after_request, line, redis_clock)
         self.chains = Chains(app, settings, rng, around)
         self._execution: Execution | None = None
         self._early: tuple[int, BaseException] | None = None
@@ -98,7 +98,7 @@ class SerialProcess:
             connection.announce_limit,
             self._end_programs,
             bridge,
-            connection.note,
+            Line(connection.note, connection.returns),
             connection.redis_clock,
         )
         listen(self._look)

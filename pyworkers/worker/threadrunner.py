@@ -26,7 +26,7 @@ from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chains import Chains, Surroundings, report_of
 from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Execution
+from pyworkers.worker.execution import Execution, Line
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.interrupts import listen
 from pyworkers.worker.leftovers import end_programs
@@ -50,7 +50,7 @@ class ThreadProcess:
             connection.announce_limit,
             self._deadlines.timer,
             self._end_programs,
-            connection.note,
+            Line(connection.note, connection.returns),
             connection.redis_clock,
         )
         self._chains = Chains(app, settings, rng, around)

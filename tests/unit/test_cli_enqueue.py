@@ -39,6 +39,9 @@ class Pushes:
     def status(self, jid: str) -> JobStatus:
         raise NotImplementedError
 
+    def iteration(self, jid: str) -> dict[str, bytes]:
+        raise NotImplementedError
+
     def result(self, jid: str) -> object:
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from pyworkers.protocol.effects import CountOut, DeleteField, DeleteKey, Effect,
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
-from pyworkers.worker.execution import MAX_NOTE_BYTES, Execution
+from pyworkers.worker.execution import MAX_NOTE_BYTES, Execution, Line
 
 ALL: list[tuple[Effect, bytes]] = [
     (Unlock("lock:a", "me"), b"\0\0\0\0\x06lock:a\0\0\0\x02me"),
@@ -156,7 +156,9 @@ def test_of_two_notes_the_last_value_of_a_key_counts() -> None:
 def test_a_running_job_notes_only_what_may_be_applied_twice() -> None:
     sent: list[tuple[int, tuple[Effect, ...]]] = []
     run = Execution(
-        Message("j", "q", "Any", [], {}, b""), 7, lambda number, noted: sent.append((number, tuple(noted)))
+        Message("j", "q", "Any", [], {}, b""),
+        7,
+        Line(lambda number, noted: sent.append((number, tuple(noted)))),
     )
     run.note(Unlock("lock", "me"), DeleteKey("k"))
     with pytest.raises(ValueError, match="must be repeatable"):

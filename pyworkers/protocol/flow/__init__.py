@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow import batch, track, unique
+from pyworkers.protocol.flow import batch, checkpoint, track, unique
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.start import Start
 
@@ -20,6 +20,7 @@ RULES: Mapping[str, Rule] = {
     track.FIELD: track.effects,
     unique.FIELD: unique.effects,
     batch.FIELD: batch.effects,
+    checkpoint.FIELD: checkpoint.effects,
 }
 """The rule for each field of the envelope that has one."""
 FIELDS = frozenset(RULES)

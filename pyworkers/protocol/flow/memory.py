@@ -11,7 +11,14 @@ from typing import Any
 import simplejson
 
 from pyworkers.errors import JobFailedError, ResultTimeout, UntrackedJobError
-from pyworkers.protocol.effects import Announce, DeleteKey, Effect, StoreFields
+from pyworkers.protocol.effects import (
+    Announce,
+    DeleteIteration,
+    DeleteKey,
+    Effect,
+    StoreFields,
+    StoreIteration,
+)
 from pyworkers.protocol.flow.track import result_key, status_key
 from pyworkers.protocol.status import FIELDS, JobState, JobStatus, read_answer, read_status
 
@@ -22,6 +29,7 @@ class Memory:
     def __init__(self) -> None:
         self._hashes: dict[str, dict[str, str]] = {}
         self._streams: dict[str, bytes] = {}
+        self._iterations: dict[str, dict[str, str]] = {}
 
     def apply(self, effects: Iterable[Effect]) -> None:
         """Do what the script does."""
@@ -30,19 +38,22 @@ class Memory:
                 self._hashes.setdefault(effect.key, {}).update(simplejson.loads(effect.fields))
             elif isinstance(effect, Announce):
                 self._streams[effect.key] = effect.value
+            elif isinstance(effect, StoreIteration):
+                self._iterations[effect.key] = simplejson.loads(effect.fields)
+            elif isinstance(effect, DeleteIteration):
+                self._iterations.pop(effect.key, None)
             elif isinstance(effect, DeleteKey):
                 self._hashes.pop(effect.key, None)
                 self._streams.pop(effect.key, None)
-
-    def clear(self) -> None:
-        """Forget all jobs."""
-        self._hashes.clear()
-        self._streams.clear()
 
     def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""
         fields = self._hashes.get(status_key(jid), {})
         return read_status([value.encode() if (value := fields.get(name)) else None for name in FIELDS])
+
+    def iteration(self, jid: str) -> dict[str, bytes]:
+        """As ``Client.iteration``."""
+        return {name: text.encode() for name, text in self._iterations.get(jid, {}).items()}
 
     def result(self, jid: str) -> Any:
         """As ``Client.result``, without a wait: nothing else runs. Raises its errors."""

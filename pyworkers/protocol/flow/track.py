@@ -52,10 +52,10 @@ def result_key(jid: str) -> str:
 
 def is_tracked(data: Mapping[str, Any], jid: str) -> bool:
     """True if the envelope asks for it, and the id can be part of a key."""
-    return _seconds(data) > 0 and _fits(jid)
+    return _seconds(data) > 0 and fits(jid)
 
 
-def _fits(jid: str) -> bool:
+def fits(jid: str) -> bool:
     """True if an id can be part of a key: others come from other languages, or are a job's own."""
     return 0 < len(jid) <= _LONGEST_JID and jid.isprintable()
 
@@ -75,7 +75,7 @@ def _seconds(data: Mapping[str, Any]) -> int:
 
 def entered(jid: str, queue: str, now: float, at: float | None) -> tuple[Effect, ...]:
     """The status of a job that is enqueued now. ``at`` is the time at which it is due, None for now."""
-    if not _fits(jid):
+    if not fits(jid):
         return ()
     state = JobState.WAITING if at is None else JobState.SCHEDULED
     due_s = 0 if at is None else max(0, int(at - now))

@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Sequence
 
-from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.effects import Effect, StoreIteration
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
@@ -185,6 +185,9 @@ class Deliveries:
         """Have effects applied while their job runs; one that has ended has none any more."""
         delivery = self.hand_out.open.get(number)
         if delivery is not None and not delivery.errand:
+            for effect in effects:
+                if isinstance(effect, StoreIteration):
+                    delivery.saved(effect.key)
             self._note(delivery.queue, delivery.raw, effects)
 
     def asked(self, number: int, ask: Ask) -> None:

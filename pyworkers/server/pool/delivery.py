@@ -26,6 +26,8 @@ class Delivery:
     """The time of the last hand-out, in seconds of the monotonic clock."""
     timed_out_s = 0.0
     """The limit that it has exceeded, in seconds; 0 if none."""
+    iteration = ""
+    """The job's id once it has saved a checkpoint, else empty."""
     cancelled = ""
     """The job's id once its cancellation is requested, else empty."""
     frees: tuple[Effect, ...] = ()
@@ -42,6 +44,10 @@ class Delivery:
         """Note a hand-out."""
         self.tries += 1
         self.handed_at = now
+
+    def saved(self, jid: str) -> None:
+        """Note that the job, which has this id, has saved a checkpoint."""
+        self.iteration = jid
 
     def cancel(self, jid: str) -> None:
         """Note that the cancellation of the job, which has this id, is requested."""

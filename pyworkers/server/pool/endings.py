@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyworkers import logs
-from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Loss, Report
+from pyworkers.protocol.effects import DeleteIteration
+from pyworkers.protocol.flow.ending import ending_of
+from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Loss, Outcome, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool import losses, running
 from pyworkers.server.pool.delivery import Delivery
@@ -123,7 +125,7 @@ class Endings:
         if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
             fate = outcome.fate.name.lower()
             log.info("job.cancelled", queue=job.queue, jid=job.cancelled, instead_of=fate)
-            outcome = self._losses.ended(job.queue, job.raw, CANCELLED)
+            outcome = self._with_effects(job, CANCELLED)
         return report._replace(outcome=outcome, cancelled=job.cancelled)
 
     def lost(self, job: Delivery, failure: Failure) -> Loss | None:
@@ -145,8 +147,14 @@ class Endings:
 
     def _settle_unreported(self, job: Delivery, report: Report) -> None:
         """Settle a job whose worker has not computed the effects of its end."""
-        outcome = self._losses.ended(job.queue, job.raw, report.outcome)
+        outcome = self._with_effects(job, report.outcome)
         self._settle_job(job, report._replace(outcome=outcome))
+
+    def _with_effects(self, job: Delivery, outcome: Outcome) -> Outcome:
+        outcome = self._losses.ended(job.queue, job.raw, outcome)
+        if job.iteration and ending_of(outcome.fate).final:
+            return outcome.with_effects(DeleteIteration(job.iteration))
+        return outcome
 
     def _settle_job(self, job: Delivery, report: Report) -> None:
         """Settle a job, and free its slots."""

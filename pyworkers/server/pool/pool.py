@@ -97,6 +97,11 @@ class Pool:
         for place, worker in enumerate(self._crew):
             loop.call_later(place * apart_s, worker.signal, number)
 
+    def stop(self) -> None:
+        """Have all jobs with a checkpoint end at their next one, to continue elsewhere."""
+        for worker in self._crew:
+            worker.stop()
+
     def abandon(self) -> None:
         """Kill every busy worker and forget its jobs, but those whose outcome is in the pipe already."""
         self._outcomes.drain()

@@ -139,6 +139,11 @@ class Worker:
         if self.state is not State.GONE:
             self._page.set_clock(offset_s)
 
+    def stop(self) -> None:
+        """Have its jobs with a checkpoint end at their next one: the server stops."""
+        if self.state is not State.GONE:
+            self._page.stop()
+
     def leave(self) -> None:
         """Have it take no more jobs: it exits at once if it is idle, else after its jobs."""
         if self.state is State.GONE:

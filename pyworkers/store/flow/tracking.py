@@ -84,6 +84,15 @@ def look(wires: Wires, keys: Keys, jid: str) -> Seen:
         return _seen(wires.exchange(commands, 2))
 
 
+def iteration(wires: Wires, keys: Keys, jid: str) -> dict[str, bytes]:
+    """The state of a long job, which Sidekiq may have written. Raises as ``look``."""
+    fields = ("ex", "c", "rt")
+    with errors_translated():
+        [reply] = wires.exchange(_pack(("HMGET", keys.iteration(jid), *fields)), 1)
+        values = _checked(reply)
+    return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
+
+
 async def look_async(wires: AsyncWires, keys: Keys, jid: str) -> Seen:
     """As ``look``, in an event loop."""
     commands = _looking(keys, jid)

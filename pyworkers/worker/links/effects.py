@@ -8,14 +8,16 @@ a part of the chain for a job with fields that have rules (protocol/flow), the s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyworkers import logs
 from pyworkers.middleware import EffectsOf
-from pyworkers.protocol.flow import effects_of, effects_of_start
+from pyworkers.protocol.envelope import splice
+from pyworkers.protocol.flow import checkpoint, effects_of, effects_of_start
 from pyworkers.protocol.flow.ending import Ended, ending_of
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import Outcome
+from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.worker.execution import Execution
 
 log = logs.get_logger()
@@ -27,6 +29,14 @@ def note_start(execution: Execution, now: float) -> None:
     started = Start(message.data, message.jid, message.queue, message.attempt, now)
     if noted := effects_of_start(started):
         execution.note(*noted)
+
+
+def with_rest(execution: Execution, outcome: Outcome) -> Outcome:
+    """The outcome with what the job has not yet noted, and a mark if its checkpoint is kept for a retry."""
+    outcome = outcome.with_effects(*execution.rest(ending_of(outcome.fate).final))
+    if execution.has_checkpoint and outcome.fate is Fate.RETRY and outcome.payload:
+        return replace(outcome, payload=splice(outcome.payload, {checkpoint.FIELD: True}))
+    return outcome
 
 
 def with_flow(message: Message, outcome: Outcome, now: float) -> Outcome:

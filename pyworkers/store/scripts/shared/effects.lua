@@ -44,6 +44,15 @@ local function apply_effects(k, a, applies)
       end
       redis.call('EXPIRE', KEYS[k], ARGV[a + 1])
     end },
+    StoreIteration = { 1, 2, function(k, a)
+      for name, value in pairs(cjson.decode(ARGV[a])) do
+        redis.call('HSET', KEYS[k], name, value)
+      end
+      redis.call('EXPIRE', KEYS[k], ARGV[a + 1])
+    end },
+    DeleteIteration = { 1, 0, function(k)
+      redis.call('DEL', KEYS[k])
+    end },
     Announce = { 1, 2, function(k, a)
       redis.call('XADD', KEYS[k], 'MAXLEN', 1, '*', 'v', ARGV[a])
       redis.call('EXPIRE', KEYS[k], ARGV[a + 1])

@@ -1,0 +1,53 @@
+"""Checkpoints: lets a long job continue where it was, after a stop, a reload, a failure or a crash.
+
+Runs in jobs; outside of one, nothing is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar, cast
+
+from pyworkers.client import Client
+from pyworkers.protocol.message import Checkpointing, current_run
+
+T = TypeVar("T")
+
+
+class Checkpoint(Generic[T]):
+    """The last saved value of a job, in ``value``."""
+
+    def __init__(self, value: T, notes: Checkpointing | None) -> None:
+        self.value = value
+        self._notes = notes
+
+    def save(self, value: T) -> None:
+        """Save how far the job is. Cheap: at most one value a second is written, and the last one.
+
+        Raises Interrupted if the job is to continue elsewhere, because the server stops or has new code: it
+        goes back to the head of its queue. Raises JobTimeout and JobCancelled where they cannot be raised
+        elsewhere (mode ``thread``), and BadArgumentError for a value that is not JSON or too large.
+        """
+        self.value = value
+        if self._notes is not None:
+            self._notes.save(value)
+
+    async def asave(self, value: T) -> None:
+        """As ``save``."""
+        self.save(value)
+
+
+def checkpoint(default: T) -> Checkpoint[T]:
+    """The checkpoint of the running job: its last saved value, or ``default`` at the first start.
+
+    One for each job. Reads Redis once. Raises what ``save`` raises, and RedisUnavailableError.
+    """
+    try:
+        run = current_run()
+    except LookupError:
+        return Checkpoint(default, None)
+    jid = run.message.jid
+    with Client() as client:
+        state = client.iteration(jid)
+    notes = run.checkpoint()
+    value = cast(T, notes.open(state, default))
+    return Checkpoint(value, notes)
