@@ -20,8 +20,8 @@ from pyworkers.protocol.flow import FIELDS
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.message import Checkpointing, Message, current_run
 from pyworkers.protocol.status import Progress
-from pyworkers.worker.checkpoints import CheckpointNotes
-from pyworkers.worker.progress import ProgressNotes
+from pyworkers.worker.notes.checkpoints import CheckpointNotes
+from pyworkers.worker.notes.progress import ProgressNotes
 
 if TYPE_CHECKING:
     from pyworkers.plugins.batches import Batch

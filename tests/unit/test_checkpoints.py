@@ -15,8 +15,8 @@ from pyworkers.protocol.flow import effects_of
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.message import Message
 from pyworkers.testing import fake
-from pyworkers.worker.checkpoints import MAX_BYTES, CheckpointNotes, encoded
 from pyworkers.worker.execution import Execution, Line
+from pyworkers.worker.notes.checkpoints import MAX_BYTES, CheckpointNotes, encoded
 
 
 class Clock:

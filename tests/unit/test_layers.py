@@ -63,6 +63,7 @@ INNER = {
     "server/generations": {"waiting"},
     "server/fetching": {"health", "plan", "pool", "waiting"},
     "worker/links": {"execution", "interrupts"},
+    "worker/notes": set(),
 }
 WIDEST = 22
 HOMES = {
