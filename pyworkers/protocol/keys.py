@@ -140,15 +140,6 @@ class Keys:
         return self.own(f"unique:{key}")
 
     @property
-    def locked(self) -> str:
-        """STRING with a TTL: there may be locks of unique jobs."""
-        return self.own("locked")
-
-    def sweep(self, name: str) -> str:
-        """The notes of the sweep for what is held for jobs that are gone (store/flow/sweep.py)."""
-        return self.own(f"sweep:{name}")
-
-    @property
     def processes(self) -> str:
         """SET of the identities of all Sidekiq-like servers (contrib/docs/protocol.md, Servers)."""
         return self._key("processes")

@@ -112,7 +112,6 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
     Grant(_PLAIN.unique("*"), client="get set del"),
-    Grant(_PLAIN.locked, worker="exists", client="pttl set"),
     Grant(_PLAIN.batches, client="type zadd zrangebyscore zrem", admin="zrem", read_only="zrange"),
     Grant(
         _PLAIN.batch("*"),

@@ -32,7 +32,7 @@ DECLARED = {
     r"processes|paused": False,
     r"pyworkers:owners": False,
     r"pyworkers:ordered:.+": False,
-    r"pyworkers:(cancelled|suspects|locked|unique:.+)": True,
+    r"pyworkers:(cancelled|suspects|unique:.+)": True,
     r"pyworkers:(limits|limit:.+)": False,
     r"pyworkers:limit-waiting:.+": True,
     r"pyworkers:batches": False,

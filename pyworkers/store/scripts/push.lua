@@ -92,7 +92,6 @@ for place, job in ipairs(jobs) do
   if not job.other and not job.dropped then
     if job.lock then
       redis.call('SET', job.lock, job.jid, 'PX', job.life)
-      longest = math.max(longest, job.life)
       if job.mode == 'replace' and job.at ~= '' then
         redis.call('SET', job.score, job.at, 'PX', job.life)
       else
@@ -113,15 +112,5 @@ for place, job in ipairs(jobs) do
       redis.call('LPUSH', KEYS[job.queue], job.payload)
     end
   end
-end
--- Without this key, no server sweeps (flow/sweep.py).
-if longest > 0 then
-  local locked = string.sub(KEYS[1], 1, -7) .. 'pyworkers:locked'
-  if redis.call('PTTL', locked) < longest then
-    redis.call('SET', locked, '1', 'PX', longest)
-  end
-end
-for _, old in ipairs(replaced) do
-  reply[#reply + 1] = old
 end
 return reply
