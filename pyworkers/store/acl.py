@@ -67,7 +67,8 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.queues, worker="sadd", client="sadd type", admin="sadd srem", read_only="smembers"),
     Grant(
         _PLAIN.queue("*"),  # in-progress lists included
-        worker="blmove brpoplpush rpoplpush lrem rpush lpush lpop lindex lrange ltrim llen exists type lpos",
+        worker="blmove brpoplpush rpoplpush lrem rpush lpush lpop lindex lrange ltrim llen exists type "
+        "lpos lset",
         client="lpush llen type",
         admin="lpush lrem lset type rename rpush",
         read_only="llen lindex lrange lpos",

@@ -86,7 +86,7 @@ if #failed > 0 then
   return { 'failed', failed[2] }
 end
 
-local reply, listed, longest, replaced = { 'pushed' }, {}, 0, {}
+local reply, listed, replaced = { 'pushed' }, {}, {}
 for place, job in ipairs(jobs) do
   reply[place + 1] = job.other or 0
   if not job.other and not job.dropped then
@@ -112,5 +112,8 @@ for place, job in ipairs(jobs) do
       redis.call('LPUSH', KEYS[job.queue], job.payload)
     end
   end
+end
+for _, old in ipairs(replaced) do
+  reply[#reply + 1] = old
 end
 return reply
