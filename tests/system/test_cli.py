@@ -95,7 +95,7 @@ def test_enqueue_many_prints_their_number(cli: Cli, db: redis.Redis, keys: Keys)
 def two_servers(db: redis.Redis, keys: Keys) -> None:
     """Jobs in every state: a live server with two queues, a dead one, and a queue that nobody serves."""
     now = time.time()
-    db.mset({keys.stat("processed"): 120, keys.stat("failed"): 7})
+    db.mset({keys.stat("processed"): 120, keys.stat("failed"): 7, keys.stat("expired"): 5})
     db.hset(keys.owners, mapping={"live:1:a": '["mail","bare"]', "dead:1:b": '["mail"]', "odd": "no JSON"})
     db.set(keys.lease("live:1:a"), "live:1:a", px=60_000)
     db.lpush(keys.inprogress("mail", "live:1:a"), "x", "x")
@@ -112,6 +112,7 @@ def two_servers(db: redis.Redis, keys: Keys) -> None:
 EXPECTED = {
     "processed": 120,
     "failed": 7,
+    "expired": 5,
     "enqueued": 3,
     "busy": 4,
     "scheduled": 2,

@@ -86,7 +86,7 @@ def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
         assert job["message"] == {"class": "Any", "args": ["wait"], "jid": "a"}
         assert before <= job["started_at"] <= time.time()
         assert stats == {
-            "processed": 3, "failed": 2, "retries": 2,
+            "processed": 3, "failed": 2, "expired": 0, "retries": 2,
             "jobs": {"mail": []}, "enqueued": {"q": "1", "mail": "0"},
             "groups": {
                 "q": {
