@@ -111,7 +111,7 @@ class StoreModel(RuleBasedStateMachine):
     def place(self, fate: Fate, queue: str, job: bytes) -> None:
         if fate is Fate.REQUEUE:
             self.queues[queue].insert(0, job)
-        elif fate in (Fate.DONE, Fate.DISCARD, Fate.CANCELLED):
+        elif fate in (Fate.DONE, Fate.DISCARD, Fate.CANCELLED, Fate.EXPIRED):
             self.fates["finished"].append(job)
         else:
             name = {Fate.RETRY: "retry", Fate.SNOOZE: "schedule", Fate.DEAD: "dead"}[fate]
