@@ -92,9 +92,9 @@ class OrderedFetcher(Fetcher):
         self._timer: asyncio.TimerHandle | None = None
 
     def use(self, group: Group) -> None:
-        """Nothing depends on the group but its queue."""
-        self._sources = [self._by_queue[queue] for queue in group.queues]
-        self._weights = None
+        """Fetch from the queue of this group. Its order is a limit by itself, so it has no others."""
+        super().use(group)
+        self._limits = {}
 
     # The changes in Redis
 
