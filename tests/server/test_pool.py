@@ -245,7 +245,7 @@ async def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(tmp_path: P
 
 
 @linux_only
-async def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_end(tmp_path: Path) -> None:
+async def test_a_job_that_kills_its_worker_before_it_begins_is_a_crash(tmp_path: Path) -> None:
     code = """
     import resource
     @worker.on_startup
@@ -268,7 +268,8 @@ async def test_a_job_that_kills_its_workers_before_it_begins_is_a_crash_in_the_e
         assert (report.outcome.fate, report.outcome.crashed) == (Fate.RETRY, True)
         assert report.outcome.error_message.startswith("the worker exited with status 1")
         await crew.free(1)
-        assert len(await crew.met("started", 4)) == 4
+        # A worker claims a large job before it reads the file: the first death shows which job it was.
+        assert len(await crew.met("started", 2)) == 2
 
 
 async def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(tmp_path: Path) -> None:
