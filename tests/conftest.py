@@ -21,12 +21,17 @@ from typing import NoReturn, cast
 import pytest
 import redis
 import uvloop
+from hypothesis import settings
 
 from pyworkers import embedded, logs
 from pyworkers.errors import EmbeddedError
 from pyworkers.protocol.keys import Keys
 from tests.helpers.coroutines import run_in_loop
 from tests.helpers.support import free_port, running_server
+
+# An example takes longer on a busy machine. Under CI, Hypothesis has a profile, which this one keeps.
+settings.register_profile("unhurried", settings.default, deadline=None)
+settings.load_profile("unhurried")
 
 
 def _valkey() -> str | None:
