@@ -33,7 +33,8 @@ def test_as_the_first_process_of_a_container_it_reaps_stops_and_takes_all_with_i
     server.start(app=APP)
     [init] = children(server.pid)
     assert Path(f"/proc/{init}/status").read_text().split("NSpid:")[1].split()[1] == "1"
-    forker = next(pid for pid in children(init) if children(pid))
+    # The server says that it has started before its workers are forked.
+    [forker] = wait_for(lambda: [pid for pid in children(init) if len(children(pid)) > 1])
     victim = children(forker)[0]
     # The second worker becomes an orphan, and with that a child of the master.
     os.kill(forker, signal.SIGKILL)
