@@ -13,7 +13,8 @@ from pyworkers.version import __version__
 
 if TYPE_CHECKING:
     from pyworkers.app import Job, Worker
-    from pyworkers.client import AsyncClient, Client
+    from pyworkers.asyncclient import AsyncClient
+    from pyworkers.client import Client
     from pyworkers.errors import (
         BadArgumentError,
         BadResultError,
@@ -32,21 +33,24 @@ if TYPE_CHECKING:
         Retry,
         Snooze,
         UntrackedJobError,
+        WorkerLost,
     )
-    from pyworkers.middleware import CallNext, Middleware
+    from pyworkers.middleware import CallNext, DualLink, Middleware
     from pyworkers.plugins.canvas import chain, group
     from pyworkers.plugins.checkpoints import Checkpoint, checkpoint
     from pyworkers.protocol.call import RESULT, RESULTS
+    from pyworkers.protocol.flow.history import JobHistory, JobRun
     from pyworkers.protocol.message import Message, current_message
     from pyworkers.protocol.outcome import Outcome
     from pyworkers.protocol.status import JobState, JobStatus, Progress
+    from pyworkers.serving import serve
     from pyworkers.store.cancel import Cancelled
 
 _HOMES = {
     "Worker": "app",
     "Job": "app",
     "Client": "client",
-    "AsyncClient": "client",
+    "AsyncClient": "asyncclient",
     "Message": "protocol.message",
     "current_message": "protocol.message",
     "chain": "plugins.canvas",
@@ -54,6 +58,7 @@ _HOMES = {
     "RESULT": "protocol.call",
     "RESULTS": "protocol.call",
     "CallNext": "middleware",
+    "DualLink": "middleware",
     "Middleware": "middleware",
     "Outcome": "protocol.outcome",
     "PyworkersError": "errors",
@@ -71,6 +76,8 @@ _HOMES = {
     "JobFailedError": "errors",
     "ResultTimeout": "errors",
     "UntrackedJobError": "errors",
+    "JobHistory": "protocol.flow.history",
+    "JobRun": "protocol.flow.history",
     "JobState": "protocol.status",
     "JobStatus": "protocol.status",
     "Progress": "protocol.status",
@@ -78,7 +85,9 @@ _HOMES = {
     "checkpoint": "plugins.checkpoints",
     "JobCancelled": "errors",
     "Interrupted": "errors",
+    "WorkerLost": "errors",
     "Cancelled": "store.cancel",
+    "serve": "serving",
 }
 
 __all__ = [
@@ -92,12 +101,15 @@ __all__ = [
     "Checkpoint",
     "Client",
     "Discard",
+    "DualLink",
     "DuplicateJobError",
     "EncryptionKeyError",
     "Interrupted",
     "Job",
     "JobCancelled",
     "JobFailedError",
+    "JobHistory",
+    "JobRun",
     "JobState",
     "JobStatus",
     "JobTimeout",
@@ -114,11 +126,13 @@ __all__ = [
     "Snooze",
     "UntrackedJobError",
     "Worker",
+    "WorkerLost",
     "__version__",
     "chain",
     "checkpoint",
     "current_message",
     "group",
+    "serve",
 ]
 
 

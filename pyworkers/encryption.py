@@ -11,10 +11,14 @@ import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyworkers.errors import ConfigError, EncryptionKeyError, PyworkersError
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.sealing import FIELD, KEY_BYTES, Keyring, parse_key, parse_keys
+
+if TYPE_CHECKING:
+    from pyworkers.config.sources import Place
 
 KeySource = str | Path | Sequence[str | bytes]
 """The path of a file with a base64 key a line, or a list of keys: 32 bytes, or base64. The newest first."""
@@ -38,8 +42,8 @@ def hand_over(keys: FindKeys | None) -> FindKeys | None:
 class Encryption:
     """Seals arguments and opens them, with keys that are found at the first use."""
 
-    def __init__(self, source: KeySource | None = None, config: Path | None = None) -> None:
-        """``config`` is the configuration file to use instead of that in the environment.
+    def __init__(self, source: KeySource | None = None, config: Place | None = None) -> None:
+        """``config`` is the configuration to use instead of the file in the environment.
 
         Raises ConfigError for an invalid key in a list; a file is read later.
         """
@@ -61,7 +65,9 @@ class Encryption:
             return _own()
         if path := os.environ.get(_VARIABLE):
             return _of_file(Path(path).absolute())
-        config = self._config or os.environ.get(_CONFIG)
+        if self._config is not None:
+            return _of_config(self._config)
+        config = os.environ.get(_CONFIG)
         return _of_config(Path(config).absolute()) if config else None
 
     def seal(self, args: str, jid: str, job_class: str) -> str:
@@ -129,9 +135,9 @@ _of_file = lru_cache(maxsize=8)(read_keys)
 
 
 @lru_cache(maxsize=8)
-def _of_config(path: Path) -> Keyring | None:
+def _of_config(path: Place) -> Keyring | None:
     # The connection to Redis, which needs the file, reports that it is missing.
-    if not path.exists():
+    if isinstance(path, Path) and not path.exists():
         return None
     # Imported here, because most producers have no file.
     from pyworkers.config.loading import load

@@ -6,7 +6,15 @@ Imported by every process. Foreign exceptions (redis, OS, TOML) are translated i
 
 from __future__ import annotations
 
+import sys
+import sysconfig
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
 from typing import ClassVar
+
+_PACKAGE = str(Path(__file__).parent)
+_LIBRARY = (sysconfig.get_path("stdlib"),)
 
 
 class PyworkersError(Exception):
@@ -38,7 +46,36 @@ class ConfigError(PyworkersError):
 
 
 class DeclarationError(ConfigError, TypeError):
-    """Invalid use of a decorator of ``Worker``, e.g. two handlers for one queue."""
+    """Invalid use of a decorator of ``Worker``, e.g. two handlers for one queue.
+
+    ``location`` is the line of the application that is wrong.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", location: str = "", code: str = "") -> None:
+        super().__init__(message, hint=hint, location=location or _line_of_application(), code=code)
+
+
+def _line_of_application() -> str:
+    """``FILE:LINE`` of the code that has called pyworkers; empty if it is not of an application."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename.startswith(("<", *_LIBRARY)):
+        return ""
+    return place_of(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """True for code of pyworkers, also for the code without a file that ``dataclass`` makes."""
+    module = str(frame.f_globals.get("__name__"))
+    return frame.f_code.co_filename.startswith(_PACKAGE) or module.startswith("pyworkers.")
+
+
+def place_of(file: str, line: int) -> str:
+    """``FILE:LINE``, relative to the working directory if the file is in it."""
+    with suppress(OSError, ValueError):
+        file = str(Path(file).relative_to(Path.cwd()))
+    return f"{file}:{line}"
 
 
 class AppImportError(PyworkersError):
@@ -155,7 +192,10 @@ class Interrupted(BaseException):
 
 
 class WorkerLost(Exception):
-    """The worker process died while running the job."""
+    """The worker process died while it ran the job; the message says how, and names its peak memory.
+
+    For ``on_error`` and ``on_exhausted``: no code raises it.
+    """
 
 
 class FateChosen(Exception):

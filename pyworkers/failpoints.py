@@ -36,7 +36,11 @@ Place = Literal[
     "mid_recover",
     "mid_promote",
     "mid_give_back",
+    "mid_sweep",
     "cron_after_slot",
+    "before_takeover",
+    "slots_asked",
+    "slots_answered",
 ]
 VARIABLE, LOG_VARIABLE = "PYWORKERS_FAILPOINTS", "PYWORKERS_FAILPOINTS_LOG"
 _POINT = re.compile(

@@ -5,7 +5,6 @@ Pure; made when the application is imported, read by the worker process.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pyworkers.config.cron_entries import check_entry
 from pyworkers.config.groups import Sizes
-from pyworkers.errors import BadArgumentError, BadResultError, DeclarationError, JobTimeout
+from pyworkers.errors import DeclarationError, JobTimeout
+from pyworkers.functions import check_function, check_takes
 from pyworkers.groups import SizeOptions, check_sizes, sizes_of
-from pyworkers.middleware import AnyMiddleware, is_async
+from pyworkers.middleware import AnyMiddleware
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.fates import Fates, fates_of
-from pyworkers.protocol.flow import KEEP_RESULT
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.limits import Limit, check_limits
-from pyworkers.protocol.message import Keywords, Message
+from pyworkers.protocol.message import Message
 from pyworkers.protocol.options import (
     EncryptOptions,
     FailureOptions,
@@ -35,14 +34,13 @@ from pyworkers.protocol.options import (
     suggestion,
 )
 from pyworkers.protocol.retry import Policy
-from pyworkers.typed.arguments import Arguments, MessageArguments, Returned
+from pyworkers.typed.arguments import Arguments, MessageArguments
 
 if TYPE_CHECKING:
     from pyworkers.ipc.control import HandlerFacts
 
 RetryIn = Callable[[int, BaseException, Message], float | None]
 """``(earlier failures, error, message)`` → seconds until the next attempt, or None for Sidekiq's delay."""
-_PLAIN = "use a plain function of the module"
 
 OnExhausted = Callable[[Message, BaseException | None], object]
 """Called for a failed job that will not be tried again."""
@@ -88,7 +86,9 @@ class JobOptions(
     expires_in: float | timedelta | None
     """Seconds from the time when a job is due until it is dropped if it has not started. Default: None."""
     name: str | None
-    """The job class in the envelope. Default: None, the name of the function."""
+    """The job class in the envelope. Default: None, the name of the function behind ``name_prefix``."""
+    name_prefix: str | None
+    """The text in front of the function's name: ``"shop."``. Default: None, that of the Worker."""
 
 
 class CronOptions(TypedDict, total=False):
@@ -112,6 +112,8 @@ _DEFAULTS: dict[str, HandlerOptions] = {
     "process": {"retry": 0, "concurrency": 10},
     "job": {"retry": True, "concurrency": None},
 }
+# What the functions among the options are called with.
+_ARGUMENTS = {"retry_in": ("failures", "error", "message"), "on_exhausted": ("message", "error")}
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,8 @@ class Handler:
     """``run`` returns an awaitable."""
     arguments: Arguments | MessageArguments | None = None
     """The codecs of typed parameters, if there are any."""
+    place: str = ""
+    """``FILE:LINE`` of its function."""
 
     def manifest(self) -> HandlerFacts:
         """The declaration as JSON values, for the master, which has no user code."""
@@ -157,6 +161,7 @@ def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOpt
         given["retry"] = options.get("retry", True)
     if _ordered(given, options):
         given["concurrency"] = None
+    timeout = given.get("timeout")
     return partial(
         Handler,
         queue=queue,
@@ -164,13 +169,13 @@ def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOpt
         policy=Policy(
             given["retry"],
             given.get("dead", True),
-            given.get("backtrace", False),
+            given.get("backtrace"),
             retry_for=given.get("retry_for"),
         ),
         ordered=_ordered(given, options),
         skip_dead=given.get("skip_dead", True),
         fates=fates_of(options),
-        timeout=given.get("timeout") or None,
+        timeout=None if timeout == 0 else timeout,
         sizes=sizes_of(given),
         retry_in=given.get("retry_in"),
         on_exhausted=given.get("on_exhausted"),
@@ -195,7 +200,8 @@ def check_handler(handler: Handler) -> None:
         raise DeclarationError(f"{handler.name}: {error}") from error
     for name in ("retry", "backtrace", "dead"):
         (fits, rule), value = rule_of(name), getattr(handler.policy, name)
-        _check(fits(value), handler, f"{name} is {rule}", value)
+        unset = name == "backtrace" and value is None
+        _check(unset or fits(value), handler, f"{name} is {rule}", value)
     if (retry_for := handler.policy.retry_for) is not None:
         fits, rule = rule_of("retry_for")
         _check(fits(retry_for), handler, f"retry_for is {rule}", retry_for)
@@ -204,11 +210,13 @@ def check_handler(handler: Handler) -> None:
     valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
     _check(valid_timeout, handler, "timeout is in seconds", timeout)
     check_sizes(handler.sizes, handler.name)
-    for name in ("retry_in", "on_exhausted"):
+    for name, arguments in _ARGUMENTS.items():
         if (function := getattr(handler, name)) is not None:
             check_function(function, f"{name} of {handler.name}")
+            check_takes(function, f"{name} of {handler.name}", *arguments)
     for link in handler.middleware:
         check_function(link, f"middleware of {handler.name}", may_be_async=True)
+        check_takes(link, f"middleware of {handler.name}", "message", "call_next")
 
 
 def refuse_unknown(given: Mapping[str, object], known: type, decorator: str) -> None:
@@ -218,121 +226,6 @@ def refuse_unknown(given: Mapping[str, object], known: type, decorator: str) -> 
         if name not in names:
             near = suggestion(name, names) or f"it has: {', '.join(sorted(names))}"
             raise DeclarationError(f"{decorator} has no option {name}", hint=near)
-
-
-def check_function(function: object, what: str, *, may_be_async: bool = False) -> None:
-    """Raise DeclarationError unless ``function`` is a plain function, which a worker process can call."""
-    if isinstance(function, type):
-        raise DeclarationError(f"{what} is the class {function.__qualname__}, not a function", hint=_PLAIN)
-    if isinstance(function, staticmethod | classmethod) or not callable(function):
-        raise DeclarationError(f"{what} is of type {type(function).__name__}, not a function", hint=_PLAIN)
-    if owner := _class_around(function):
-        raise DeclarationError(
-            f"{what} is a method of {owner}",
-            hint="a job is called without an object: make it a function of the module",
-        )
-    inner: Any = function
-    while isinstance(inner, partial):
-        inner = inner.func
-    for call in (inner, getattr(type(inner), "__call__", None)):  # noqa: B004 - the method itself is wanted
-        if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-            raise DeclarationError(f"{what} is a generator function, which a call does not run", hint=_PLAIN)
-    if is_async(function) and not may_be_async:
-        raise DeclarationError(
-            f"{what} is async, but is called where no event loop runs",
-            hint="use a plain function, with asyncio.run(...) inside",
-        )
-
-
-def function_name(function: object, what: str) -> str:
-    """The name of a function for its declaration. Raises DeclarationError if it has none."""
-    name = getattr(function, "__name__", "<no name>")
-    if not isinstance(name, str) or name.startswith("<"):
-        raise DeclarationError(f"{what} has no name", hint='give it one: name="…"')
-    return name
-
-
-def check_takes_message(function: Callable[..., object], what: str) -> None:
-    """Raise DeclarationError unless the function can be called with one argument, the message."""
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):  # written in C, without a signature
-        return
-    try:
-        signature.bind(object())
-    except TypeError as error:
-        raise DeclarationError(f"{what} must take one argument, the message: {error}") from error
-
-
-def positional(signature: inspect.Signature, what: str) -> list[inspect.Parameter]:
-    """The parameters that the envelope can fill, ``*args`` among them.
-
-    Raises DeclarationError for a keyword-only one without a default: the envelope has no names.
-    """
-    kept: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
-            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-                raise DeclarationError(
-                    f"{what} has the keyword-only parameter {parameter.name!r} without a default",
-                    hint="a job carries its arguments as a list, without names",
-                )
-        else:
-            kept.append(parameter)
-    return kept
-
-
-def call_with_args(
-    function: Callable[..., object], types: Arguments | None = None
-) -> Callable[[Message], object]:
-    """A function that calls the job's function with the arguments of a message."""
-
-    def run(message: Message) -> object:
-        args = message.args
-        if args and args[-1].__class__ is Keywords:
-            return function(*args[:-1], **args[-1])
-        return function(*args)
-
-    if types is None:
-        return run
-    return lambda message: run(message.replace(args=_typed_args(message, types)))
-
-
-def with_typed_result(
-    run: Callable[[Message], Any], returned: Returned | None, *, is_async: bool
-) -> Callable[[Message], object]:
-    """The function, whose result is written as JSON by its annotation if it is kept."""
-    if returned is None:
-        return run
-    if is_async:
-
-        async def run_async(message: Message) -> object:
-            return _kept(message, await run(message), returned)
-
-        return run_async
-    return lambda message: _kept(message, run(message), returned)
-
-
-def _kept(message: Message, result: object, returned: Returned) -> object:
-    if result is None or KEEP_RESULT.isdisjoint(message.data) or inspect.iscoroutine(result):
-        return result
-    try:
-        return returned.to_json(result)
-    except BadArgumentError as error:
-        raise BadResultError(error.message, hint=error.hint) from None
-
-
-def call_with_message(
-    function: Callable[[Message[Any]], object], types: MessageArguments | None
-) -> Callable[[Message], object]:
-    """A function that calls a handler with a message whose ``args`` are of the annotated types."""
-    if types is None:
-        return function
-    return lambda message: function(message.replace(args=_typed_args(message, types)))
-
-
-def _typed_args(message: Message, types: Arguments | MessageArguments) -> Any:
-    return types.from_json(message.args, secret=message.data.get("encrypted") is True)
 
 
 def _ordered(given: HandlerOptions, options: HandlerOptions) -> bool:
@@ -352,16 +245,12 @@ def _ordered(given: HandlerOptions, options: HandlerOptions) -> bool:
 
 
 def _links_of(middleware: Sequence[AnyMiddleware]) -> tuple[AnyMiddleware, ...]:
-    """The ``middleware=`` of a decorator as a tuple. Raises DeclarationError for a single function."""
+    """The ``middleware=`` of a decorator as a tuple. Raises DeclarationError for anything but a list."""
     if callable(middleware):
-        raise DeclarationError("middleware is a list of functions, not one")
+        raise DeclarationError("middleware is a list of functions, not one", hint="middleware=[…]")
+    if not isinstance(middleware, Sequence) or isinstance(middleware, str):
+        raise DeclarationError(f"middleware is a list of functions, not {middleware!r}")
     return tuple(middleware)
-
-
-def _class_around(function: object) -> str:
-    """The class in whose body the function is defined; empty for a plain function and a bound method."""
-    outer = function.__qualname__.rpartition(".")[0] if inspect.isfunction(function) else ""
-    return "" if outer.endswith("<locals>") else outer
 
 
 def _check(fits: bool, handler: Handler, rule: str, value: object) -> None:

@@ -6,26 +6,47 @@ is enqueued, so a wrong call fails in the caller and not in the worker.
 
 from __future__ import annotations
 
-import inspect
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from pyworkers.client import Client
+from pyworkers.enqueueing import clock
+from pyworkers.enqueueing.binder import Binder
+from pyworkers.enqueueing.producer import BATCH_SIZE, many_jobs, one_job
 from pyworkers.errors import BadArgumentError, DeclarationError, QueueFullError
-from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron, positional
-from pyworkers.producer import BATCH_SIZE, many_jobs, one_job
+from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.call import BATCH_ID, RESULT, RESULTS, Call
+from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import PLAIN, Draft, Writing, batches, draft, moment, seconds
 from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
 
+if TYPE_CHECKING:
+    from pyworkers.asyncclient import AsyncClient
+
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Clients(Protocol):
+    """The clients of an application, each made at its first use."""
+
+    @property
+    def client(self) -> Client:
+        """For calls that block."""
+        ...
+
+    @property
+    def async_client(self) -> AsyncClient:
+        """For calls in an event loop."""
+        ...
+
+    def clients_for(self, *, on_commit: bool) -> Clients:
+        """Those whose pushes wait for the commit of a transaction, or do not."""
+        ...
 
 
 class Job(Generic[P, R]):
@@ -40,7 +61,7 @@ class Job(Generic[P, R]):
         name: str,
         queue: str,
         envelope: Mapping[str, Any],
-        client: Callable[[], Client],
+        clients: Clients,
         writing: Writing = PLAIN,
     ) -> None:
         update_wrapper(self, function)
@@ -49,8 +70,8 @@ class Job(Generic[P, R]):
         self.queue = queue
         self.envelope = dict(envelope)
         """The options that every job is enqueued with: ``retry`` …"""
-        self._client = client
-        self._binder = _Binder(function, name)
+        self.clients = clients
+        self._binder = Binder(function, name)
         rest = dict(envelope)
         self._writing = writing
         self._draft = draft(queue, name, rest.pop("retry", None), rest, None, writing)
@@ -90,12 +111,45 @@ class Job(Generic[P, R]):
         Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
         """
         jids: list[str] = []
-        client = self._client()
+        client = self.clients.client
         for batch in batches(self._bound(args_list), BATCH_SIZE):
-            fresh, jobs = many_jobs(self._draft, batch, time.time(), len(jids), client.client_links)
+            fresh, jobs = many_jobs(self._draft, batch, clock.time(), len(jids), client.client_links)
             others = client.push(jobs)
             jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids
+
+    # --- in event loops -------------------------------------------------------------------------------------
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """``enqueue`` in an event loop, without blocking it."""
+        return await self._apush(self._draft, args, kwargs)
+
+    async def atry_enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str | None:
+        """``try_enqueue`` in an event loop."""
+        try:
+            return await self.aenqueue(*args, **kwargs)
+        except QueueFullError:
+            return None
+
+    async def aenqueue_in(self, delay: float | timedelta, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """``enqueue_in`` in an event loop."""
+        return await self._apush(self._due(seconds(delay), None), args, kwargs)
+
+    async def aenqueue_at(self, at: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """``enqueue_at`` in an event loop."""
+        return await self._apush(self._due(None, timestamps.due(at)), args, kwargs)
+
+    async def aenqueue_bulk(self, args_list: Iterable[Sequence[Any]]) -> list[str]:
+        """``enqueue_bulk`` in an event loop."""
+        jids: list[str] = []
+        client = self.clients.async_client
+        for batch in batches(self._bound(args_list), BATCH_SIZE):
+            fresh, jobs = many_jobs(self._draft, batch, clock.time(), len(jids), client.client_links)
+            others = await client.push(jobs)
+            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
+        return jids
+
+    # --- other forms ----------------------------------------------------------------------------------------
 
     def call(self, *args: Any, **kwargs: Any) -> Call:
         """The job with these arguments, to be enqueued later: by a batch, a chain or a group.
@@ -106,7 +160,7 @@ class Job(Generic[P, R]):
         bound = self._binder.bind_call(args, kwargs)
         self._draft.refuse_jid()
         self._draft.job(bound, 0.0)
-        call = Call(self._draft, self.name, bound, self._client)
+        call = Call(self._draft, self.name, bound, self.clients)
         if self._draft.options.get("encrypt") and (call.holds(RESULT) or call.holds(RESULTS)):
             raise BadArgumentError(
                 f"{self.name} is encrypted: Redis cannot write a result into its arguments"
@@ -118,13 +172,23 @@ class Job(Generic[P, R]):
 
         These are ``queue`` and ``retry``, and those of ``Client.enqueue``: ``timeout``, ``dead``,
         ``backtrace``, ``tags``, ``extra``, ``expires_in``, ``retry_for``, ``retry_max``, ``retry_queue``,
-        ``jid``, ``track``, ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``,
-        ``max_waiting``, ``wait`` and ``encrypt``. Raises BadArgumentError.
+        ``jid``, ``track``, ``history``, ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``,
+        ``max_waiting``, ``wait`` and ``encrypt``. ``on_commit=False`` enqueues at once, also inside a
+        transaction of Django. Raises BadArgumentError.
+
+        With a queue that the application does not know, the enqueue methods raise BadArgumentError. Known are
+        the queues of its jobs, handlers and groups, and those of the configuration file, if this program has
+        one (``Worker(config=…)``, ``PYWORKERS_CONFIG``); without a file, a name that is like none of the
+        known ones may be that of a server's group. ``any_queue=True`` takes any.
         """
         queue, retry = options.pop("queue", None), options.pop("retry", None)
+        on_commit = options.pop("on_commit", None)
+        clients = self.clients if on_commit is None else self.clients.clients_for(on_commit=on_commit)
+        make: type[Job[P, R]] = type(self) if queue is None else RoutedJob
+        make = Job if options.pop("any_queue", False) else make
         together = self._with(retry, options)
         place = self.queue if queue is None else queue
-        return Job(self.function, self.name, place, together, self._client, self._writing)
+        return make(self.function, self.name, place, together, clients, self._writing)
 
     def bind(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
         """The arguments as the list that the envelope carries.
@@ -162,13 +226,19 @@ class Job(Generic[P, R]):
         return given
 
     def _push(self, plan: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        client = self._client()
-        jid, jobs = one_job(plan, self._binder.bind(args, kwargs), time.time(), client.client_links)
+        client = self.clients.client
+        jid, jobs = one_job(plan, self._binder.bind(args, kwargs), clock.time(), client.client_links)
         others = client.push(jobs)
         return others.get(jid, jid) if others else jid
 
+    async def _apush(self, plan: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        client = self.clients.async_client
+        jid, jobs = one_job(plan, self._binder.bind(args, kwargs), clock.time(), client.client_links)
+        others = await client.push(jobs)
+        return others.get(jid, jid) if others else jid
+
     def _due(self, delay_s: float | None, at: float | None) -> Draft:
-        return replace(self._draft, at=moment(delay_s, at, time.time()))
+        return replace(self._draft, at=moment(delay_s, at, clock.time()))
 
     def _bound(self, args_list: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         for index, args in enumerate(args_list):
@@ -178,28 +248,50 @@ class Job(Generic[P, R]):
             yield self._binder.bind(tuple(args), {})
 
 
+class RoutedJob(Job[P, R]):
+    """A job for another queue than the declared one, which is checked when the job is first enqueued.
+
+    Not before: the job may be made while the application is imported, and the queue declared below.
+    """
+
+    _known = False
+
+    @property
+    def _draft(self) -> Draft:
+        if not self._known:
+            if (owner := self.clients.client.owner) is not None:
+                owner.check_queue(self.queue)
+            self._known = True
+        return self._routed
+
+    @_draft.setter
+    def _draft(self, plan: Draft) -> None:
+        self._routed = plan
+
+
 def declared_job(
     function: Callable[P, R],
     handler: Handler,
     options: JobOptions,
-    client: Callable[[], Client],
+    clients: Clients,
     writing: Writing = PLAIN,
 ) -> Job[P, R]:
     """The Job of a declaration. Raises DeclarationError for values that JSON cannot hold."""
     policy = handler.policy
     envelope: dict[str, Any] = {"retry": policy.retry}
-    envelope |= {"backtrace": policy.backtrace} if policy.backtrace else {}
+    envelope |= {} if policy.backtrace is None else {"backtrace": policy.backtrace}
     envelope |= {} if policy.dead else {"dead": False}
     envelope |= {} if policy.retry_for is None else {"retry_for": policy.retry_for}
     envelope |= {name: options[name] for name in ("tags", "extra") if options.get(name)}
     envelope |= terms_asked(options)
     if (expires_in := options.get("expires_in")) is not None:
         envelope["expires_in"] = seconds_of(expires_in)
-    envelope |= {"encrypt": True} if options.get("encrypt") else {}
+    if (encrypt := options.get("encrypt", False)) is not False:
+        envelope["encrypt"] = encrypt
     try:
-        return Job(function, handler.name, handler.queue, envelope, client, writing)
+        return Job(function, handler.name, handler.queue, envelope, clients, writing)
     except BadArgumentError as error:
-        raise DeclarationError(f"the job {handler.name!r}: {error.message}") from error
+        raise DeclarationError(f"the job {handler.name!r}: {error.message}", hint=error.hint) from error
 
 
 def cron_entry(job: Job[Any, Any], schedule: str, options: CronOptions) -> CronEntry:
@@ -231,60 +323,3 @@ def _cron_args(job: Job[Any, Any], args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(job.bind(*args))
     except (TypeError, BadArgumentError) as error:
         raise DeclarationError(f"cron of {job.name}: {error}") from error
-
-
-class _Binder:
-    """Turns the arguments of a call into a list."""
-
-    def __init__(self, function: Callable[..., object], name: str) -> None:
-        self._name = name
-        try:
-            self._signature = inspect.signature(function)
-        except (ValueError, TypeError):  # written in C, without a signature
-            self._signature = inspect.signature(lambda *args: None)
-        self._parameters = positional(self._signature, name)
-        required = [p for p in self._parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
-        open_ended = any(p.kind is p.VAR_POSITIONAL for p in self._parameters)
-        self._least = len(required)
-        self._most = None if open_ended else len(self._parameters)
-
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        if not kwargs and self._least <= len(args) and (self._most is None or len(args) <= self._most):
-            return args
-        try:
-            given = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise TypeError(f"{self._name}(): {error}") from None
-        self._refuse_unsendable(given)
-        return self._listed(given)
-
-    def bind_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """As ``bind``; a parameter ``batch_id`` that is not given by name is not asked for."""
-        others = [p for p in self._signature.parameters.values() if p.name != "batch_id"]
-        if "batch_id" in kwargs or len(others) == len(self._signature.parameters):
-            return self.bind(args, kwargs)
-        try:
-            given = self._signature.replace(parameters=others).bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise TypeError(f"{self._name}(): {error}") from None
-        self._refuse_unsendable(given)
-        return self._listed({**given, "batch_id": BATCH_ID})
-
-    def _refuse_unsendable(self, given: Mapping[str, Any]) -> None:
-        sendable = {parameter.name for parameter in self._parameters}
-        if unsendable := [name for name in given if name not in sendable]:
-            raise TypeError(
-                f"{self._name}(): {unsendable[0]!r} can only be given by name, and a job "
-                "carries its arguments as a list, without names"
-            )
-
-    def _listed(self, given: Mapping[str, Any]) -> list[Any]:
-        """All arguments up to the last one that was given; one that is missing before it has its default."""
-        listed: list[Any] = []
-        last = max((i for i, p in enumerate(self._parameters) if p.name in given), default=-1)
-        for parameter in self._parameters[: last + 1]:
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                listed += given.get(parameter.name, ())
-            else:
-                listed.append(given.get(parameter.name, parameter.default))
-        return listed

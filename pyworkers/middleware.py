@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from pyworkers.protocol.draft import Draft, JobDraft, PushedJob
+from pyworkers.protocol.draft import Bulk, Draft, JobDraft, PushedJob
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow import KEEP_RESULT
 from pyworkers.protocol.flow.track import encode_result
@@ -24,8 +24,10 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Outcome
 
 CallNext = Callable[[Message], Outcome]
+"""The rest of the chain, for a ``def`` link: it runs the next link or the job, and returns the outcome."""
 AsyncCallNext = Callable[[Message], Coroutine[Any, Any, Outcome]]
 Middleware = Callable[[Message, CallNext], Outcome | None]
+"""A ``def`` link around a job: the outcome of ``call_next(message)``, another one, or None for done."""
 AsyncMiddleware = Callable[[Message, AsyncCallNext], Awaitable[Outcome | None]]
 AnyMiddleware = Middleware | AsyncMiddleware
 EffectsOf = Callable[[Message, Outcome], Iterable[Effect]]
@@ -34,6 +36,22 @@ EffectsOf = Callable[[Message, Outcome], Iterable[Effect]]
 
 ClientCallNext = Callable[[JobDraft], str]
 ClientMiddleware = Callable[[JobDraft, ClientCallNext], str]
+
+
+class DualLink:
+    """A link in two forms: ``def`` around ``def`` code, ``async def`` around ``async def`` code.
+
+    A link of one form needs a thread or a loop more around code of the other; this one never does.
+    """
+
+    def __init__(self, link: Middleware, async_link: AsyncMiddleware) -> None:
+        self.link = link
+        self.async_link = async_link
+        self.__qualname__ = name_of(link)
+
+    def __call__(self, message: Message, call_next: CallNext) -> Outcome | None:
+        """The ``def`` form."""
+        return self.link(message, call_next)
 
 
 class Bridge(Protocol):
@@ -64,18 +82,19 @@ def build(
     bridge: Bridge,
     *,
     is_async: bool = False,
+    dropped: Callable[[Message], None] = lambda _: None,
 ) -> Part:
-    """Put the links around the job, the first outermost. What it returns is kept for a field that needs it.
+    """Put the links around the job, the first outermost. Its result is kept for a field that needs it.
 
-    ``is_async``: the job returns an awaitable.
+    ``is_async``: the job returns an awaitable. ``dropped`` is called for a value that is not kept.
     """
-    part = Part(_awaited(job), True, True) if is_async else Part(_called(job), False, False)
+    part = Part(_awaited(job, dropped), True, True) if is_async else Part(_called(job, dropped), False, False)
     for link in reversed(links):
         part = _around(link, part, bridge)
     return part
 
 
-def _called(job: Callable[[Message], object]) -> CallNext:
+def _called(job: Callable[[Message], object], dropped: Callable[[Message], None]) -> CallNext:
     def innermost(message: Message) -> Outcome:
         result = job(message)
         if result is None:
@@ -86,27 +105,30 @@ def _called(job: Callable[[Message], object]) -> CallNext:
             raise TypeError(
                 "the job is a def function that returned a coroutine: declare an async def function"
             )
-        return _returned(message, result)
+        return _returned(message, result, dropped)
 
     return innermost
 
 
-def _awaited(job: Callable[[Message], Any]) -> AsyncCallNext:
+def _awaited(job: Callable[[Message], Any], dropped: Callable[[Message], None]) -> AsyncCallNext:
     async def innermost(message: Message) -> Outcome:
         result = await job(message)
-        return DONE if result is None else _returned(message, result)
+        return DONE if result is None else _returned(message, result, dropped)
 
     return innermost
 
 
-def _returned(message: Message, result: object) -> Outcome:
+def _returned(message: Message, result: object, dropped: Callable[[Message], None]) -> Outcome:
     """The outcome of a job that returned a value, which is kept if its envelope asks for it."""
     if KEEP_RESULT.isdisjoint(message.data):
+        dropped(message)
         return DONE
     return replace(DONE, result=encode_result(result))
 
 
 def _around(link: AnyMiddleware, inner: Part, bridge: Bridge) -> Part:
+    if isinstance(link, DualLink):
+        link = link.async_link if inner.is_async else link.link
     if is_async(link):
         has_async = inner.has_async
         call_next = inner.call if inner.is_async else bridge.for_async(inner.call, has_async=has_async)
@@ -149,14 +171,19 @@ def is_async(function: object) -> bool:
 
 
 def pass_client_links(
-    links: Sequence[ClientMiddleware], plan: Draft, args: Sequence[Any], now: float, path: str
+    links: Sequence[ClientMiddleware],
+    plan: Draft,
+    args: Sequence[Any],
+    now: float,
+    path: str,
+    bulk: Bulk | None = None,
 ) -> tuple[str, list[PushedJob]]:
     """Pass one job through client links, the first outermost; returns their jid and the jobs to push.
 
     There is no job if a link has not called the next one. ``path`` names ``args`` in errors.
     """
     jobs: list[PushedJob] = []
-    first = plan.one(args)
+    first = plan.one(args, bulk)
 
     def innermost(draft: JobDraft) -> str:
         job = plan.job(args, now, path) if draft is first else draft.job(now, path)

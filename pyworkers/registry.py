@@ -1,27 +1,31 @@
-"""Registry: which handler runs a job, by its queue and its class.
+"""Registry: which handler runs a job, by its queue and its class; the declared groups and limits.
 
 Filled while the application is imported; read by the worker process. It calls no handler.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyworkers.config.groups import Sizes
 from pyworkers.errors import DeclarationError, UnknownJobError
 from pyworkers.groups import size_facts
 from pyworkers.handler import Handler, check_handler
+from pyworkers.protocol.limits import Limit
 
 if TYPE_CHECKING:
-    from pyworkers.ipc.control import HandlerFacts, QueueFacts
+    from pyworkers.ipc.control import GroupFacts, HandlerFacts, QueueFacts
 
 
 class Registry:
-    """The handlers of one application: those of whole queues and those of job classes."""
+    """The handlers of one application, for whole queues and for job classes; its groups and limits."""
 
     def __init__(self) -> None:
+        self.groups: dict[str, GroupFacts] = {}
         self._by_queue: dict[str, Handler] = {}
         self._by_class: dict[str, Handler] = {}
+        self._limits: dict[str, Limit] = {}
 
     def add(self, handler: Handler) -> None:
         """Add a handler. Raises DeclarationError if it is invalid, or if another could run the same job."""
@@ -31,6 +35,28 @@ class Registry:
             self._by_queue[handler.queue] = handler
         else:
             self._by_class[handler.name] = handler
+
+    def add_group(self, name: str, facts: GroupFacts) -> None:
+        """Add a group. Raises DeclarationError if its name or one of its queues is taken."""
+        if name in self.groups:
+            raise DeclarationError(f"two groups are named {name!r}")
+        for other, declared in self.groups.items():
+            if shared := [queue for queue in facts["queues"] if queue in declared["queues"]]:
+                raise DeclarationError(
+                    f"the queue {shared[0]!r} stands in two groups, {other!r} and {name!r}",
+                    hint="a queue stands in one group",
+                )
+        self.groups[name] = facts
+
+    def add_limit(self, limit: Limit) -> Limit:
+        """Add a limit, and return it. Raises DeclarationError if its name has other numbers."""
+        other = self._limits.setdefault(limit.name, limit)
+        if replace(other, by=None) != replace(limit, by=None) or (other.by is None) != (limit.by is None):
+            raise DeclarationError(
+                f"the limit {limit.name!r} is declared twice, with other numbers",
+                hint="declare it once, and name it in limits=[…] of several jobs",
+            )
+        return limit
 
     def lookup(self, queue: str, job_class: str) -> Handler:
         """The handler of a job: the owner of its queue, or else that of its class. Raises UnknownJobError."""
@@ -42,6 +68,11 @@ class Registry:
     def owns(self, queue: str) -> bool:
         """True if one ``process`` handler runs all jobs of the queue."""
         return queue in self._by_queue
+
+    def queues(self) -> set[str]:
+        """The queues of all handlers and groups."""
+        found = {handler.queue for handler in self.handlers()}
+        return found.union(*(facts["queues"] for facts in self.groups.values()))
 
     def handlers(self) -> tuple[Handler, ...]:
         """All handlers: those of jobs, then those of whole queues, in the order of their declaration."""
@@ -60,7 +91,9 @@ class Registry:
         for name in dict.fromkeys(job.queue for job in self._by_class.values()):
             jobs = self._jobs_of(name)
             is_async = all(job.is_async for job in jobs)
-            queues[name] = {"kind": "job", "is_async": is_async, **size_facts(_largest(jobs))}
+            classes = [job.name for job in jobs]
+            sizes = size_facts(_largest(jobs))
+            queues[name] = {"kind": "job", "is_async": is_async, "classes": classes, **sizes}
         for name, facts in queues.items():
             ordered = [handler for handler in self.handlers() if handler.queue == name and handler.ordered]
             if ordered:
@@ -87,7 +120,9 @@ class Registry:
                     )
         elif handler.name in self._by_class:
             raise DeclarationError(
-                f"two jobs are named {handler.name!r}", hint='give one another name: @worker.job(name="…")'
+                f"two jobs are named {handler.name!r}, at {self._by_class[handler.name].place} and "
+                f"{handler.place}",
+                hint='give one another name: name="…", or name_prefix="…" of the job or of the Worker',
             )
         for job in self._jobs_of(queue):
             modes = job.sizes.mode, handler.sizes.mode

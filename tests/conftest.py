@@ -12,6 +12,7 @@ import contextlib
 import inspect
 import os
 import shutil
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,6 +33,9 @@ from tests.helpers.support import free_port, running_server
 # An example takes longer on a busy machine. Under CI, Hypothesis has a profile, which this one keeps.
 settings.register_profile("unhurried", settings.default, deadline=None)
 settings.load_profile("unhurried")
+
+# A shell without job control starts background programs with SIGINT ignored, and their programs inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _valkey() -> str | None:

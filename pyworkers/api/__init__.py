@@ -5,35 +5,76 @@ Every change is conditional on one removal: a job that two clients (Sidekiq's We
 moved once and never lost.
 """
 
-from pyworkers.api.batches import Batch, BatchSet
-from pyworkers.api.cron import CronJob, CronSet
+from pyworkers.api.audit import Action, AuditLog, AuditPage, read_audit
+from pyworkers.api.batches import (
+    Batch,
+    BatchCallback,
+    BatchPage,
+    BatchSet,
+    BatchView,
+    Member,
+    MemberPage,
+    read_batch,
+    read_batch_page,
+    read_members,
+)
+from pyworkers.api.cron import CronSet
+from pyworkers.api.cronjob import CronJob, CronPage, read_cron_job, read_cron_page
 from pyworkers.api.groups import GroupStats
-from pyworkers.api.limits import LimitSet
-from pyworkers.api.locks import Lock, LockSet
-from pyworkers.api.processes import Process, ProcessSet, Work, WorkSet
+from pyworkers.api.limits import LimitHolder, LimitPage, LimitSet, LimitView, read_limit, read_limit_page
+from pyworkers.api.locks import Lock, LockPage, LockSet, StoredLock, read_lock_page
+from pyworkers.api.metrics import ClassMetrics, Metrics, MetricsPart, Period
+from pyworkers.api.problems import Problem, Severity
+from pyworkers.api.processes import Process, ProcessPage, ProcessSet, read_process, read_processes
 from pyworkers.api.queue import Queue, QueuedJob
 from pyworkers.api.record import JobRecord
+from pyworkers.api.running import Work, WorkPage, WorkSet, read_works
 from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from pyworkers.api.stats import Day, QueueStats, Stats
+from pyworkers.protocol.flow.runs import CronRun
 from pyworkers.protocol.limits import LimitStats
-from pyworkers.store.processes import ProcessView
+from pyworkers.store.cancel import Cancelled
+from pyworkers.store.processes.signals import Signal
+from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.search import Search
+from pyworkers.store.views.servers import ServerView, WorkerView
 
 __all__ = [
+    "Action",
+    "AuditLog",
+    "AuditPage",
     "Batch",
+    "BatchCallback",
+    "BatchPage",
     "BatchSet",
+    "BatchView",
+    "Cancelled",
+    "ClassMetrics",
     "CronJob",
+    "CronPage",
+    "CronRun",
     "CronSet",
     "Day",
     "DeadSet",
     "GroupStats",
     "JobRecord",
     "JobSet",
+    "LimitHolder",
+    "LimitPage",
     "LimitSet",
     "LimitStats",
+    "LimitView",
     "Lock",
+    "LockPage",
     "LockSet",
+    "Member",
+    "MemberPage",
+    "Metrics",
+    "MetricsPart",
+    "Period",
+    "Problem",
     "Process",
+    "ProcessPage",
     "ProcessSet",
     "ProcessView",
     "Queue",
@@ -42,8 +83,26 @@ __all__ = [
     "RetrySet",
     "ScheduledSet",
     "Search",
+    "ServerView",
+    "Severity",
+    "Signal",
     "SortedEntry",
     "Stats",
+    "StoredLock",
     "Work",
+    "WorkPage",
     "WorkSet",
+    "WorkerView",
+    "read_audit",
+    "read_batch",
+    "read_batch_page",
+    "read_cron_job",
+    "read_cron_page",
+    "read_limit",
+    "read_limit_page",
+    "read_lock_page",
+    "read_members",
+    "read_process",
+    "read_processes",
+    "read_works",
 ]

@@ -6,8 +6,30 @@ from collections.abc import Iterator
 
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.flow.plans import BatchStatus
-from pyworkers.store.flow import batches
+from pyworkers.store.flow import batches, batchviews
+from pyworkers.store.flow.batchviews import (
+    BatchCallback,
+    BatchPage,
+    BatchView,
+    Member,
+    MemberPage,
+    read_batch,
+    read_batch_page,
+    read_members,
+)
 
+__all__ = [
+    "Batch",
+    "BatchCallback",
+    "BatchPage",
+    "BatchSet",
+    "BatchView",
+    "Member",
+    "MemberPage",
+    "read_batch",
+    "read_batch_page",
+    "read_members",
+]
 _SHOWN = 100
 
 
@@ -43,18 +65,22 @@ class BatchSet:
         self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[Batch]:
-        for status in self._admin.run(batches.known(self._admin.keys)):
+        for status in self._admin.run(batchviews.known(self._admin.keys)):
             yield Batch(status, self)
 
     def find(self, batch: str) -> Batch | None:
         """The batch with this id; None for an unknown one."""
-        status = self._admin.run(batches.status(self._admin.keys, batch))
+        status = self._admin.run(batchviews.status(self._admin.keys, batch))
         return None if status is None else Batch(status, self)
 
-    def members(self, batch: str, state: str, most: int) -> list[str]:
+    def view(self, batch: str) -> BatchView | None:
+        """The batch with its callbacks; None for an unknown one."""
+        return self._admin.run(read_batch(self._admin.keys, batch))
+
+    def members(self, batch: str, state: str, most: int = _SHOWN) -> list[str]:
         """Ids of some members of a batch, by their state."""
         part = "members" if state == "waiting" else state
-        return self._admin.run(batches.members(self._admin.keys, batch, part, most))
+        return self._admin.run(batchviews.members(self._admin.keys, batch, part, most))
 
     def delete(self, batch: str) -> bool:
         """Delete a batch; False for an unknown one."""

@@ -5,76 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from random import SystemRandom
 from typing import Any
 
-import simplejson
-
+from pyworkers.api.cronjob import CronJob, read_cron_job, read_cron_page
 from pyworkers.api.target import Where, admin_of
 from pyworkers.config.cron_entries import check_entry, dump, load
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import cron
-from pyworkers.protocol.cron import CronEntry, Origin
-from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.envelope import encode, new_jid
+from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.envelope import new_jid
 from pyworkers.store import cron as cron_store
 from pyworkers.store.cron import Stored
 
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"
-
-
-class CronJob:
-    """One entry, as read. ``last`` is its last slot, or the time since which it is known."""
-
-    def __init__(self, entry: CronEntry, paused: bool, shadowed: bool, last: float | None) -> None:
-        self.entry = entry
-        self.paused = paused
-        self.shadowed = shadowed
-        """True for a run-time entry that does not fire: code or configuration declares one of its name."""
-        self.last = last
-
-    def __repr__(self) -> str:
-        return f"CronJob({self.entry.name!r}, {self.entry.schedule!r})"
-
-    @property
-    def name(self) -> str:
-        """The unique name of the entry."""
-        return self.entry.name
-
-    @property
-    def origin(self) -> Origin:
-        """Where the entry is declared: code, configuration or run time."""
-        return self.entry.origin
-
-    @property
-    def state(self) -> str:
-        """``paused``, ``shadowed`` or ``active``."""
-        return "paused" if self.paused else "shadowed" if self.shadowed else "active"
-
-    def next_slots(self, count: int = 1, now: float | None = None) -> list[int]:
-        """The next slots in epoch seconds, also of a paused entry."""
-        start = time.time() if now is None else now
-        return list(islice(cron.slots(self.entry, start, float("inf")), count))
-
-    def as_dict(self, now: float | None = None) -> dict[str, Any]:
-        """The entry for JSON; ``last`` and ``next`` are slots in epoch seconds, or None."""
-        entry = self.entry
-        return {
-            "name": entry.name,
-            "schedule": entry.schedule,
-            "timezone": entry.timezone,
-            "class": entry.job_class,
-            "args": list(entry.args),
-            "queue": entry.queue,
-            "misfire": entry.misfire,
-            "grace": entry.grace_s,
-            "retry": entry.retry,
-            "origin": entry.origin,
-            "state": self.state,
-            "last": self.last,
-            "next": self.next_slots(1, now)[0] if self.state == "active" else None,
-        }
 
 
 class CronSet:
@@ -90,12 +34,11 @@ class CronSet:
 
     def __iter__(self) -> Iterator[CronJob]:
         """Iterate by name. Entries of code and configuration are listed while a server with them runs."""
-        return iter(_jobs(self._read()))
+        return iter(self._admin.run(read_cron_page(self._keys)).jobs)
 
     def find(self, name: str) -> CronJob | None:
         """The active or paused entry of that name; None if there is none."""
-        found = [job for job in self if job.name == name]
-        return next((job for job in found if not job.shadowed), None)
+        return self._admin.run(read_cron_job(self._keys, name))
 
     def add(
         self,
@@ -167,15 +110,18 @@ class CronSet:
         return self._admin.run(cron_store.resume(self._keys, name, time.time()))
 
     def trigger(self, name: str) -> str:
-        """Enqueue the job of an entry now, also of a paused one. Returns its jid.
+        """Enqueue the job of an entry now, also of a paused one. Returns its jid, or that of its duplicate.
 
         The job's field ``cron`` holds ``triggered``, and this second as its slot. The next slots still fire.
+        Raises QueueFullError and DuplicateJobError.
         """
         entry, now = self._require(name).entry, time.time()
+        if entry.args and entry.options.get("encrypt"):
+            hint = "a server alone has its arguments: enqueue the job from the application"
+            raise BadArgumentError(f"cron {name!r} is encrypted", hint=hint)
         jid = new_jid(SystemRandom())
-        payload = cron.envelope_of(entry, int(now), now, jid, triggered=True)
-        self._admin.push([PushedJob(entry.queue, payload, jid, None)])
-        return jid
+        others = self._admin.push([cron.job_of(entry, int(now), now, jid, triggered=True)])
+        return others.get(jid, jid)
 
     def _read(self) -> Stored:
         return self._admin.run(cron_store.read(self._keys))
@@ -206,31 +152,3 @@ class CronSet:
 
 def _no_such_entry(name: str, what: str) -> BadArgumentError:
     return BadArgumentError(f"there is {what} {name!r}", hint=_UNKNOWN_HINT)
-
-
-def _jobs(stored: Stored) -> list[CronJob]:
-    declared = {entry.name: entry for text in stored.declared for entry in _declared(text)}
-    entries = list(declared.values())
-    for definition in stored.added.values():
-        try:
-            entries.append(load(definition, "run time"))
-        except ValueError:  # written by another program; the servers log it
-            continue
-    entries.sort(key=lambda entry: (entry.name, entry.origin))
-    return [_job(entry, stored, declared) for entry in entries]
-
-
-def _job(entry: CronEntry, stored: Stored, declared: Mapping[str, CronEntry]) -> CronJob:
-    name = entry.name.encode()
-    last = stored.last.get(name)
-    shadowed = entry.origin == "run time" and entry.name in declared
-    return CronJob(entry, name in stored.paused, shadowed, None if last is None else float(last))
-
-
-def _declared(text: bytes) -> Iterator[CronEntry]:
-    for row in simplejson.loads(text):
-        try:
-            origin = row.pop("origin")
-            yield load(encode(row).encode(), origin)
-        except (ValueError, LookupError):  # of a server of another version
-            continue

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyworkers.api.record import valid
-from pyworkers.store.processes import GroupView, ProcessView
+from pyworkers.store.processes.views import GroupView, ProcessView
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,10 @@ class GroupStats:
     processes: int
     concurrency: int
     busy: int
+    workers: Mapping[str, int] = field(default_factory=dict)
+    """The number of worker processes by state."""
+    restarts: int = 0
+    """The number of workers that ended unexpectedly, since the start of their server."""
 
     @classmethod
     def of(cls, views: Sequence[GroupView]) -> GroupStats:
@@ -41,6 +46,8 @@ class GroupStats:
             sum(view.processes for view in views),
             sum(view.concurrency for view in views),
             sum(view.busy for view in views),
+            sum((Counter(view.workers) for view in views), Counter()),
+            sum(view.restarts for view in views),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -54,6 +61,8 @@ class GroupStats:
             "processes": self.processes,
             "concurrency": self.concurrency,
             "busy": self.busy,
+            "workers": dict(self.workers),
+            "restarts": self.restarts,
         }
 
 

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.limits import LimitStats
-from pyworkers.store.flow import limits
+from pyworkers.store.flow import limits, limituses
+from pyworkers.store.flow.limituses import LimitHolder, LimitPage, LimitView, read_limit, read_limit_page
+
+__all__ = ["LimitHolder", "LimitPage", "LimitSet", "LimitView", "read_limit", "read_limit_page"]
 
 
 class LimitSet:
@@ -20,7 +23,18 @@ class LimitSet:
         self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[LimitStats]:
-        return iter(self._admin.run(limits.uses(self._admin.keys)))
+        return iter(self._admin.run(limituses.uses(self._admin.keys)))
+
+    def find(self, key: str) -> LimitView | None:
+        """The limit with this key (``stripe``, ``tenant:7``), and who holds it; None if it is not in use."""
+        return self._admin.run(read_limit(self._admin.keys, key))
+
+    def release(self, key: str, member: str) -> bool:
+        """Free one slot of a limit: that of a holder's ``member``. False if it is free already.
+
+        The job that holds it continues, so that one job more than allowed may run for a while.
+        """
+        return self._admin.run(limituses.release(self._admin.keys, key, member))
 
     def reset(self, name: str) -> int:
         """Free all slots and forget all starts of a limit, and of each value of its ``by``.

@@ -9,7 +9,9 @@ from pyworkers.api.record import valid
 from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.protocol.flow.unique import parts_of
 from pyworkers.store.flow import locks
-from pyworkers.store.flow.locks import Locks, StoredLock
+from pyworkers.store.flow.locks import LockPage, Locks, StoredLock, read_lock_page
+
+__all__ = ["Lock", "LockPage", "LockSet", "StoredLock", "read_lock_page"]
 
 
 class Lock:
@@ -66,7 +68,11 @@ class LockSet:
 
     def find(self, name: str) -> list[Lock]:
         """The locks with this key, digest or jid. A key is read at once; else all locks are read."""
-        stored = self._admin.run(locks.read(self._admin.keys, name))
-        if stored is not None:
-            return [Lock(stored, self._admin)]
-        return [lock for lock in self if name in (lock.digest, lock.jid)]
+        if held := self.held(name):
+            return [held]
+        return list({lock.key: lock for lock in self if name in (lock.digest, lock.jid)}.values())
+
+    def held(self, key: str) -> Lock | None:
+        """The lock with this key, read at once; None if it is not held."""
+        stored = self._admin.run(locks.read(self._admin.keys, key))
+        return None if stored is None else Lock(stored, self._admin)

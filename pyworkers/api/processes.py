@@ -1,18 +1,26 @@
-"""ProcessSet and WorkSet: the servers on this Redis, Sidekiq's included, and their running jobs."""
+"""ProcessSet: the servers on this Redis, Sidekiq's included."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyworkers.api.groups import GroupStats
-from pyworkers.api.record import JobRecord, valid
+from pyworkers.api.record import valid
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import PyworkersError, StoreError
-from pyworkers.store import processes
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
-from pyworkers.store.processes import Processes, ProcessView, Works, WorkView
+from pyworkers.store.calls import Steps
+from pyworkers.store.flow.classes import Declared, declarations
+from pyworkers.store.heartbeat import clock
+from pyworkers.store.processes import cleanup, reading, signals
+from pyworkers.store.processes.signals import Signal
+from pyworkers.store.processes.views import ProcessView
+from pyworkers.store.views import servers
+from pyworkers.store.views.servers import ServerView
 
 # The pause between two checks whether the servers have answered.
 _ANSWER_S = 0.02
@@ -21,8 +29,9 @@ _ANSWER_S = 0.02
 class Process:
     """One server, as of its last heartbeat; ``about`` holds all its fields."""
 
-    def __init__(self, about: ProcessView, admin: Admin) -> None:
-        self.about = about
+    def __init__(self, view: ServerView, admin: Admin) -> None:
+        self.view = view
+        self.about = view.about
         self._admin = admin
 
     def __repr__(self) -> str:
@@ -53,9 +62,14 @@ class Process:
         """True if the server is quiet or stopping."""
         return self.about.quiet
 
+    @property
+    def stops_at(self) -> float | None:
+        """The end of a stop that has begun, in epoch seconds; None for other programs' servers."""
+        return self.about.stops_at
+
     def as_dict(self) -> dict[str, Any]:
         """The server for JSON; times are in epoch seconds."""
-        return describe(self.about)
+        return describe_all(self.view)
 
     def silent(self, now: float) -> bool:
         """True without a heartbeat for a minute: go-workers2's descriptions remain after an exit."""
@@ -63,20 +77,32 @@ class Process:
 
     def quiet(self) -> None:
         """Signal the server to take no more jobs; it reacts within 10 s. Raises PyworkersError."""
-        self._signal(processes.QUIET)
+        self.send(Signal.QUIET)
 
     def stop(self) -> None:
         """Signal the server to stop; it reacts within 10 s. Raises PyworkersError."""
-        self._signal(processes.STOP)
+        self.send(Signal.STOP)
+
+    def reload(self) -> None:
+        """Signal the server to load code and configuration again; it reacts within 10 s.
+
+        Raises PyworkersError, for any other program's server as well.
+        """
+        self.send(Signal.RELOAD)
 
     def dump_threads(self) -> None:
         """Signal the server to log the stacks of its running jobs. Raises PyworkersError."""
-        self._signal(processes.DUMP)
+        self.send(Signal.DUMP)
 
-    def _signal(self, word: str) -> None:
-        if self.about.embedded:
-            raise PyworkersError(f"{self.identity} is embedded in another program: quiet or stop it there")
-        self._admin.run(processes.signal(self._admin.keys, self.identity, word))
+    def refusal(self, word: Signal) -> str:
+        """Why the server must not get this signal; empty if it may."""
+        return refusal(self.about, word)
+
+    def send(self, word: Signal) -> None:
+        """Send a signal; the server reacts within 10 s. Raises PyworkersError, with its ``refusal``."""
+        if reason := self.refusal(word):
+            raise PyworkersError(reason)
+        self._admin.run(signals.signal(self._admin.keys, self.identity, word))
 
 
 class ProcessSet:
@@ -88,7 +114,9 @@ class ProcessSet:
         self._may_watch = True
 
     def __iter__(self) -> Iterator[Process]:
-        return (Process(about, self._admin) for about in self._admin.each(Processes(self._admin.keys)))
+        keys = self._admin.keys
+        names = self._admin.run(servers.identities(keys))
+        return (Process(view, self._admin) for view in self._admin.run(servers.read_servers(keys, names)))
 
     def refresh(self, timeout: float = 1.5) -> None:
         """Request that pyworkers servers write their counters and jobs now, and each second for the next ten.
@@ -98,7 +126,7 @@ class ProcessSet:
         """
         if self._may_watch:
             try:
-                look = self._admin.run(processes.watch(self._admin.keys))
+                look = self._admin.run(signals.watch(self._admin.keys))
             except StoreError:
                 self._may_watch = False
             else:
@@ -107,12 +135,16 @@ class ProcessSet:
                     time.sleep(_ANSWER_S)
 
     def _have_answered(self, look: int) -> bool:
-        return self._admin.run(processes.answered(self._admin.keys, look))
+        return self._admin.run(signals.answered(self._admin.keys, look))
+
+    def declared(self) -> list[Declared]:
+        """The servers of pyworkers that describe their classes, each with them, by identity."""
+        return self._admin.run(declarations(self._admin.keys))
 
     @property
     def size(self) -> int:
         """The number of registered servers; a few of them may have crashed."""
-        return self._admin.run(processes.registered(self._admin.keys))
+        return self._admin.run(reading.registered(self._admin.keys))
 
     def __len__(self) -> int:
         return self.size
@@ -122,16 +154,90 @@ class ProcessSet:
 
     def find(self, identity: str) -> Process | None:
         """The server with that identity; None if there is none."""
-        return next((process for process in self if process.identity == identity), None)
+        view = self._admin.run(read_process(self._admin.keys, identity))
+        return Process(view, self._admin) if view is not None and view.registered else None
 
     @property
     def leader(self) -> str:
         """The identity of Sidekiq Enterprise's leader; empty if there is none."""
-        return self._admin.run(processes.leader(self._admin.keys))
+        return self._admin.run(reading.leader(self._admin.keys))
 
     def cleanup(self) -> int:
         """Remove crashed processes, at most once a minute for all callers; returns their number."""
-        return len(self._admin.run(processes.cleanup(self._admin.keys)))
+        return len(self._admin.run(cleanup.cleanup(self._admin.keys)))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPage:
+    """Some of the servers, by identity, from rank ``first`` on; ``total`` are registered.
+
+    ``at`` is the time by Redis' clock, in epoch seconds.
+    """
+
+    first: int
+    total: int
+    at: float
+    servers: Sequence[ServerView]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The page for JSON."""
+        return {
+            "first": self.first,
+            "total": self.total,
+            "servers": [describe_all(view) for view in self.servers],
+        }
+
+
+def read_processes(keys: Keys, first: int = 0, count: int = 50) -> Steps[ProcessPage]:
+    """A page of the servers. One that has crashed may be missing on it."""
+    at = yield from clock()
+    names = yield from servers.identities(keys)
+    found = yield from servers.read_servers(keys, names[first : first + count])
+    return ProcessPage(first, len(names), at, found)
+
+
+def read_process(keys: Keys, identity: str) -> Steps[ServerView | None]:
+    """One server; None if Redis has no description of it, which expires 90 s after the last heartbeat."""
+    return next(iter((yield from servers.read_servers(keys, [identity]))), None)
+
+
+def state_of(view: ServerView, now: float) -> str:
+    """``gone``, ``lost`` (its lease has expired), or a state of ``ProcessView``."""
+    if not view.registered:
+        return "gone"
+    return "lost" if view.leased is False else view.about.state(now)
+
+
+def describe_all(view: ServerView) -> dict[str, Any]:
+    """A server for JSON, with its lease, its worker processes, and the ordered queues that it runs."""
+    about = view.about
+    return {
+        **describe(about),
+        "registered": view.registered,
+        "leased": view.leased,
+        "active": [valid(queue) for queue in view.active],
+        "restarts": sum(group.restarts for group in about.groups),
+        "workers": [asdict(worker) | {"group": valid(worker.group)} for worker in view.workers],
+    }
+
+
+def refusal(about: ProcessView, word: Signal) -> str:
+    """Why a server must not get this signal; empty if it may."""
+    if about.embedded:
+        return f"{valid(about.identity)} is embedded in another program: quiet or stop it there"
+    if word is Signal.RELOAD and not about.reloads:
+        program = "an earlier version of pyworkers" if about.look is not None else "another program"
+        return f"{valid(about.identity)} is a server of {program}, which does not reload: restart it"
+    return ""
+
+
+def request_numbers(keys: Keys) -> Steps[bool]:
+    """Request what ``ProcessSet.refresh`` does, without waiting; False if the user may not write to Redis."""
+    try:
+        yield from signals.watch(keys)
+    except StoreError:
+        return False
+    return True
 
 
 def describe(about: ProcessView) -> dict[str, Any]:
@@ -142,6 +248,7 @@ def describe(about: ProcessView) -> dict[str, Any]:
         "pid": about.pid,
         "tag": about.tag,
         "version": about.version,
+        "flow": about.flow,
         "started_at": about.started_at,
         "beat": about.beat,
         "busy": about.busy,
@@ -149,69 +256,9 @@ def describe(about: ProcessView) -> dict[str, Any]:
         "rss_kb": about.rss_kb,
         "rtt_us": about.rtt_us,
         "quiet": about.quiet,
+        "stops_at": about.stops_at,
         "embedded": about.embedded,
         "queues": list(about.queues),
         "labels": list(about.labels),
         "groups": [GroupStats.of([group]).as_dict() for group in about.groups],
     }
-
-
-class Work(JobRecord):
-    """One running job, as its server reported it last."""
-
-    def __init__(self, about: WorkView) -> None:
-        super().__init__(about.payload)
-        self.about = about
-
-    @property
-    def identity(self) -> str:
-        """The identity of the server that runs it."""
-        return self.about.identity
-
-    @property
-    def thread(self) -> str:
-        """The name of the thread, or of the worker process, that runs it."""
-        return self.about.thread
-
-    @property
-    def queue(self) -> str:
-        """The queue that the job was taken from."""
-        return self.about.queue
-
-    @property
-    def run_at(self) -> float:
-        """The start of the run in epoch seconds; 0 if unknown."""
-        return self.about.run_at
-
-    def as_dict(self) -> dict[str, Any]:
-        """The job for JSON, with its server, thread and start."""
-        where = {"identity": valid(self.identity), "thread": valid(self.thread), "run_at": self.run_at}
-        return where | super().as_dict()
-
-
-class WorkSet:
-    """The running jobs. All methods raise RedisUnavailableError and StoreError."""
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
-
-    def __iter__(self) -> Iterator[Work]:
-        keys = self._admin.keys
-        identities = [about.identity for about in self._admin.run(Processes(keys).rest())]
-        return (Work(about) for about in self._admin.each(Works(keys, identities)))
-
-    @property
-    def size(self) -> int:
-        """The number of running jobs that the servers report."""
-        return sum(about.busy for about in self._admin.run(Processes(self._admin.keys).rest()))
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        return True
-
-    def find_work(self, jid: str) -> Work | None:
-        """The running job with that id; None if there is none."""
-        return next((work for work in self if work.jid == jid), None)

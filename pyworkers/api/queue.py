@@ -10,7 +10,7 @@ from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.store import queues
-from pyworkers.store.queues import Entries, Waiting
+from pyworkers.store.queues import Entries, Fate, Waiting
 from pyworkers.store.sets import PAGE
 
 
@@ -39,6 +39,10 @@ class QueuedJob(JobRecord):
     def kill(self) -> bool:
         """Move the job to ``dead``; False if it is no longer waiting."""
         return self._queue.kill_jobs([self]) == 1
+
+    def run_first(self) -> bool:
+        """Move the job to the end of its queue that is popped next; False if it is no longer waiting."""
+        return self._queue.run_first([self]) == 1
 
 
 class Queue:
@@ -117,16 +121,21 @@ class Queue:
 
     def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Remove these jobs; returns how many were still waiting."""
-        return self._withdraw(jobs, to_dead=False)
+        return self._withdraw(jobs, Fate.DELETED)
 
     def kill_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Move these jobs to ``dead``; returns how many were still waiting."""
-        return self._withdraw(jobs, to_dead=True)
+        return self._withdraw(jobs, Fate.DEAD)
 
-    def _withdraw(self, jobs: Iterable[JobRecord], *, to_dead: bool) -> int:
+    def run_first(self, jobs: Iterable[JobRecord]) -> int:
+        """Have these jobs popped next, the first of them first; returns how many were still waiting."""
+        # Each batch is put in front of the one before.
+        return self._withdraw(reversed(list(jobs)), Fate.FIRST)
+
+    def _withdraw(self, jobs: Iterable[JobRecord], fate: Fate) -> int:
         waiting = (Waiting(job.raw, getattr(job, "place", 0)) for job in jobs)
         return sum(
-            self._admin.run(queues.withdraw(self._admin.keys, self.name, batch, time.time(), to_dead=to_dead))
+            self._admin.run(queues.withdraw(self._admin.keys, self.name, batch, time.time(), fate))
             for batch in batches(waiting, PAGE)
         )
 

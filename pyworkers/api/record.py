@@ -19,6 +19,7 @@ from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS, as_count
 _MOST_BACKTRACE_BYTES = 1 << 20
 _ENCRYPTED = "[encrypted data]"  # Sidekiq Enterprise's
 _SEALED = "(encrypted)"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 PLAIN_JID = re.compile("[A-Za-z0-9_.:-]+")
 """An id that every program stores without escapes."""
 
@@ -39,6 +40,16 @@ class JobRecord:
         return f"{type(self).__name__}(jid={self.jid!r}, job_class={self.job_class!r})"
 
     @property
+    def length(self) -> int:
+        """The size of the stored job in bytes."""
+        return len(self.raw)
+
+    @property
+    def cut(self) -> bool:
+        """True if only a part of a large job was read: fields are missing (``CutRecord``)."""
+        return False
+
+    @property
     def jid(self) -> str:
         """The job's id; empty if it has none."""
         return self._text("jid")
@@ -56,14 +67,15 @@ class JobRecord:
     def args(self) -> list[Any]:
         """The arguments to show: for an ActiveJob, those inside; hidden if they are encrypted."""
         args = self.data.get("args")
-        if self.data.get("class") in ACTIVE_JOB_WRAPPERS:
+        if self._text("class") in ACTIVE_JOB_WRAPPERS:
             args = self._active_job().get("arguments", args)
-        shown = args if isinstance(args, list) else [] if args is None else [args]
-        if self.data.get(sealing.FIELD) is True:
-            return [_SEALED]
-        if shown and self.data.get("encrypt") is True:
-            shown = [*shown[:-1], _ENCRYPTED]
-        return shown
+        return self._readable(args if isinstance(args, list) else [] if args is None else [args])
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The envelope to show: encrypted arguments are hidden."""
+        args = self.data.get("args")
+        return self.data | {"args": self._readable(args)} if isinstance(args, list) else self.data
 
     @property
     def queue(self) -> str:
@@ -122,18 +134,24 @@ class JobRecord:
         return [as_text(tag) for tag in tags] if isinstance(tags, list) else []
 
     def as_dict(self) -> dict[str, Any]:
-        """The job for JSON, with its whole envelope, or with its bytes and the reason if they are invalid."""
+        """The job for JSON, with its envelope, or with its bytes and the reason if they are invalid."""
         shown = {"jid": self.jid, "class": self.job_class, "queue": self.queue, "args": self.args}
         shown |= self._position()
         if self.error:
             shown["error"] = self.error
         if self.unreadable:
             return shown | {"unreadable": self.unreadable, "raw": self.raw.decode(errors="backslashreplace")}
-        return shown | {"job": self.data}
+        return shown | {"job": self.fields}
 
     def _position(self) -> dict[str, Any]:
         """The fields of ``as_dict`` that depend on where the job is."""
         return {}
+
+    def _readable(self, args: list[Any]) -> list[Any]:
+        """The arguments, with a word instead of those that are encrypted."""
+        if self.data.get(sealing.FIELD) is True:
+            return [_SEALED]
+        return [*args[:-1], _ENCRYPTED] if args and self.data.get("encrypt") is True else args
 
     def _text(self, name: str) -> str:
         return as_text(self.data.get(name))
@@ -144,9 +162,13 @@ class JobRecord:
         return inner if isinstance(inner, dict) else {}
 
 
-def valid(name: str) -> str:
-    """A name as text for JSON; bytes that are not UTF-8 are written as \\xff."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+def valid(text: str) -> str:
+    """A text as UTF-8 can encode it: a byte that is not UTF-8 as ``\\xff``, half of a pair as ``\\ud800``."""
+    return text if text.isascii() else _SURROGATE.sub(lambda found: _escaped(ord(found[0])), text)
+
+
+def _escaped(code: int) -> str:
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
 def as_text(value: object) -> str:

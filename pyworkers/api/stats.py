@@ -12,11 +12,11 @@ from pyworkers.api import processes
 from pyworkers.api.groups import GroupStats, groups_of
 from pyworkers.api.record import valid
 from pyworkers.api.target import Where, admin_of
-from pyworkers.errors import BadMessageError
-from pyworkers.protocol import envelope, timestamps
-from pyworkers.store.processes import ProcessView
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Steps
+from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.search import Search
-from pyworkers.store.stats import QueueView, counters, overview, set_counters
+from pyworkers.store.stats import QueueView, counters, one_queue, overview, set_counters
 
 # Sidekiq keeps the counters of a day for five years (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
@@ -41,6 +41,13 @@ class QueueStats:
     in_progress_by: Mapping[str, int] = field(default_factory=dict)
     active: str = ""
     """The identity of the server that runs the jobs of an ordered queue; empty for any other queue."""
+    rate_per_min: float | None = None
+    """The jobs a minute that ran, failed ones included, over the last full minute and the current one.
+
+    None if no server of pyworkers serves the queue: others do not count by queue.
+    """
+    failed_per_min: float | None = None
+    """Those of them that failed."""
 
     def latency_s(self, now: float) -> float:
         """The seconds that the next job has been waiting; 0 if none waits or its age is unknown."""
@@ -52,12 +59,26 @@ class QueueStats:
             "name": valid(self.name),
             "size": self.size,
             "latency_s": round(self.latency_s(time.time() if now is None else now), 3),
+            "rate_per_min": _rounded(self.rate_per_min),
+            "failed_per_min": _rounded(self.failed_per_min),
             "in_progress": self.in_progress,
             "in_progress_by": {valid(owner): jobs for owner, jobs in self.in_progress_by.items()},
             "paused": self.paused,
             "served": self.served,
             **({"active": valid(self.active)} if self.active else {}),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class OneQueue:
+    """A queue by itself, and how many ``servers`` take jobs from it.
+
+    ``now`` is the time by Redis' clock, in epoch seconds.
+    """
+
+    queue: QueueStats
+    servers: int
+    now: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +115,10 @@ class Stats:
     servers: Sequence[ProcessView] = field(default=(), repr=False)
     groups: Sequence[GroupStats] = field(default=(), repr=False)
     expired: int = 0
+    lost: Sequence[str] = field(default=(), repr=False)
+    """The servers whose lease has expired, and whose jobs no other server has taken over yet."""
+    now: float = field(default=0.0, compare=False, repr=False)
+    """The time at which they were read, by Redis' clock, in epoch seconds."""
 
     @classmethod
     def fetch(
@@ -104,23 +129,13 @@ class Stats:
         ``search``: also scan the names of all keys for the lists of Go processes without a heartbeat.
         """
         admin = admin_of(where, namespace)
-        found = Search(admin.keys) if search is True else search or None
-        now = time.time()
-        seen = admin.run(overview(admin.keys, now, found))
-        return cls(
-            processed=seen.processed,
-            failed=seen.failed,
-            enqueued=sum(queue.size for queue in seen.queues),
-            busy=seen.busy,
-            scheduled=seen.scheduled,
-            retries=seen.retries,
-            dead=seen.dead,
-            processes=seen.processes,
-            queues=[_queue(queue) for queue in seen.queues],
-            servers=seen.servers,
-            groups=groups_of(seen.servers, now),
-            expired=seen.expired,
-        )
+        return admin.run(read_stats(admin.keys, Search(admin.keys) if search is True else search or None))
+
+    @property
+    def oldest(self) -> QueueStats | None:
+        """The queue whose next job has waited longest; None if no age is known."""
+        known = [queue for queue in self.queues if queue.next_enqueued_at is not None]
+        return min(known, key=lambda queue: queue.next_enqueued_at or 0.0, default=None)
 
     def counts(self) -> dict[str, int]:
         """The numbers by name, in the order in which they are shown."""
@@ -128,13 +143,17 @@ class Stats:
         return {name: getattr(self, name) for name in (*done, *now, "processes")}
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
-        """All of it for JSON; the latencies are those at ``now`` (epoch seconds)."""
-        now = time.time() if now is None else now
+        """All of it for JSON; the latencies are those at ``now`` (epoch seconds), or when it was read."""
+        now = self.now if now is None else now
+        oldest = self.oldest
+        waits = {"queue": valid(oldest.name), "age_s": round(oldest.latency_s(now), 3)} if oldest else None
         return {
             **self.counts(),
+            "oldest": waits,
             "queues": [queue.as_dict(now) for queue in self.queues],
             "groups": [group.as_dict() for group in self.groups],
             "servers": [processes.describe(about) for about in self.servers],
+            "lost": list(map(valid, self.lost)),
         }
 
     @staticmethod
@@ -145,13 +164,8 @@ class Stats:
 
         Raises ValueError for days out of range, and ConfigError, RedisUnavailableError and StoreError.
         """
-        if not 1 <= days <= _MOST_DAYS:
-            raise ValueError(f"days must be from 1 to {_MOST_DAYS}, not {days}")
-        last = until or datetime.now(UTC).date()
-        dates = [last - timedelta(days=back) for back in range(days)]
         admin = admin_of(where, namespace)
-        counts = admin.run(counters(admin.keys, [day.isoformat() for day in dates]))
-        return [Day(day, processed, failed) for day, (processed, failed) in zip(dates, counts, strict=True)]
+        return admin.run(read_history(admin.keys, days, until))
 
     @staticmethod
     def reset(*names: str, where: Where = None, namespace: str | None = None) -> None:
@@ -163,14 +177,57 @@ class Stats:
         admin.run(set_counters(admin.keys, dict.fromkeys(names or ("processed", "failed"), 0)))
 
 
+def read_stats(keys: Keys, search: Search | None = None) -> Steps[Stats]:
+    """Read what ``Stats.fetch`` returns."""
+    seen = yield from overview(keys, search)
+    return Stats(
+        processed=seen.processed,
+        failed=seen.failed,
+        enqueued=sum(queue.size for queue in seen.queues),
+        busy=seen.busy,
+        scheduled=seen.scheduled,
+        retries=seen.retries,
+        dead=seen.dead,
+        processes=seen.processes,
+        queues=[_queue(queue) for queue in seen.queues],
+        servers=seen.servers,
+        groups=groups_of(seen.servers, seen.now),
+        expired=seen.expired,
+        lost=seen.lost,
+        now=seen.now,
+    )
+
+
+def read_queue(keys: Keys, name: str) -> Steps[OneQueue]:
+    """Read one queue, in a time that does not grow with the number of queues. An unknown one is empty."""
+    seen = yield from one_queue(keys, name)
+    return OneQueue(_queue(seen.queue), seen.servers, seen.now)
+
+
+def read_history(keys: Keys, days: int = 30, until: date | None = None) -> Steps[list[Day]]:
+    """Read what ``Stats.history`` returns, with its errors."""
+    if not 1 <= days <= _MOST_DAYS:
+        raise ValueError(f"days must be from 1 to {_MOST_DAYS}, not {days}")
+    last = until or datetime.now(UTC).date()
+    dates = [last - timedelta(days=back) for back in range(days)]
+    counts = yield from counters(keys, [day.isoformat() for day in dates])
+    return [Day(day, processed, failed) for day, (processed, failed) in zip(dates, counts, strict=True)]
+
+
 def _queue(view: QueueView) -> QueueStats:
-    enqueued_at = None if view.next_job is None else _enqueued_at(view.next_job)
-    facts = (view.name, view.size, view.in_progress, enqueued_at, view.paused, view.served)
-    return QueueStats(*facts, view.in_progress_by, view.active)
+    return QueueStats(
+        view.name,
+        view.size,
+        view.in_progress,
+        view.next_enqueued_at,
+        view.paused,
+        view.served,
+        view.in_progress_by,
+        view.active,
+        view.rate_per_min,
+        view.failed_per_min,
+    )
 
 
-def _enqueued_at(raw: bytes) -> float | None:
-    try:
-        return timestamps.read(envelope.decode(raw).get("enqueued_at"))
-    except BadMessageError:
-        return None
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)

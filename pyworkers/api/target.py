@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 
 from pyworkers.config.fields import RedisConfig
+from pyworkers.config.producers import config_for
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
-from pyworkers.store.transport.connections import config_for
+from pyworkers.store.calls import Steps, Work
+from pyworkers.store.store import Store
+from pyworkers.store.transport.connections import connect_async
 
-__all__ = ["Admin", "Where", "admin_of"]
+__all__ = ["Admin", "Steps", "Store", "Where", "Work", "admin_of", "store_of"]
 
 Where = str | RedisConfig | Admin | None
 """A URL, the ``[redis]`` part of a configuration, an Admin, or None for the environment (see ``Client``)."""
@@ -21,3 +25,11 @@ def admin_of(where: Where, namespace: str | None = None) -> Admin:
     if isinstance(where, RedisConfig):
         return Admin(where)
     return Admin(config_for(where, namespace, os.environ))
+
+
+def store_of(admin: Admin) -> Store:
+    """The same Redis for an asyncio program: ``arun`` runs the steps that ``Admin.run`` runs blocking.
+
+    Raises ConfigError.
+    """
+    return Store(connect_async(admin.config), Keys(admin.config.namespace))

@@ -7,22 +7,30 @@ Run by people and scripts. The module of a command is imported when that command
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyworkers.errors import AppImportError, PyworkersError
 from pyworkers.version import __version__
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from pyworkers.cli.options import Project
+
 # Command: the module of pyworkers.cli that defines it under this name, and the line in the help.
 _COMMANDS = {
+    "init": ("setup.init", "Write tasks.py and workers.toml into FOLDER, for a first start."),
     "run": ("run", "Run the server: execute jobs until a signal stops it."),
     "enqueue": ("enqueue", "Enqueue a job of CLASS into QUEUE and print its id (jid)."),
+    "metrics": ("stats", "Show runs, failures and durations of each class."),
     "stats": ("stats", "Show the number of jobs in each state, queue and group."),
     "top": ("top", "Watch queues, servers and running jobs; q quits."),
-    "queues": ("queues", "Show all queues: size, latency, jobs in progress."),
+    "queues": ("queues", "Show all queues: size, latency, rate, jobs in progress."),
     "jobs": ("jobsets", "Show the jobs waiting in QUEUE; kill or delete them."),
     "scheduled": ("jobsets", "Show scheduled jobs; run them now, kill or delete them."),
     "retries": ("jobsets", "Show jobs waiting for a retry; retry, kill or delete them."),
@@ -37,12 +45,17 @@ _COMMANDS = {
     "workers": ("processes", "Show running jobs, the longest first."),
     "quiet": ("servers", "Make servers take no more jobs."),
     "stop": ("servers", "Stop servers: finish running jobs, then exit."),
+    "reload": ("servers", "Have servers load their code and configuration again."),
     "cancel": ("cancel", "Cancel a job, waiting or running."),
     "status": ("flow.tracking", "Show where a job is, and how far."),
     "result": ("flow.tracking", "Print what a job returned, as JSON; wait for its end."),
+    "audit": ("flow.audit", "Show what people did by the dashboard, the latest first."),
     "check": ("check", "Check Redis and the application for unsafe settings."),
+    "web": ("web.serve", "Serve the dashboard until a signal stops it."),
+    "web-user": ("web.user", "Print the line of a user for the dashboard's --auth file."),
     "acl": ("acl", "Print the minimal Redis ACL of a role."),
     "config": ("config", "Check the configuration, or show the values in effect."),
+    "completion": ("setup.completion", "Print the completion script of SHELL: bash, zsh or fish."),
     "version": ("version", "Show the versions of pyworkers and its dependencies."),
 }
 # 128 + SIGINT, as shells report a program that Ctrl-C ended.
@@ -57,7 +70,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in self.commands:
             return None
         module, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name)
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name.replace("-", "_"))
         return command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -68,6 +81,18 @@ class _LazyGroup(click.Group):
         """Write the table; click's own method would import every command for its sentence."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.short_help or "") for name, command in self.commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands and options that begin with this; click's own method would import every command."""
+        # Imported here, because only a shell that completes needs it.
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=command.short_help)
+            for name, command in self.commands.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. A PyworkersError is printed as a message on stderr, without a traceback."""
@@ -88,11 +113,20 @@ def _presented(error: PyworkersError) -> str:
     return "\n".join(filter(None, (traceback, f"Error: {error}")))
 
 
-@click.group(
-    cls=_LazyGroup,
-    commands={name: click.Command(name, short_help=sentence) for name, (_, sentence) in _COMMANDS.items()},
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+def _group(name: str, text: str | None = None) -> Callable[[Callable[[], None]], click.Group]:
+    """The decorator of a group of all commands; ``text`` is its help instead of the docstring."""
+    return click.group(
+        name,
+        cls=_LazyGroup,
+        commands={
+            name: click.Command(name, short_help=sentence) for name, (_, sentence) in _COMMANDS.items()
+        },
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help=text,
+    )
+
+
+@_group("pyworkers")
 @click.version_option(__version__, prog_name="pyworkers")
 def main() -> None:
     """A worker server for Python that speaks Sidekiq's Redis protocol.
@@ -101,3 +135,17 @@ def main() -> None:
     Examples: pyworkers run --config conf/workers.toml
               pyworkers enqueue mail SendMail '[7, "hello"]' --in 10s
     """
+
+
+def run_for_project(
+    words: Sequence[str], project: Project, *, program: str, text: str, standalone: bool = True
+) -> None:
+    """Run the command line of a project; ``text`` is the help.
+
+    ``program`` is how the command was called. Unless it is ``standalone``, it returns at its end.
+    """
+
+    @_group("pyworkers", text)
+    def commands() -> None: ...
+
+    commands.main(list(words), program, standalone_mode=standalone, obj=project)

@@ -7,6 +7,7 @@ import asyncio
 import click
 
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.store.acl import Role, line
@@ -21,16 +22,26 @@ from pyworkers.store.acl import Role, line
     help="What the Redis user may do: run jobs, enqueue them, administer, or only read.",
 )
 @click.option("--user", metavar="NAME", help="Name of the Redis user.  [default: pyworkers-ROLE]")
+@json_option
 @config_options
-def acl(source: Source, role: str, user: str | None) -> None:
+def acl(source: Source, role: str, user: str | None, as_json: bool) -> None:
     """Print the minimal Redis ACL of a role.
 
     The output is an ACL SETUSER command for redis-cli; replace CHANGE-ME with a password. The namespace comes
     from --namespace or the configuration. The redis-cli command that connects is printed on stderr.
+
+    \b
+    Example: pyworkers acl --role client --namespace shop:
     """
     redis = source.load().redis
-    click.echo(line(Role(role), redis.namespace, user or f"pyworkers-{role}"))
-    click.echo(f"Run it in {asyncio.run(_redis_cli(redis))}", err=True)
+    name = user or f"pyworkers-{role}"
+    command = line(Role(role), redis.namespace, name)
+    redis_cli = asyncio.run(_redis_cli(redis))
+    if as_json:
+        print_json({"role": role, "user": name, "command": command, "redis_cli": redis_cli})
+        return
+    click.echo(command)
+    click.echo(f"Run it in {redis_cli}", err=True)
 
 
 async def _redis_cli(config: RedisConfig) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ import click
 
 from pyworkers.api import JobRecord, JobSet
 from pyworkers.cli.listing import BulkAction, Jobs, Place
+from pyworkers.cli.output.records import print_json
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
 
@@ -139,7 +139,7 @@ def tell(action: BulkAction, selection: Selection, tally: BulkResult, mode: Bulk
     if mode.as_json:
         numbers = {"selected": tally.selected, "done": tally.done, "gone": gone, "refused": tally.refused}
         about = {"action": action.verb, **numbers, "missing": missing, "dry_run": mode.dry_run}
-        click.echo(json.dumps(about))
+        print_json(about)
         return
     if mode.dry_run:
         click.echo(f"would {action.verb} {count(tally.movable)}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from pyworkers.api import WorkSet
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
 from pyworkers.store.cancel import Cancelled
@@ -22,7 +21,7 @@ _SENTENCES = {
 
 @click.command()
 @click.argument("jids", metavar="JID...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object of jid and result.")
+@json_option
 @config_options
 @click.pass_context
 def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: bool) -> None:
@@ -43,7 +42,8 @@ def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: b
     client = Client.from_config(config)
     found = {jid: client.cancel(jid) for jid in jids}
     if as_json:
-        click.echo(json.dumps(found))
+        ended = sum(result in (Cancelled.REMOVED, Cancelled.RUNNING) for result in found.values())
+        print_action("cancel", ended, results=found)
     else:
         for jid, result in found.items():
             where = _where(WorkSet(config), jid) if result is Cancelled.ELSEWHERE else ""

@@ -7,34 +7,55 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
 
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import printable, table
-from pyworkers.config.fields import Config, RedisConfig, mask_url
+from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.output.tables import Column, show
+from pyworkers.cli.text import printable
+from pyworkers.config.checks import mask_url
+from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.groups import Only, spell_queues
 from pyworkers.embedded import directory_of, server_binary
 from pyworkers.errors import ConfigError
 from pyworkers.server import rehearse
 from pyworkers.server.plan import Group, plan
 from pyworkers.server.proc import cores
-from pyworkers.store.preflight import Finding, judge_app, judge_producers, judge_queues
+from pyworkers.store.flow.classes import Declared
+from pyworkers.store.preflight import (
+    Finding,
+    judge_app,
+    judge_classes,
+    judge_producers,
+    judge_queues,
+    judge_servers,
+)
 
-_GROUPS = ("    group", "mode", "processes", "concurrency", "queues")
+_GROUPS = (
+    Column("    group", cut=2),
+    Column("mode"),
+    Column("processes", right=True),
+    Column("concurrency", right=True),
+    Column("queues", cut=1),
+)
 
 
 @click.command()
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to check, e.g. tasks:worker.")
+@json_option
 @config_options
-def check(source: Source, app: str | None) -> None:
+def check(source: Source, app: str | None, as_json: bool) -> None:
     """Check Redis and the application for unsafe settings.
 
     Reads the Redis server's version, role, eviction policy, persistence, clock and permissions; imports the
-    application; compares its queues with those in Redis, and the Redis that it enqueues to in this
-    environment with the server's. Prints the fix for each finding.
+    application; compares its queues with those in Redis, its jobs with those of the servers that share a
+    queue, and the Redis that it enqueues to in this environment with the server's. Prints the fix for each
+    finding.
+
+    \b
+    Example: pyworkers check --config conf/workers.toml
 
     Exit codes: 0 no findings, 1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
     """
@@ -45,33 +66,42 @@ def check(source: Source, app: str | None) -> None:
         )
     if directory_of(config.redis.url) is not None:
         server_binary()
-    findings = [*_of_app(config), *asyncio.run(_inspect(source.redis()))]
-    for finding in findings:
-        click.echo(f"{finding.code}: {finding.message}\n    {finding.fix}")
+    found, own = _of_app(config, as_json)
+    findings = [*found, *asyncio.run(_inspect(source.redis(), own))]
+    if as_json:
+        about = {"redis": mask_url(config.redis.url), "app": config.app}
+        print_json({**about, "findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            click.echo(f"{finding.code}: {finding.message}\n    {finding.fix}")
+        if not findings:
+            click.echo(f"{mask_url(config.redis.url)}: no findings")
     if findings:
         click.get_current_context().exit(1)
-    click.echo(f"{mask_url(config.redis.url)}: no findings")
 
 
-def _of_app(config: Config) -> Iterator[Finding]:
+def _of_app(config: Config, as_json: bool) -> tuple[list[Finding], list[Declared]]:
+    """The findings about the application, and its classes."""
     if config.app is None:
-        click.echo("no application configured: only Redis is checked")
-        return
+        if not as_json:
+            click.echo("no application configured: only Redis is checked")
+        return [], []
     loaded = rehearse(config)
     work = plan(loaded.manifest, config, Only(), cores())
-    click.echo(f"{config.app}: imported in {loaded.import_ms} ms, queues: {', '.join(work.queues)}")
-    click.echo("\n".join(table(_GROUPS, map(_group_row, work.groups.values()), right=(2, 3))))
-    yield from judge_app(config.app, loaded.import_ms, loaded.threads)
-    yield from judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
+    if not as_json:
+        click.echo(f"{config.app}: imported in {loaded.import_ms} ms, queues: {', '.join(work.queues)}")
+        show(_GROUPS, map(_group_row, work.groups.values()))
+    found = judge_app(config.app, loaded.import_ms, loaded.threads)
+    found += judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
     from pyworkers.api import Stats
 
     queues = Stats.fetch(config.redis).queues
     waiting = {queue.name: queue.size for queue in queues}
     served = {queue.name for queue in queues if queue.served}
-    findings, unused = judge_queues(work.queues, waiting, served)
-    yield from findings
-    for name in unused:
+    unserved, unused = judge_queues(work.queues, waiting, served)
+    for name in () if as_json else unused:
         click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
+    return found + unserved, [Declared(config.app, frozenset(work.queues), work.classes)]
 
 
 def _group_row(group: Group) -> tuple[str, ...]:
@@ -80,14 +110,19 @@ def _group_row(group: Group) -> tuple[str, ...]:
     return f"    {printable(group.name)}", group.mode, *sizes, printable(queues)
 
 
-async def _inspect(config: RedisConfig) -> list[Finding]:
+async def _inspect(config: RedisConfig, own: list[Declared]) -> list[Finding]:
     from pyworkers.protocol.keys import Keys
+    from pyworkers.store.flow.classes import declarations, strangers
+    from pyworkers.store.flow.servers import uninformed
     from pyworkers.store.preflight import inspect
     from pyworkers.store.store import Store
     from pyworkers.store.transport.connections import connect_async
 
     store = Store(connect_async(config), Keys(config.namespace))
     try:
-        return await store.arun(inspect(await store.redis_cli(), time.time))
+        findings = await store.arun(inspect(await store.redis_cli(), time.time))
+        findings += judge_servers(await store.arun(uninformed(store.keys)))
+        declared = await store.arun(declarations(store.keys))
+        return findings + judge_classes(strangers([*declared, *own]))
     finally:
         await store.close()

@@ -6,12 +6,14 @@ application, in a process of its own.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.config.loading import render
 from pyworkers.text import printable
 
@@ -28,15 +30,19 @@ def config() -> None:
 
 
 @config.command()
+@json_option
 @config_options
-def check(source: Source) -> None:
+def check(source: Source, as_json: bool) -> None:
     """Print ok, or the first error with its line; exit code 2.
 
     \b
     Example: pyworkers config check --config conf/workers.toml
     """
     source.load()
-    click.echo(f"ok: {source.path or 'no file, only environment and defaults'}")
+    if as_json:
+        print_json({"ok": True, "source": source.name})
+    else:
+        click.echo(f"ok: {source.name}")
 
 
 @config.command()
@@ -44,8 +50,9 @@ def check(source: Source) -> None:
     "--chain", "show_chain", is_flag=True, help="Instead, print the links around the job of each handler."
 )
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker of --chain, e.g. tasks:worker.")
+@json_option
 @config_options
-def show(source: Source, show_chain: bool, app: str | None) -> None:
+def show(source: Source, show_chain: bool, app: str | None, as_json: bool) -> None:
     """Print the configuration in effect as TOML, with *** for passwords.
 
     \b
@@ -53,12 +60,20 @@ def show(source: Source, show_chain: bool, app: str | None) -> None:
     """
     config = source.load({"app": app})
     if not show_chain:
-        click.echo(render(config), nl=False)
+        if as_json:
+            print_json(tomllib.loads(render(config)))
+        else:
+            click.echo(render(config), nl=False)
         return
     # This imports the server's modules, which takes as long as the rest of the command.
     from pyworkers.server import rehearse
 
     loaded = rehearse(config)
+    if as_json:
+        clients = [["application", name] for name in loaded.client_links]
+        handlers = [dict(chain) for chain in loaded.chains]
+        print_json({"handlers": handlers, "enqueueing": clients})
+        return
     texts = [_chain_text(chain) for chain in loaded.chains]
     if loaded.client_links:
         texts.append(_text("enqueueing", (("application", name) for name in loaded.client_links)))

@@ -5,54 +5,74 @@ Run by people and scripts. Entries of code and configuration are shown and pause
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
 
-from pyworkers.api import CronJob, CronSet
-from pyworkers.cli.options import Source, config_options
+from pyworkers.api import CronJob, CronRun, CronSet
+from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.output.records import json_option, print_action, print_list
+from pyworkers.cli.output.tables import Column, show
+from pyworkers.cli.output.times import Times, distance, utc_option
 from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_retry, reads
-from pyworkers.cli.text import duration, printable, table
+from pyworkers.cli.text import printable
 from pyworkers.errors import BadArgumentError
 
-_HEADER = ("name", "schedule", "time zone", "job", "queue", "origin", "state", "next")
+_COLUMNS = (
+    Column("name", cut=5),
+    Column("schedule"),
+    Column("time zone", cut=1),
+    Column("job", cut=3),
+    Column("queue", cut=4),
+    Column("origin", cut=2),
+    Column("state"),
+    Column("next"),
+)
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_RUN_COLUMNS = (
+    Column("slot"),
+    Column("state"),
+    Column("took", right=True),
+    Column("jid"),
+    Column("error", cut=1),
+)
+
+_HELP = """Show cron entries; add, pause, resume, remove or trigger them.
+
+Without a command, list them. Servers apply a change within about three seconds. Entries declared in code or
+configuration are listed while a server with them runs; here they can be paused and triggered, not changed.
+
+\b
+Examples: pyworkers cron
+          pyworkers cron add nightly '0 3 * * *' Sweep '[7]' --timezone Europe/Paris
+"""
 _name = click.argument("name")
 
 
-@click.group()
-def cron() -> None:
-    """Show cron entries; add, pause, resume, remove or trigger them.
-
-    Servers apply a change within about three seconds. Entries declared in code or configuration are listed
-    while a server with them runs; here they can be paused and triggered, not changed.
+@click.command("list")
+@json_option
+@utc_option
+@config_options
+def list_(source: Source, as_json: bool, times: Times) -> None:
+    """Show all entries by name.
 
     \b
-    Example: pyworkers cron add nightly '0 3 * * *' Sweep '[7]' --timezone Europe/Paris
+    Example: pyworkers cron list --utc
     """
-
-
-@cron.command("list")
-@_json
-@config_options
-def list_(source: Source, as_json: bool) -> None:
-    """Show all entries by name."""
     now, jobs = time.time(), list(CronSet(source.redis()))
     if as_json:
-        click.echo(json.dumps([job.as_dict(now) for job in jobs]))
+        print_list(job.as_dict(now) for job in jobs)
     elif jobs:
-        click.echo("\n".join(table(_HEADER, [_row(job, now) for job in jobs])))
+        show(_COLUMNS, [_row(job, now, times) for job in jobs])
     else:
         click.echo("No cron entries: none was added, and no running server declares any.")
 
 
-@cron.command()
+@click.command()
 @_name
 @click.argument("schedule")
 @click.argument("job_class", metavar="CLASS")
@@ -94,7 +114,8 @@ def list_(source: Source, as_json: bool) -> None:
     help="Retries of the job if it fails.  [default: the handler's]",
 )
 @click.option("--replace", is_flag=True, help="Replace a run-time entry of the same name.")
-@_json
+@json_option
+@utc_option
 @config_options
 def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[Any], **options: Any) -> None:
     """Add an entry; its first slot is after now.
@@ -105,7 +126,7 @@ def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[
     \b
     Example: pyworkers cron add poll 'every 30s' Poll -q mail
     """
-    as_json = options.pop("as_json")
+    as_json, times = options.pop("as_json"), options.pop("times")
     entries = CronSet(source.redis())
     try:
         entries.add(name, schedule, job_class, args, **options)
@@ -113,56 +134,97 @@ def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[
         raise click.UsageError(str(error)) from error
     job = entries.find(name)
     if as_json:
-        click.echo(json.dumps(None if job is None else job.as_dict()))
+        print_action("add", 1, name=name, entry=None if job is None else job.as_dict())
     elif job is not None:
-        click.echo(f"{printable(name)} fires next {_moment(job, job.next_slots()[0])}")
+        click.echo(f"{printable(name)} fires next {_moment(job, job.next_slots()[0], times)}")
 
 
-@cron.command()
+@click.command()
 @_name
+@json_option
 @config_options
-def pause(source: Source, name: str) -> None:
-    """Pause an entry: it fires no more until resumed."""
+def pause(source: Source, name: str, as_json: bool) -> None:
+    """Pause an entry: it fires no more until resumed.
+
+    \b
+    Example: pyworkers cron pause nightly
+    """
     changed = CronSet(source.redis()).pause(name)
-    click.echo(f"{printable(name)} is paused" + ("" if changed else " already"))
+    if as_json:
+        print_action("pause", int(changed), name=name)
+    else:
+        click.echo(f"{printable(name)} is paused" + ("" if changed else " already"))
 
 
-@cron.command()
+@click.command()
 @_name
+@json_option
 @config_options
-def resume(source: Source, name: str) -> None:
-    """Resume a paused entry; slots missed during the pause do not fire."""
+def resume(source: Source, name: str, as_json: bool) -> None:
+    """Resume a paused entry; slots missed during the pause do not fire.
+
+    \b
+    Example: pyworkers cron resume nightly
+    """
     changed = CronSet(source.redis()).resume(name)
-    click.echo(f"{printable(name)} " + ("fires again" if changed else "was not paused"))
+    if as_json:
+        print_action("resume", int(changed), name=name)
+    else:
+        click.echo(f"{printable(name)} " + ("fires again" if changed else "was not paused"))
 
 
-@cron.command()
+@click.command()
 @_name
+@json_option
 @config_options
-def remove(source: Source, name: str) -> None:
-    """Remove an entry that was added at run time."""
+def remove(source: Source, name: str, as_json: bool) -> None:
+    """Remove an entry that was added at run time.
+
+    \b
+    Example: pyworkers cron remove nightly
+    """
     CronSet(source.redis()).remove(name)
-    click.echo(f"{printable(name)} is removed")
+    if as_json:
+        print_action("remove", 1, name=name)
+    else:
+        click.echo(f"{printable(name)} is removed")
 
 
-@cron.command()
+@click.command()
 @_name
+@json_option
 @config_options
-def trigger(source: Source, name: str) -> None:
+def trigger(source: Source, name: str, as_json: bool) -> None:
     """Enqueue the job of an entry now; print its id (jid).
 
     The slots of the entry fire as usual.
+
+    \b
+    Example: pyworkers cron trigger nightly
     """
-    click.echo(CronSet(source.redis()).trigger(name))
+    jid = CronSet(source.redis()).trigger(name)
+    if as_json:
+        print_action("trigger", int(bool(jid)), name=name, jid=jid)
+    else:
+        click.echo(jid)
 
 
-@cron.command("next")
+@click.command("next")
 @click.argument("name", required=False)
-@click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
-@_json
+@click.option(
+    "-n", "--count", metavar="N", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many."
+)
+@json_option
+@utc_option
 @config_options
-def next_(source: Source, name: str | None, count: int, as_json: bool) -> None:
-    """Show the next slots of an entry; without NAME, of all entries."""
+def next_(source: Source, name: str | None, count: int, as_json: bool, times: Times) -> None:
+    """Show the next slots of an entry; without NAME, of all entries.
+
+    Times are in the entry's own time zone.
+
+    \b
+    Example: pyworkers cron next nightly --count 10
+    """
     jobs = [job for job in CronSet(source.redis()) if name in (None, job.name)]
     if name is not None and not jobs:
         raise BadArgumentError(f"there is no cron entry {name!r}", hint="`pyworkers cron list` shows them.")
@@ -170,10 +232,41 @@ def next_(source: Source, name: str | None, count: int, as_json: bool) -> None:
         :count
     ]
     if as_json:
-        click.echo(json.dumps([{"name": job.name, "slot": slot} for slot, _, job in slots]))
+        print_list({"name": job.name, "slot": slot} for slot, _, job in slots)
         return
     for slot, _, job in slots:
-        click.echo(f"{_moment(job, slot)}  {printable(job.name)}")
+        click.echo(f"{_moment(job, slot, times)}  {printable(job.name)}")
+
+
+@click.command()
+@_name
+@json_option
+@utc_option
+@config_options
+def runs(source: Source, name: str, as_json: bool, times: Times) -> None:
+    """Show the last fifty runs of an entry, with their outcome.
+
+    Exit code 1 if there is no such entry. Triggered runs count as well.
+
+    \b
+    Example: pyworkers cron runs nightly
+    """
+    job = CronSet(source.redis()).find(name)
+    if job is None:
+        raise BadArgumentError(f"there is no cron entry {name!r}", hint="`pyworkers cron list` shows them.")
+    found, now = job.runs, time.time()
+    if as_json:
+        print_list(run.as_dict() for run in found)
+    elif found:
+        show(_RUN_COLUMNS, [_run_row(run, now, times) for run in found])
+    else:
+        click.echo(f"{printable(name)} has not fired yet")
+
+
+def _run_row(run: CronRun, now: float, times: Times) -> list[str]:
+    took = "" if run.duration_s is None else f"{run.duration_s:.1f} s"
+    state = f"{run.state} (triggered)" if run.triggered else str(run.state)
+    return [times.cell(run.slot, now), state, took, printable(run.jid), printable(run.error)]
 
 
 def _active(jobs: Sequence[CronJob], name: str | None) -> Iterator[CronJob]:
@@ -181,9 +274,9 @@ def _active(jobs: Sequence[CronJob], name: str | None) -> Iterator[CronJob]:
     return (job for job in jobs if not job.shadowed and (name is not None or not job.paused))
 
 
-def _row(job: CronJob, now: float) -> list[str]:
+def _row(job: CronJob, now: float, times: Times) -> list[str]:
     entry = job.entry
-    due = f"in {duration(job.next_slots(1, now)[0] - now)}" if job.state == "active" else ""
+    due = times.cell(job.next_slots(1, now)[0], now) if job.state == "active" else ""
     words = (
         entry.name,
         entry.schedule,
@@ -196,7 +289,26 @@ def _row(job: CronJob, now: float) -> list[str]:
     return [*map(printable, words), due]
 
 
-def _moment(job: CronJob, slot: int) -> str:
-    """The slot in the entry's own time zone, with its offset, and in UTC."""
+def _moment(job: CronJob, slot: int, times: Times) -> str:
+    """The slot in the entry's own time zone and how far away it is, or in UTC."""
+    now = time.time()
+    if times.utc:
+        return times.cell(slot, now)
     local = datetime.fromtimestamp(slot, ZoneInfo(job.entry.timezone)).isoformat(" ")
-    return f"{local} ({datetime.fromtimestamp(slot, UTC):%Y-%m-%d %H:%M:%S} UTC)"
+    return f"{local} ({distance(slot - now)})"
+
+
+cron = listing_group(
+    "cron",
+    _HELP,
+    {
+        "list": list_,
+        "add": add,
+        "pause": pause,
+        "resume": resume,
+        "remove": remove,
+        "trigger": trigger,
+        "next": next_,
+        "runs": runs,
+    },
+)

@@ -6,18 +6,23 @@ Run by people and scripts. Parses the arguments strictly; the client builds and 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime
 from itertools import repeat
 from typing import Any
 
 import click
 
+from pyworkers.api import ProcessSet
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.params import NUMBER, parse_args, parse_duration, parse_queue, parse_retry, reads
+from pyworkers.cli.text import printable
 from pyworkers.client import Client
-from pyworkers.errors import BadArgumentError
+from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import BadArgumentError, PyworkersError
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.options import EnqueueOptions
+from pyworkers.protocol.options import EnqueueOptions, suggestion
 
 # Up to this number, each jid is printed. A script that needs more of them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20
@@ -77,6 +82,7 @@ def parse_time(text: str) -> float:
     help=f"Enqueue N identical jobs; above {_MOST_JIDS_SHOWN}, their number is printed instead of their ids.",
 )
 @click.option("--encrypt", is_flag=True, help="Encrypt the arguments with the newest key of [encryption].")
+@json_option
 @config_options
 def enqueue(
     source: Source,
@@ -89,6 +95,7 @@ def enqueue(
     expires_s: float | None,
     count: int,
     encrypt: bool,
+    as_json: bool,
 ) -> None:
     """Enqueue a job of CLASS into QUEUE and print its id (jid).
 
@@ -111,4 +118,25 @@ def enqueue(
             )
         except BadArgumentError as error:
             raise click.UsageError(str(error)) from error
-    click.echo("\n".join(jids) if count <= _MOST_JIDS_SHOWN else count)
+    if as_json:
+        print_action("enqueue", len(jids), jids=jids)
+    else:
+        click.echo("\n".join(jids) if count <= _MOST_JIDS_SHOWN else count)
+    with suppress(PyworkersError):
+        # Users of the role `client` may not read the servers.
+        _warn_of_class(source.redis(), queue, job_class)
+
+
+def _warn_of_class(config: RedisConfig, queue: str, job_class: str) -> None:
+    """Say so if the queue is served, but by no server that knows the class."""
+    servers = ProcessSet(config)
+    serving = {server.identity for server in servers if queue in server.queues}
+    ours = [one for one in servers.declared() if one.name in serving]
+    known = {name for one in ours for name in one.known}
+    takes_all = any(one.classes.get(queue, ()) is None for one in ours)
+    # A server of another program, or of another version, does not describe its classes.
+    if not ours or takes_all or job_class in known or len(ours) < len(serving):
+        return
+    near = suggestion(job_class, known)
+    hint = f"; {near}" if near else ""
+    click.echo(f"No server of the queue {queue} knows the class {printable(job_class)}{hint}", err=True)

@@ -6,12 +6,10 @@ Run by people and scripts. One builder makes all four groups, so that they have 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 import click
 
@@ -19,12 +17,16 @@ from pyworkers.api import JobRecord
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, BulkAction, Jobs, Place, row
 from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
+from pyworkers.cli.output.tables import show
+from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.selection import Selection, selection_options
-from pyworkers.cli.text import fit, printable, table
-from pyworkers.protocol import sealing
+from pyworkers.cli.text import printable
+from pyworkers.protocol import sealing, timestamps
 
 _SHOWN = 25
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+# The fields that hold a time, in any form of any program.
+_MOMENTS = ("at", "created_at", "enqueued_at", "expiry", "failed_at", "retried_at", "score")
 _YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the number of jobs; change nothing.")
 
@@ -55,32 +57,33 @@ def _example(place: Place, words: str) -> str:
 
 
 def _list(place: Place) -> click.Command:
-    @_JSON
+    @json_option
     @click.option(
         "--limit", metavar="N", type=click.IntRange(min=0), default=_SHOWN, show_default=True,
         help="Show at most N jobs; 0 for all.",
     )  # fmt: skip
+    @utc_option
     @selection_options
     @config_options
-    def list_jobs(source: Source, selection: Selection, limit: int, as_json: bool) -> None:
+    def list_jobs(source: Source, selection: Selection, limit: int, as_json: bool, times: Times) -> None:
         jobs = _opened(place, source)
         now = time.time()
         walk = place.walk(jobs)
         if not limit and not sys.stdout.isatty():
             walk = progressing(walk, jobs.size, "List")
         found = (job for job in walk if selection.matches(job, place.age_s(job, now)))
-        shown = islice(found, limit) if limit else found
+        shown = islice(found, limit or None)
         if as_json:
-            _print_json(job.as_dict() for job in shown)
+            print_list(job.as_dict() for job in shown)
             return
-        lines = _lines(place, shown, now)
-        first = next(lines, None)
+        first = next(shown, None)
         if first is None:
             click.echo(f"no {'' if selection.empty else 'matching '}jobs in {_title(place)}", err=True)
             return
-        click.echo(first)
-        for line in lines:
-            click.echo(line)
+        show(
+            [field.column for field in place.fields],
+            (row(place, job, now, times) for job in chain([first], shown)),
+        )
         if limit and next(found, None) is not None:
             click.echo(f"… more of {jobs.size:,} jobs: --limit 0 shows all", err=True)
 
@@ -89,45 +92,32 @@ def _list(place: Place) -> click.Command:
     return _command("list", list_jobs, f"{sentence}\n\n{age}\n\n{_example(place, 'list --class SendMail')}")
 
 
-def _lines(place: Place, jobs: Iterator[JobRecord], now: float) -> Iterator[str]:
-    first = next(jobs, None)
-    if first is None:
-        return
-    rows: Iterator[Sequence[str]] = (row(place, job, now) for job in _chained(first, jobs))
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    for line in table([column.title for column in place.columns], rows):
-        yield fit(line, columns).rstrip() if columns else line
-
-
-def _chained(first: JobRecord, others: Iterator[JobRecord]) -> Iterator[JobRecord]:
-    yield first
-    yield from others
-
-
-def _print_json(entries: Iterator[dict[str, Any]]) -> None:
-    """Print a JSON list item by item: there may be millions."""
-    click.echo("[", nl=False)
-    for number, item in enumerate(entries):
-        click.echo((",\n " if number else "") + json.dumps(item), nl=False)
-    click.echo("]")
-
-
 def _show(place: Place) -> click.Command:
     @click.argument("jid")
-    @_JSON
+    @json_option
+    @utc_option
     @config_options
-    def show(source: Source, jid: str, as_json: bool) -> None:
+    def show_job(source: Source, jid: str, as_json: bool, times: Times) -> None:
         job = _opened(place, source).find_job(jid)
         if job is None:
             click.echo(f"no such job: {printable(jid)}", err=True)
             click.get_current_context().exit(1)
-        click.echo(json.dumps(job.as_dict()) if as_json else "\n".join(_details(job)))
+        if as_json:
+            lines = {"backtrace": job.error_backtrace} if job.error_backtrace else {}
+            print_json(job.as_dict() | lines)
+        else:
+            click.echo("\n".join(_details(job, times)))
 
-    return _command("show", show, f"Show all fields of a job.\n\n{_example(place, 'show JID')}")
+    return _command(
+        "show",
+        show_job,
+        f"Show all fields of a job, and the traceback of its last error.\n\n{_example(place, 'show JID')}",
+    )
 
 
-def _details(job: JobRecord) -> Iterator[str]:
+def _details(job: JobRecord, times: Times) -> Iterator[str]:
     """The fields of the envelope, and the backtrace decompressed."""
+    now = time.time()
     shown = {name: value for name, value in job.data.items() if name != "error_backtrace"}
     if job.data.get(sealing.FIELD) is True:
         shown["args"] = job.args
@@ -137,7 +127,11 @@ def _details(job: JobRecord) -> Iterator[str]:
     names = [printable(name) for name in shown]
     widest = min(max(map(len, names), default=0), 20)
     for name, value in zip(names, shown.values(), strict=True):
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        moment = timestamps.read(value) if name in _MOMENTS else None
+        if moment is not None:
+            text = times.full(moment, now)
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield f"{name:<{widest}}  {printable(text)}"
     if job.error_backtrace:
         yield "error_backtrace"
@@ -149,7 +143,7 @@ def _action(place: Place, action: BulkAction) -> click.Command:
     @click.option("--all", "every", is_flag=True, help="All jobs.")
     @_DRY_RUN
     @_YES
-    @_JSON
+    @json_option
     @selection_options
     @config_options
     def change(
@@ -166,7 +160,7 @@ def _action(place: Place, action: BulkAction) -> click.Command:
 def _clear(place: Place) -> click.Command:
     @_DRY_RUN
     @_YES
-    @_JSON
+    @json_option
     @config_options
     def clear(source: Source, dry_run: bool, yes: bool, as_json: bool) -> None:
         jobs = _opened(place, source)
@@ -176,8 +170,7 @@ def _clear(place: Place) -> click.Command:
             ask(f"Delete all jobs in {_title(place)} ({count(size) if size else 'none now'})?")
         number = jobs.size if dry_run else jobs.clear()
         if as_json:
-            counts = {"selected": number, "done": 0 if dry_run else number}
-            click.echo(json.dumps({"action": "clear", **counts, "dry_run": dry_run}))
+            print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run)
         else:
             click.echo(f"{'would delete' if dry_run else 'deleted'} {count(number)}")
 

@@ -22,23 +22,51 @@ from pyworkers.api import (
     SortedEntry,
     Work,
 )
-from pyworkers.cli.text import duration, fit, printable, width
+from pyworkers.cli.output.tables import Column
+from pyworkers.cli.output.times import Times
+from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.groups import spell_queues
 
 Jobs = Queue | JobSet
 
-# Longer names are cut.
-_WIDEST = 60
 _LONGEST_TEXT = 1000
+
+PROCESSES = (
+    Column("identity"),
+    Column("started"),
+    Column("busy", right=True),
+    Column("of", right=True),
+    Column("memory", cut=2, right=True),
+    Column("beat"),
+    Column("state"),
+    Column("queues", cut=1),
+)
+GROUPS = (
+    Column("group", cut=2),
+    Column("mode"),
+    Column("servers", right=True),
+    Column("processes", right=True),
+    Column("busy", right=True),
+    Column("of", right=True),
+    Column("queues", cut=1),
+)
+WORKS = (
+    Column("started"),
+    Column("jid"),
+    Column("queue", cut=4),
+    Column("class", cut=3),
+    Column("thread", cut=1),
+    Column("identity", cut=2),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its title, and the text of a job at a time (epoch seconds)."""
+class Field:
+    """One column of a table of jobs, and its text for a job; or, for a time, the job's epoch seconds."""
 
-    title: str
-    text: Callable[[JobRecord, float], str]
+    column: Column
+    text: Callable[[JobRecord], str | float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +90,7 @@ class Place:
     since: Callable[[JobRecord], float | None]
     age_is: str
     order: str
-    columns: Sequence[Column]
+    fields: Sequence[Field]
     actions: Sequence[BulkAction]
 
     def age_s(self, job: JobRecord, now: float) -> float | None:
@@ -71,31 +99,38 @@ class Place:
         return None if since is None else now - since
 
 
-def row(place: Place, job: JobRecord, now: float) -> list[str]:
-    """The texts of the columns, each safe for the terminal; only the last one may be long."""
-    *texts, last = (printable(column.text(job, now)[:_LONGEST_TEXT]) for column in place.columns)
-    return [*(text if width(text) <= _WIDEST else fit(text, _WIDEST) for text in texts), last]
+def row(place: Place, job: JobRecord, now: float, times: Times) -> list[str]:
+    """The texts of the columns, each safe for the terminal."""
+    values = (field.text(job) for field in place.fields)
+    return [
+        printable(_clipped(value)) if isinstance(value, str) else times.cell(value, now) for value in values
+    ]
 
 
-def process_row(about: ProcessView, now: float) -> tuple[str, ...]:
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+
+
+def process_row(about: ProcessView, now: float, times: Times) -> tuple[str, ...]:
     """The columns of one server."""
     return (
         printable(about.identity),
-        duration(max(0.0, now - about.started_at)) if about.started_at else "",
+        times.cell(about.started_at or None, now),
         str(about.busy),
         str(about.concurrency),
         f"{about.rss_kb / 1024:.0f} MB" if about.rss_kb else "",
-        duration(max(0.0, now - about.beat)) if about.beat else "",
+        times.cell(about.beat or None, now),
         _process_state(about, now),
         printable(", ".join(about.queues)),
     )
 
 
 def _process_state(about: ProcessView, now: float) -> str:
-    """``silent``, ``quiet`` or empty."""
-    if about.silent(now):
-        return "silent"
-    return "quiet" if about.quiet else ""
+    """The state unless it is ``running``; of a stop also the seconds that are left."""
+    state = about.state(now)
+    if about.stops_at is not None and state == "stopping":
+        return f"stopping {max(0, about.stops_at - now):.0f}s"
+    return "" if state == "running" else state
 
 
 def group_row(group: GroupStats) -> tuple[str, ...]:
@@ -105,11 +140,10 @@ def group_row(group: GroupStats) -> tuple[str, ...]:
     return printable(group.name), printable(group.mode), *sizes, printable(queues)
 
 
-def work_row(work: Work, now: float) -> tuple[str, ...]:
+def work_row(work: Work, now: float, times: Times) -> tuple[str, ...]:
     """The columns of one running job."""
-    running = duration(max(0.0, now - work.run_at)) if work.run_at else ""
     names = (work.jid, work.queue, work.job_class, work.thread, work.identity)
-    return running, *map(printable, names)
+    return times.cell(work.run_at or None, now), *map(printable, names)
 
 
 def queue_state(queue: QueueStats) -> str:
@@ -118,39 +152,26 @@ def queue_state(queue: QueueStats) -> str:
     return ", ".join([*words, f"active: {printable(queue.active)}"] if queue.active else words)
 
 
-def _ago(since: Callable[[JobRecord], float | None]) -> Callable[[JobRecord, float], str]:
-    def text(job: JobRecord, now: float) -> str:
-        moment = since(job)
-        return "" if moment is None else duration(max(0.0, now - moment))
-
-    return text
-
-
-def _due(job: JobRecord, now: float) -> str:
-    left = _score(job) - now
-    return f"in {duration(left)}" if left >= 0 else f"{duration(-left)} ago"
-
-
 def _score(job: JobRecord) -> float:
     return job.score if isinstance(job, SortedEntry) else 0.0
 
 
-def _arguments(job: JobRecord, _now: float) -> str:
+def _arguments(job: JobRecord) -> str:
     if job.unreadable:
         return job.error
     return json.dumps(job.args, ensure_ascii=False, separators=(", ", ": "))[1:-1]
 
 
-def _retries(job: JobRecord, _now: float) -> str:
+def _retries(job: JobRecord) -> str:
     return "" if job.retry_count is None else str(job.retry_count + 1)
 
 
-_JID = Column("jid", lambda job, _: job.jid)
-_QUEUE = Column("queue", lambda job, _: job.queue)
-_CLASS = Column("class", lambda job, _: job.job_class)
-_ARGUMENTS = Column("arguments", _arguments)
-_ERROR = Column("error", lambda job, _: job.error)
-_DUE = Column("due", _due)
+_JID = Field(Column("jid", cut=4), lambda job: job.jid)
+_QUEUE = Field(Column("queue", cut=2), lambda job: job.queue)
+_CLASS = Field(Column("class", cut=3), lambda job: job.job_class)
+_ARGUMENTS = Field(Column("arguments", cut=1), _arguments)
+_ERROR = Field(Column("error", cut=1), lambda job: job.error)
+_DUE = Field(Column("due"), _score)
 
 _RETRY = BulkAction(
     "retry", "retried", "Enqueue failed jobs now; their last failure is not counted.",
@@ -162,6 +183,10 @@ _ENQUEUE = BulkAction(
 )  # fmt: skip
 _KILL = BulkAction(
     "kill", "killed", "Move jobs to the dead set.", lambda jobs, chosen: jobs.kill_jobs(chosen)
+)  # fmt: skip
+_FIRST = BulkAction(
+    "run-first", "moved ahead", "Run jobs before all others of their queue.",
+    lambda jobs, chosen: jobs.run_first(chosen) if isinstance(jobs, Queue) else 0,
 )  # fmt: skip
 _DELETE = BulkAction(
     "delete", "deleted", "Delete jobs.", lambda jobs, chosen: jobs.delete_jobs(chosen)
@@ -179,8 +204,8 @@ QUEUE = Place(
     lambda job: job.enqueued_at,
     "the time since it was enqueued",
     "the newest first",
-    (Column("waiting", _ago(lambda job: job.enqueued_at)), _JID, _CLASS, _ARGUMENTS),
-    (_KILL, _DELETE),
+    (Field(Column("enqueued"), lambda job: job.enqueued_at), _JID, _CLASS, _ARGUMENTS),
+    (_FIRST, _KILL, _DELETE),
 )
 SCHEDULED = Place(
     "scheduled",
@@ -199,7 +224,7 @@ RETRIES = Place(
     lambda job: job.failed_at,
     "the time since its last failure",
     "the next one first",
-    (_DUE, Column("failures", _retries), _JID, _QUEUE, _CLASS, _ERROR),
+    (_DUE, Field(Column("failures", right=True), _retries), _JID, _QUEUE, _CLASS, _ERROR),
     (_RETRY, _KILL, _DELETE),
 )
 DEAD = Place(
@@ -209,6 +234,6 @@ DEAD = Place(
     _score,
     "the time since it died",
     "the latest first",
-    (Column("died", _ago(_score)), _JID, _QUEUE, _CLASS, _ERROR),
+    (Field(Column("died"), _score), _JID, _QUEUE, _CLASS, _ERROR),
     (_RETRY, _DELETE),
 )

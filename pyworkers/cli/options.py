@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec
@@ -18,6 +18,7 @@ from click.core import ParameterSource
 
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.loading import load
+from pyworkers.config.sources import Place
 from pyworkers.embedded import answers, directory_of, socket_path
 from pyworkers.errors import RedisUnavailableError
 
@@ -28,17 +29,39 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """A project whose settings are the configuration."""
+
+    settings: Place
+    settings_again: Place
+    """Reads them for a reload, in a process that has not imported them yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """The configuration options of a command line; None: not given."""
 
-    path: Path | None
+    path: Place | None
     url: str | None
     namespace: str | None
+    again: Place | None = None
+    """What a server reads at a reload, if not ``path``."""
+
+    @property
+    def name(self) -> str:
+        """What the configuration is read from, for display."""
+        if callable(self.path):
+            return self.path().name
+        return str(self.path or "no file, only environment and defaults")
 
     def load(self, overrides: Mapping[str, object] = _NOTHING) -> Config:
         """The configuration in effect; ``overrides`` are further dotted keys. Raises ConfigError."""
         own = {"redis.url": self.url, "redis.namespace": self.namespace}
         return load(self.path, env=os.environ, overrides={**own, **overrides})
+
+    def load_again(self, overrides: Mapping[str, object] = _NOTHING) -> Config:
+        """As ``load``, for a reload of a server."""
+        return replace(self, path=self.again or self.path).load(overrides)
 
     def redis(self) -> RedisConfig:
         """The ``[redis]`` part. Raises ConfigError; RedisUnavailableError if an embedded server is down."""
@@ -61,7 +84,11 @@ _OPTIONS = (
         show_envvar=True,
         help="Configuration file, e.g. conf/workers.toml.",
     ),
-    click.option("--url", help="Redis, e.g. redis://127.0.0.1:6379/0, or embedded:DIR."),
+    click.option(
+        "--url",
+        metavar="URL",
+        help="Redis, e.g. redis://127.0.0.1:6379/0, or embedded:DIR.  [default: $REDIS_URL, or [redis] url]",
+    ),
     click.option("--namespace", metavar="PREFIX", help="Prefix of every key, with its colon, e.g. app:"),
 )
 
@@ -73,12 +100,23 @@ def config_options(command: Callable[Concatenate[Source, P], None]) -> Callable[
     def with_source(
         *args: Any, path: Path | None, url: str | None, namespace: str | None, **others: Any
     ) -> None:
-        command(Source(path, url, namespace), *args, **others)
+        command(_source(path, url, namespace), *args, **others)
 
     decorated: Callable[..., None] = with_source
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+def _source(path: Path | None, url: str | None, namespace: str | None) -> Source:
+    """The options of this command; in a project, its settings stand for the file."""
+    context = click.get_current_context()
+    project: Project | None = context.obj
+    if project is None:
+        return Source(path, url, namespace)
+    if context.get_parameter_source("path") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("the configuration of this project is in its settings, not in a file")
+    return Source(project.settings, url, namespace, project.settings_again)
 
 
 class _ListingGroup(click.Group):

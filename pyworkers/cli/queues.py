@@ -5,30 +5,37 @@ Run by people and scripts.
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Sequence
-
 import click
 
-from pyworkers.api import Queue, QueueStats, Search, Stats
+from pyworkers.api import ProcessSet, Queue, QueueStats, Search, Stats
 from pyworkers.api.target import admin_of
 from pyworkers.cli.listing import queue_state
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import printable, table
+from pyworkers.cli.output.records import json_option, print_action, print_list
+from pyworkers.cli.output.tables import Column, show
+from pyworkers.cli.text import printable
 from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.options import suggestion
 
-_HEADER = ("queue", "size", "latency (s)", "in progress", "state")
+_COLUMNS = (
+    Column("queue", cut=2),
+    Column("size", right=True),
+    Column("latency (s)", right=True),
+    Column("jobs/min", right=True),
+    Column("in progress", right=True),
+    Column("state", cut=1),
+)
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list of objects.")
+@json_option
 @config_options
 def queues(source: Source, as_json: bool) -> None:
-    """Show all queues: size, latency, jobs in progress.
+    """Show all queues: size, latency, rate, jobs in progress.
 
-    size is the number of waiting jobs; latency the seconds that the next one has been waiting. Jobs in
-    progress are those of pyworkers, go-workers and go-workers2; --json lists their owners. For Sidekiq's
+    size is the number of waiting jobs; latency the seconds that the next one has been waiting; jobs/min the
+    jobs that ran on servers of pyworkers, over the last full minute and the current one. Jobs in progress
+    are those of pyworkers, go-workers and go-workers2; --json lists their owners. For Sidekiq's
     running jobs, see `pyworkers workers`. A queue is unserved if no server that reports itself takes jobs
     from it (go-workers reports nothing).
 
@@ -37,9 +44,14 @@ def queues(source: Source, as_json: bool) -> None:
     """
     admin = admin_of(source.redis())
     search = Search(admin.keys)
-    found = Stats.fetch(admin, search=search).queues
-    now = time.time()
-    click.echo(json.dumps([queue.as_dict(now) for queue in found]) if as_json else _shown(found, now))
+    stats = Stats.fetch(admin, search=search)
+    found, now = stats.queues, stats.now
+    if as_json:
+        print_list(queue.as_dict(now) for queue in found)
+    elif found:
+        show(_COLUMNS, [_row(queue, now) for queue in found])
+    else:
+        click.echo("No queues: no job was ever enqueued, and no server is running.")
     if search.shortfall:
         click.echo(
             f"Jobs in progress in Go processes may be missing: {printable(search.shortfall)}", err=True
@@ -48,13 +60,14 @@ def queues(source: Source, as_json: bool) -> None:
 
 @click.command()
 @click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @config_options
 def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
     """Stop all servers from taking jobs from QUEUE.
 
     Jobs can still be enqueued; running jobs continue. pyworkers pauses within 2 seconds, Sidekiq Pro within
-    10; Sidekiq without Pro and go-workers ignore the pause.
+    10; Sidekiq without Pro and go-workers ignore the pause. A queue that no server serves is paused with a
+    warning.
 
     \b
     Example: pyworkers pause mail
@@ -66,16 +79,21 @@ def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     changed = [name for name in queues if Queue(name, config).pause()]
+    served = {name for process in ProcessSet(config) for name in process.queues}
+    unserved = [name for name in queues if name not in served]
     if as_json:
-        click.echo(json.dumps({"action": "pause", "changed": changed}))
+        print_action("pause", len(changed), changed=changed, unserved=unserved)
         return
     for name in queues:
         click.echo(f"{name} is paused" + ("" if name in changed else " already"))
+    for name in unserved:
+        near = suggestion(name, served)
+        click.echo(f"No server serves {name}; {near or '`pyworkers queues` shows all.'}", err=True)
 
 
 @click.command()
 @click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @config_options
 def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
     """Let servers take jobs from a paused QUEUE again.
@@ -88,18 +106,13 @@ def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
     config = source.redis()
     changed = [name for name in queues if Queue(name, config).resume()]
     if as_json:
-        click.echo(json.dumps({"action": "resume", "changed": changed}))
+        print_action("resume", len(changed), changed=changed)
         return
     for name in queues:
         click.echo(f"{printable(name)} " + ("is resumed" if name in changed else "was not paused"))
 
 
-def _shown(found: Sequence[QueueStats], now: float) -> str:
-    if not found:
-        return "No queues: no job was ever enqueued, and no server is running."
-    return "\n".join(table(_HEADER, [_row(queue, now) for queue in found], right=(1, 2, 3)))
-
-
 def _row(queue: QueueStats, now: float) -> tuple[str, ...]:
-    numbers = str(queue.size), f"{queue.latency_s(now):.1f}", str(queue.in_progress)
+    rate = "" if queue.rate_per_min is None else f"{queue.rate_per_min:.1f}"
+    numbers = str(queue.size), f"{queue.latency_s(now):.1f}", rate, str(queue.in_progress)
     return printable(queue.name), *numbers, queue_state(queue)

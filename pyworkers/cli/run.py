@@ -80,7 +80,9 @@ def _numbered(value: str) -> tuple[str, int | None]:
 )
 @click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
 @click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
+@click.option("--json", "as_json", is_flag=True, help="Log in JSON: --log-format json.")
 @click.option("--fail-fast", is_flag=True, help="Exit with code 4 if Redis is unreachable at the start.")
+@click.option("--reload", is_flag=True, help="Reload when code or configuration changes (extra watch).")
 @config_options
 def run(
     source: Source,
@@ -89,18 +91,27 @@ def run(
     groups: Mapping[str, tuple[Queues, int | None]],
     log_level: str | None,
     log_format: str | None,
+    as_json: bool,
     fail_fast: bool,
+    reload: bool,
 ) -> None:
     """Run the server: execute jobs until a signal stops it.
 
     \b
     Signals: TERM, INT  finish running jobs (server.shutdown_timeout), then exit 0
+             a 2nd INT  give running jobs back to their queues at once, then exit 0
              TSTP       fetch nothing more
              HUP        reload the configuration and the application without a gap
+             USR2       start a new server from the installed code; stop when it fetches
              TTIN       log the state of the server and the stacks of all workers
+
+    With --reload, changed files have the effect of HUP: after an error, the old code continues. The watched
+    folders are the working directory and that of the configuration file.
 
     Exit codes: 0 stopped by a signal, 1 unexpected error, 2 configuration, 3 application import, 4 Redis
     unreachable with --fail-fast.
     """
-    read = partial(source.load, {"app": app, "log.level": log_level, "log.format": log_format})
-    serve(read(), Only(queues, groups), fail_fast, read)
+    given = {"app": app, "log.level": log_level, "log.format": "json" if as_json else log_format}
+    serve(
+        source.load(given), Only(queues, groups), fail_fast, partial(source.load_again, given), reload=reload
+    )

@@ -1,27 +1,28 @@
-"""``pyworkers quiet`` and ``stop``: send a signal to servers. Run by people and by deployments."""
+"""``pyworkers quiet``, ``stop`` and ``reload``: signal servers. Run by people and by deployments."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
 
-from pyworkers.api import Process, ProcessSet
+from pyworkers.api import Process, ProcessSet, Signal
 from pyworkers.cli.bulk import ask, check_terminal
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.errors import PyworkersError
 
 
-def steering_command(name: str, text: str, order: Callable[[Process], None]) -> click.Command:
-    """A command that sends ``order`` to the chosen servers."""
+def steering_command(word: Signal, text: str) -> click.Command:
+    """A command that sends ``word`` to the chosen servers; to all of them, but those that refuse it."""
+    name = word.name.lower()
 
     @click.argument("identities", metavar="[IDENTITY]...", nargs=-1)
     @click.option("--all", "every", is_flag=True, help="All servers.")
     @click.option("--dry-run", is_flag=True, help="Print the servers; change nothing.")
     @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
-    @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+    @json_option
     @config_options
     def steer(
         source: Source, identities: tuple[str, ...], every: bool, dry_run: bool, yes: bool, as_json: bool
@@ -29,18 +30,21 @@ def steering_command(name: str, text: str, order: Callable[[Process], None]) -> 
         if every == bool(identities):
             raise click.UsageError("Name servers, or pass --all; `pyworkers processes` shows them.")
         found = sorted(ProcessSet(source.redis()), key=lambda process: process.identity)
-        chosen = [process for process in found if not process.about.embedded] if every else []
-        chosen += [_named(identity, found) for identity in identities]
+        named = [_named(identity, found) for identity in identities]
+        refusals = {process.identity: process.refusal(word) for process in found}
+        for reason in filter(None, (refusals[process.identity] for process in named)):
+            raise PyworkersError(reason)
+        chosen = [process for process in found if not refusals[process.identity]] if every else named
         if every and chosen and not (yes or dry_run):
             check_terminal()
             servers = "1 server" if len(chosen) == 1 else f"{len(chosen)} servers"
             ask(f"{name.capitalize()} {servers}?")
         if not dry_run:
             for process in chosen:
-                order(process)
+                process.send(word)
         names = [process.identity for process in chosen]
         if as_json:
-            click.echo(json.dumps({"action": name, "identities": names, "dry_run": dry_run}))
+            print_action(name, 0 if dry_run else len(names), identities=names, dry_run=dry_run)
         else:
             _tell(name, names, dry_run)
 
@@ -67,7 +71,7 @@ def _tell(name: str, names: Sequence[str], dry_run: bool) -> None:
 
 
 quiet = steering_command(
-    "quiet",
+    Signal.QUIET,
     """Make servers take no more jobs.
 
     Running jobs continue; to take jobs again, a server must be restarted. IDENTITY is one of `pyworkers
@@ -76,11 +80,10 @@ quiet = steering_command(
     \b
     Example: pyworkers quiet web-1:4711
     """,
-    Process.quiet,
 )
 
 stop = steering_command(
-    "stop",
+    Signal.STOP,
     """Stop servers: finish running jobs, then exit.
 
     Jobs that still run after the shutdown timeout go back to their queues. IDENTITY is one of `pyworkers
@@ -89,5 +92,17 @@ stop = steering_command(
     \b
     Example: pyworkers stop web-1:4711
     """,
-    Process.stop,
+)
+
+reload = steering_command(
+    Signal.RELOAD,
+    """Have servers load their code and configuration again.
+
+    As HUP does: running jobs finish in the old code; after an error, the old code and configuration continue.
+    Only servers of pyworkers reload: --all leaves other programs' servers out. IDENTITY is one of `pyworkers
+    processes`, a host, or host:pid. --all asks for confirmation.
+
+    \b
+    Example: pyworkers reload web-1:4711
+    """,
 )

@@ -1,25 +1,36 @@
-"""``pyworkers stats``: the number of jobs in each state.
+"""``pyworkers stats`` and ``metrics``: the number of jobs in each state, and what those of each class took.
 
 Run by people and scripts. Reads only.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
-from pyworkers.api import ProcessSet, Stats
-from pyworkers.cli.listing import group_row
+from pyworkers.api import ClassMetrics, Metrics, Period, ProcessSet, Stats
+from pyworkers.cli.listing import GROUPS, group_row
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import printable, table
+from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.output.tables import Column, show
+from pyworkers.cli.text import printable
 
-_GROUPS = ("group", "mode", "servers", "processes", "busy", "of", "queues")
+_SIZES = (Column("queue", cut=1), Column("size", right=True))
+_DAYS = (Column("day"), Column("processed", right=True), Column("failed", right=True))
+_CLASSES = (
+    Column("class", cut=1),
+    Column("processed", right=True),
+    Column("failed", right=True),
+    Column("p50 (ms)", right=True),
+    Column("p95 (ms)", right=True),
+    Column("p99 (ms)", right=True),
+    Column("total (s)", right=True),
+)
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @click.option(
     "--history",
     "days",
@@ -45,19 +56,46 @@ def stats(source: Source, as_json: bool, days: int | None) -> None:
     found = Stats.fetch(config)
     history = Stats.history(days, config) if days else []
     if as_json:
-        click.echo(
-            json.dumps(_as_dict(found) | ({"history": [day.as_dict() for day in history]} if days else {}))
-        )
+        print_json(_as_dict(found) | ({"history": [day.as_dict() for day in history]} if days else {}))
         return
     click.echo(_table(found.counts()))
     if found.queues:
         sizes = [(printable(queue.name), str(queue.size)) for queue in found.queues]
-        click.echo("\n" + "\n".join(table(("queue", "size"), sizes, right=(1,))))
+        click.echo()
+        show(_SIZES, sizes)
     if found.groups:
-        click.echo("\n" + "\n".join(table(_GROUPS, map(group_row, found.groups), right=(2, 3, 4, 5))))
+        click.echo()
+        show(GROUPS, map(group_row, found.groups))
     if history:
         rows = [(day.date.isoformat(), str(day.processed), str(day.failed)) for day in history]
-        click.echo("\n" + "\n".join(table(("day", "processed", "failed"), rows, right=(1, 2))))
+        click.echo()
+        show(_DAYS, rows)
+
+
+@click.command()
+@json_option
+@click.option("--day", is_flag=True, help="The last 24 hours, instead of the last 60 minutes.")
+@config_options
+def metrics(source: Source, as_json: bool, day: bool) -> None:
+    """Show runs, failures and durations of each class.
+
+    The jobs of the last 60 minutes on servers of pyworkers and of Sidekiq 8. processed counts all that ran;
+    total is the time of those that did not fail, and p95 the duration that 95 % of these do not exceed, as
+    far as a histogram of 26 durations tells. Over a day, the percentiles are those of jobs on servers of
+    pyworkers.
+
+    \b
+    Example: pyworkers metrics --day
+    """
+    config = source.redis()
+    ProcessSet(config).refresh()
+    found = Metrics.fetch(Period.DAY if day else Period.HOUR, config)
+    if as_json:
+        print_json(found.as_dict())
+    elif found.classes:
+        show(_CLASSES, map(_class_row, found.classes))
+    else:
+        click.echo(f"No job ran in the last {found.period.value}.")
 
 
 def _as_dict(found: Stats) -> dict[str, Any]:
@@ -69,3 +107,14 @@ def _table(counts: dict[str, int]) -> str:
     names = max(map(len, counts))
     numbers = max(len(str(count)) for count in counts.values())
     return "\n".join(f"{name:<{names}}  {count:>{numbers}}" for name, count in counts.items())
+
+
+def _class_row(found: ClassMetrics) -> tuple[str, ...]:
+    percentiles = map(found.percentile_ms, (0.5, 0.95, 0.99))
+    return (
+        printable(found.job_class),
+        str(found.processed),
+        str(found.failed),
+        *("" if ms is None else f"{ms:.0f}" for ms in percentiles),
+        f"{found.total_ms / 1000:.1f}",
+    )

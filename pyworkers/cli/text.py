@@ -6,15 +6,12 @@ Pure.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
 
 from pyworkers.text import printable
 
-__all__ = ["duration", "fit", "printable", "table", "width"]
+__all__ = ["duration", "fit", "printable", "width"]
 
 _ELLIPSIS = "…"
-_ROWS_MEASURED = 100
 
 
 def width(text: str) -> int:
@@ -46,29 +43,9 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
-) -> Iterator[str]:
-    """Aligned columns, two blanks apart; those at the places ``right`` are flush right.
-
-    The first hundred rows decide how wide a column is, so that not all rows need to be in memory.
-    """
-    rows = iter(rows)
-    first = [header, *islice(rows, _ROWS_MEASURED)]
-    widths = [max(map(width, column)) for column in zip(*first, strict=True)]
-    flush = set(right)
-    for line in chain(first, rows):
-        cells = (_cell(text, widths[place], place in flush) for place, text in enumerate(line))
-        yield "  ".join(cells).rstrip()
-
-
-def _cell(text: str, cells: int, right: bool) -> str:
-    blanks = " " * (cells - width(text))
-    return blanks + text if right else text + blanks
-
-
 def _cells(char: str) -> int:
-    if unicodedata.combining(char):
+    # Marks, e.g. the one that makes an emoji of a letter, and the parts of a Hangul syllable after its first.
+    if unicodedata.category(char) in ("Mn", "Me") or "\u1160" <= char <= "\u11ff":
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 

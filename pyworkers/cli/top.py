@@ -6,25 +6,32 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
 from pyworkers.api import ProcessSet, ProcessView, QueueStats, Search, Stats, Work, WorkSet
 from pyworkers.api.target import Admin, admin_of
-from pyworkers.cli.listing import group_row, process_row, queue_state, work_row
+from pyworkers.cli.listing import GROUPS, PROCESSES, WORKS, group_row, process_row, queue_state, work_row
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.text import duration, fit, printable, table
-from pyworkers.config.fields import mask_url
+from pyworkers.cli.output import tables
+from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.output.tables import Column
+from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.text import duration, fit, printable
+from pyworkers.config.checks import mask_url
 from pyworkers.errors import PyworkersError
 
 _PATIENCE_S = 0.3
 # The longest time that a search stops the screen, twice a minute.
 _SEARCH_S = 0.2
-_QUEUES = ("QUEUE", "SIZE", "LATENCY", "RUNNING", "STATE")
-_GROUPS = ("GROUP", "MODE", "SERVERS", "PROCESSES", "BUSY", "OF", "QUEUES")
-_SERVERS = ("SERVER", "UP", "BUSY", "OF", "MEMORY", "BEAT", "STATE", "QUEUES")
-_RUNNING = ("RUNNING", "JID", "QUEUE", "CLASS", "THREAD", "SERVER")
+_QUEUES = (
+    Column("queue", cut=2),
+    Column("size", right=True),
+    Column("latency", right=True),
+    Column("running", right=True),
+    Column("state", cut=1),
+)
 # Blank line, header, and one row of each section.
 _LEAST_PER_SECTION = 3
 
@@ -38,6 +45,14 @@ class Sample:
     works: Sequence[Work]
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """The first line of every frame, and the form of its times."""
+
+    title: str
+    times: Times
+
+
 @click.command()
 @click.option("--once", is_flag=True, help="Print one frame and exit.")
 @click.option(
@@ -49,36 +64,44 @@ class Sample:
     show_default=True,
     help="Seconds between two refreshes.",
 )
+@json_option
+@utc_option
 @config_options
-def top(source: Source, once: bool, interval_s: float) -> None:
+def top(source: Source, once: bool, interval_s: float, as_json: bool, times: Times) -> None:
     """Watch queues, servers and running jobs; q quits.
+
+    --json prints the numbers once, as --once does.
 
     \b
     Example: pyworkers top --interval 1
     """
     admin = admin_of(source.redis())
-    if once:
-        columns = shutil.get_terminal_size().columns
-        for line in frame(
-            _sample(admin, ProcessSet(admin), Search(admin.keys)), None, _title(admin), columns, None
-        ):
+    view = View(_title(admin), times)
+    if once or as_json:
+        sample = _sample(admin, ProcessSet(admin), Search(admin.keys))
+        if as_json:
+            works = [work.as_dict() for work in sample.works]
+            print_json({"at": sample.at, **sample.stats.as_dict(), "workers": works})
+            return
+        for line in frame(sample, None, view, shutil.get_terminal_size().columns, None):
             click.echo(line.rstrip())
     elif sys.stdin.isatty() and sys.stdout.isatty():
-        _watch(admin, interval_s)
+        _watch(admin, interval_s, view)
     else:
         raise click.UsageError("stdin or stdout is not a terminal: pass --once to print one frame.")
 
 
 def _sample(admin: Admin, servers: ProcessSet, search: Search, timeout_s: float = 1.5) -> Sample:
     servers.refresh(timeout_s)
-    return Sample(time.time(), Stats.fetch(admin, search=search), list(WorkSet(admin)))
+    stats = Stats.fetch(admin, search=search)
+    return Sample(stats.now, stats, list(WorkSet(admin)))
 
 
 def _title(admin: Admin) -> str:
     return printable(f"pyworkers top  {mask_url(admin.config.url)} {admin.config.namespace}".rstrip())
 
 
-def _watch(admin: Admin, interval_s: float) -> None:
+def _watch(admin: Admin, interval_s: float, view: View) -> None:
     from pyworkers.cli.terminal import Screen
 
     screen, servers = Screen(), ProcessSet(admin)
@@ -97,24 +120,25 @@ def _watch(admin: Admin, interval_s: float) -> None:
                 except PyworkersError as error:
                     trouble = printable(f"Retrying: {error.message}")
                 due = time.monotonic() + interval_s
-            screen.draw(_lines(sample, before, _title(admin), trouble, *screen.size()))
+            screen.draw(_lines(sample, before, view, trouble, *screen.size()))
             if screen.wait(due - time.monotonic()) in ("q", "Q"):
                 return
 
 
 def _lines(
-    sample: Sample | None, before: Sample | None, title: str, trouble: str, columns: int, lines: int
+    sample: Sample | None, before: Sample | None, view: View, trouble: str, columns: int, lines: int
 ) -> list[str]:
     """The lines of one frame; after an error, the error above the previous frame."""
     if sample is None:
-        return [fit(title, columns), fit(trouble, columns)]
+        return [fit(view.title, columns), fit(trouble, columns)]
     clock = time.strftime("%H:%M:%S  q quits ", time.localtime(sample.at))
-    headline = fit(title, max(0, columns - len(clock))) + clock
-    shown = frame(sample, before, headline, columns, max(1, lines - bool(trouble)))
+    headline = fit(view.title, max(0, columns - len(clock))) + clock
+    titled = replace(view, title=headline)
+    shown = frame(sample, before, titled, columns, max(1, lines - bool(trouble)))
     return [shown[0], fit(trouble, columns), *shown[1:]] if trouble else shown
 
 
-def frame(sample: Sample, before: Sample | None, title: str, width: int, height: int | None) -> list[str]:
+def frame(sample: Sample, before: Sample | None, view: View, width: int, height: int | None) -> list[str]:
     """The lines of a frame, each as wide as the screen; ``height`` None: any number of lines."""
     stats = sample.stats
     counts = {name: f"{number:,}" for name, number in stats.counts().items()}
@@ -122,12 +146,14 @@ def frame(sample: Sample, before: Sample | None, title: str, width: int, height:
         for name in ("processed", "failed"):
             counts[name] += f" ({_rate(name, sample, before):,.0f}/s)"
     words = [f"{name} {text}" for name, text in counts.items()]
-    head = [title, *_wrapped(words, width)]
+    head = [view.title, *_wrapped(words, width)]
     sections = [
-        _section(_QUEUES, [_queue(queue, sample.at) for queue in _fullest(stats.queues)], (1, 2, 3)),
-        _section(_GROUPS, [group_row(group) for group in stats.groups], (2, 3, 4, 5)),
-        _section(_SERVERS, [process_row(server, sample.at) for server in _busiest(stats)], (2, 3, 4)),
-        _section(_RUNNING, [work_row(work, sample.at) for work in _longest(sample.works)], ()),
+        _section(_QUEUES, [_queue(queue, sample.at) for queue in _fullest(stats.queues)], width),
+        _section(GROUPS, [group_row(group) for group in stats.groups], width),
+        _section(
+            PROCESSES, [process_row(server, sample.at, view.times) for server in _busiest(stats)], width
+        ),
+        _section(WORKS, [work_row(work, sample.at, view.times) for work in _longest(sample.works)], width),
     ]
     lines = [*head, *_shared(sections, None if height is None else height - len(head))]
     return [fit(line, width) for line in lines[:height]]
@@ -150,8 +176,9 @@ def _wrapped(words: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _section(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    return ["", *table(header, rows, right=right)] if rows else []
+def _section(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    titled = [replace(column, title=column.title.upper()) for column in columns]
+    return ["", *tables.lines(titled, rows, width)] if rows else []
 
 
 def _shared(sections: Sequence[list[str]], height: int | None) -> list[str]:

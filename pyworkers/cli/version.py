@@ -11,18 +11,27 @@ from importlib.metadata import version as version_of
 
 import click
 
+from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.version import __version__
 
 
 @click.command()
-def version() -> None:
-    """Show the versions of pyworkers and its dependencies."""
+@json_option
+def version(as_json: bool) -> None:
+    """Show the versions of pyworkers and its dependencies.
+
+    \b
+    Example: pyworkers version --json
+    """
     versions = {
         "pyworkers": __version__,
         "Python": platform.python_version(),
         "redis-py": _installed("redis"),
         "hiredis": _installed("hiredis"),
     }
+    if as_json:
+        print_json(versions)
+        return
     width = max(map(len, versions))
     for name, number in versions.items():
         click.echo(f"{name:<{width}}  {number}")

@@ -12,22 +12,13 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pyworkers.config import sources
-from pyworkers.config.fields import (
-    SECTIONS,
-    Config,
-    CronConfig,
-    GroupConfig,
-    KeyPath,
-    Option,
-    QueueConfig,
-    describe,
-)
+from pyworkers.config.fields import Config, CronConfig, GroupConfig, QueueConfig
 from pyworkers.config.groups import parse_queues
+from pyworkers.config.options import SECTIONS, KeyPath, Option, describe
 from pyworkers.errors import ConfigError
 
 _NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
@@ -48,7 +39,7 @@ _Sections = dict[KeyPath, dict[str, Any]]
 
 
 def load(
-    path: Path | None, *, env: Mapping[str, str], overrides: Mapping[str, object] = _NO_OVERRIDES
+    path: sources.Place | None, *, env: Mapping[str, str], overrides: Mapping[str, object] = _NO_OVERRIDES
 ) -> Config:
     """Build the configuration. Precedence: ``overrides``, ``env``, the file at ``path``, the defaults.
 
@@ -81,7 +72,7 @@ def render(config: Config, mask: bool = True) -> str:
             value = getattr(part, option.attribute) if option.path[:-1] == section else None
             if value is not None:
                 shown = option.mask(value) if mask and option.mask else value
-                lines.append(f"{option.path[-1]} = {_toml(shown)}")
+                lines.append(f"{option.path[-1]} = {toml_value(shown)}")
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
@@ -105,6 +96,8 @@ def _parsed(text: str, option: Option) -> object:
     }
     if option.type == "array or table":
         return parse_queues(text)
+    if option.type == "array":
+        return tuple(word.strip() for word in text.split(",") if word.strip())
     try:
         return readers.get(option.type, str)(text)
     except (ValueError, KeyError):
@@ -155,6 +148,7 @@ def _build(document: sources.Document, found: _Sections) -> Config:
         },
         cron=tuple(CronConfig(**entry) for entry in entries),
         path=document.path,
+        import_path=document.import_path,
     )
 
 
@@ -200,18 +194,19 @@ def _parts(config: Config) -> Iterator[tuple[str, KeyPath, object]]:
             yield "", path, config
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """A value as TOML."""
     if isinstance(value, str):
         # JSON's escapes are valid in TOML, which also requires an escape for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_toml_key(key)} = {_toml(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{_toml_key(key)} = {toml_value(item)}' for key, item in value.items())}}}"
     return repr(value)
 
 
 def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_value(key)

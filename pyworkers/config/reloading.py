@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
+from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config, HttpConfig, RedisConfig, SchedulerConfig
 from pyworkers.errors import ConfigError
 
@@ -34,6 +35,16 @@ class Configurations:
         self._pending: Config | None = None
         self.loading = current
         """That of the latest load of the application."""
+
+    @property
+    def embedded(self) -> bool:
+        """True if this server runs its own Redis."""
+        return self.current.redis.url != self._started.redis.url
+
+    @property
+    def shown_redis(self) -> str:
+        """The URL of Redis as it was configured, without its password."""
+        return mask_url(self._started.redis.url)
 
     def read_again(self) -> list[str]:
         """Read the sources for the next load. Returns the keys with a change that only a restart applies.

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyworkers.config.fields import KeyPath, Options
 from pyworkers.config.groups import check_group_name
+from pyworkers.config.options import KeyPath, Options
 from pyworkers.errors import ConfigError
 from pyworkers.protocol.keys import check_queue_name
 
@@ -39,11 +39,18 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The file as text and as data; it finds the line of a key, which tomllib does not."""
+    """The file as text and as data; it finds the line of a key, which tomllib does not.
+
+    Or data that another program holds, e.g. the settings of a Django project.
+    """
 
     path: Path | None
     text: str
     data: dict[str, Any]
+    name: str = ""
+    """Where the data stand, if in no file."""
+    import_path: tuple[str, ...] = ()
+    """The directories in which the application is found, beside that of the file."""
 
     def label(self, path: KeyPath) -> str:
         """The dotted key, with the name of a cron entry, or its number if the name is not printable text."""
@@ -57,6 +64,8 @@ class Document:
 
     def location(self, path: KeyPath) -> str:
         """``file:line`` of a key in the file: the line after the longest valid prefix without the key."""
+        if self.path is None:
+            return self.name
         lines = self.text.split("\n")
 
         def holds(count: int) -> bool:
@@ -88,10 +97,16 @@ def _holds(data: Any, path: KeyPath) -> bool:
     return True
 
 
-def read(path: Path | None) -> Document:
+Place = Path | Callable[[], Document]
+"""The file of a configuration, or a function that reads it elsewhere."""
+
+
+def read(path: Place | None) -> Document:
     """The file, or an empty document for None. Raises ConfigError for invalid TOML or an unreadable file."""
     if path is None:
         return Document(None, "", {})
+    if not isinstance(path, Path):
+        return path()
     try:
         text = path.read_text(encoding="utf-8")
         return Document(path, text, tomllib.loads(text))

@@ -11,6 +11,10 @@ from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import simplejson
 
+from pyworkers.version import __version__
+
+BOOT_FAILED = 70
+"""Exit status of a worker whose start-up hook failed (EX_SOFTWARE of sysexits.h)."""
 FDS_PER_SPAWN = 5
 """Workers' end of the job socket, write end of the outcome pipe, read end of the lifeline, write end of the
 presence pipe, page."""
@@ -34,6 +38,8 @@ class Load:
     here and not in the environment."""
     keys: str = ""
     """The file with the keys of encrypted arguments; empty: none."""
+    version: str = __version__
+    """That of the master. A fork server of another version refuses: it sends other messages."""
 
 
 class HandlerFacts(TypedDict):
@@ -75,6 +81,8 @@ class SharedQueue(SizeFacts):
     kind: Literal["job"]
     is_async: bool
     """True if all its jobs are ``async def``."""
+    classes: NotRequired[list[str]]
+    """The classes of its jobs."""
 
 
 class OwnedQueue(HandlerFacts, SizeFacts):
@@ -106,6 +114,10 @@ class Manifest(TypedDict):
     """The fields of each ``CronEntry``."""
     hooks: dict[str, int]
     """How many hooks there are of each kind."""
+    carry: NotRequired[list[str]]
+    """The variables of structlog's context that jobs carry; missing if none."""
+    client_middleware: NotRequired[bool]
+    """True: it is around the jobs of cron entries, too, so a worker process makes them; missing if none."""
 
 
 class HandlerChain(TypedDict):
@@ -214,10 +226,13 @@ class Settings:
     """The part of the configuration that a worker process needs."""
 
     max_retries: int = 25
+    backtrace: int = 20
     max_jobs_per_worker: int = 0
     max_memory_mb: int = 0
     timeouts: dict[str, float] = field(default_factory=dict)
     """Time limits by queue, in seconds, that override those of the decorators; 0 is no limit."""
+    carry: list[str] = field(default_factory=list)
+    """The names of ``[log] carry``."""
 
 
 def dump(message: ControlMessage) -> bytes:

@@ -1,4 +1,4 @@
-"""Frames: what the workers of a group say, in the pipe that they share.
+"""Frames: the messages of a group's workers, in the pipe that they share.
 
 Pure; used by both sides. A frame is a header and a payload. Each is one write of at most PIPE_BUF bytes,
 which the kernel never mixes with others (pipe(7)); a longer payload is divided among several. The header
@@ -40,11 +40,13 @@ class Kind(IntEnum):
     PART = 19
     """The next bytes of an OUTCOME, whose last ones are in another frame of the same worker and number."""
     NOTE = 20
-    """What a running job writes to Redis: packed effects (effects.py), and their length before them."""
+    """What a running job writes to Redis: packed effects (protocol/effects), and their length before them."""
     NOTE_PART = 21
     """As PART, for a NOTE: a job that is interrupted may leave one unfinished, before its OUTCOME."""
     ASK = 22
     """The job starts only if its limits allow it; the payload is its Ask, which is never divided."""
+    STARTED = 23
+    """The job, which a rate has granted, starts now."""
 
 
 Frame = tuple[Kind, int, int, bytes]
@@ -165,7 +167,7 @@ class Reader:
             return None
         before = self._parts.pop((worker, number, kind), b"")
         if kind is Kind.OUTCOME:
-            # The job has ended: what it has left of a note is never finished.
+            # The job has ended: the rest of its note never comes.
             self._parts.pop((worker, number, Kind.NOTE), None)
         return (kind, worker, number, bytes(before) + payload) if before else frame
 

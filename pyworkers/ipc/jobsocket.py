@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import errno
+import mmap
 import os
 import socket
 import struct
@@ -17,6 +18,8 @@ import tempfile
 from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
+
+from pyworkers.ipc.allocator import keep_memory_of
 
 _HEADER = struct.Struct("!QBH")
 _LARGEST_NAME = 4096
@@ -37,10 +40,20 @@ class Kind(IntEnum):
 
     JOB = 1
     """Run this job; the payload is its bytes."""
-    EXHAUSTED = 2
-    """Run the exhaustion hooks for a job that was lost with its worker; the payload is a Loss."""
+    LOST = 2
+    """Call the error handlers and hooks for a job that was lost with its worker; the payload is a Loss."""
     GRANTED = 3
     """Run this job, as its limits allow; the payload is its bytes."""
+    RATED = 4
+    """As JOB, and report its start."""
+    GRANTED_RATED = 5
+    """As GRANTED, and report its start."""
+    SLOTS = 6
+    """Make the jobs of cron slots; the payload is a SlotRequest."""
+
+
+ERRANDS = frozenset({Kind.LOST, Kind.SLOTS})
+"""The kinds that are no jobs: no queue has them."""
 
 
 class FileLostError(OSError):
@@ -73,7 +86,9 @@ class Unread(NamedTuple):
         """The packet with its payload. Raises OSError."""
         with os.fdopen(self.file, "rb", buffering=0) as file:
             file.seek(0)
-            return Packet(self.number, self.kind, self.queue, file.readall())
+            payload = file.readall()
+        keep_memory_of(payload)
+        return Packet(self.number, self.kind, self.queue, payload)
 
 
 def queue_with(queue: str, fence: int) -> bytes:
@@ -106,7 +121,8 @@ class JobSocket:
         self._socket = end
         self._send = end.send
         self._nothing: socket.socket | None = None
-        self._buffer = bytearray(_LARGEST_PACKET)
+        # Mapped memory: a bytearray would occupy all of it at once, in each process.
+        self._buffer = mmap.mmap(-1, _LARGEST_PACKET, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._parts = [self._buffer]
 
     def fileno(self) -> int:
@@ -119,6 +135,7 @@ class JobSocket:
         if len(payload) <= LARGE:
             self._send(head + payload, DONT_WAIT)
             return
+        keep_memory_of(payload)
         fd = _file_of(payload)
         try:
             socket.send_fds(self._socket, [head], [fd], DONT_WAIT)
@@ -145,14 +162,14 @@ class JobSocket:
             return None
         number, kind, name = _HEADER.unpack_from(self._buffer)
         end = _HEADER.size + name
-        queue = bytes(self._buffer[_HEADER.size : end])
+        queue = self._buffer[_HEADER.size : end]
         if ancillary:
             [file] = array.array("i", ancillary[0][2])
             return Unread(number, kind, queue, file)
         if end == length and found & socket.MSG_CTRUNC:
             # The kernel drops the file of a large job if this process may open no other.
             raise FileLostError(number, kind)
-        return Packet(number, kind, queue, bytes(self._buffer[end:length]))
+        return Packet(number, kind, queue, self._buffer[end:length])
 
     def withdraw(self) -> int | None:
         """Take the next packet, without waiting, for its number alone; None if there is none. Raises OSError.

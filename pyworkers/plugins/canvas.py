@@ -8,8 +8,6 @@ batch.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,9 +15,10 @@ from itertools import chain as chained
 from typing import Any, TypeAlias
 
 from pyworkers.client import Client
+from pyworkers.enqueueing import clock
+from pyworkers.enqueueing.producer import one_job
 from pyworkers.errors import BadArgumentError
 from pyworkers.plugins.batches import ANSWERED, Batch, callback_fields, new_id, send
-from pyworkers.producer import one_job
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call, fill
 from pyworkers.protocol.draft import PushedJob
@@ -66,16 +65,19 @@ class _Canvas:
 
         Raises BadArgumentError, StoreError and RedisUnavailableError.
         """
+        return _Compiler(self._client()).enqueue(self)
+
+    async def aenqueue(self) -> Batch:
+        """As ``enqueue``, in an event loop."""
+        return await self._client().aside(self.enqueue)
+
+    def _client(self) -> Client:
         callbacks = (call for call in self.callbacks.values() if call is not None)
         call = next(chained(self.calls(), callbacks), None)
         if call is None:
             raise BadArgumentError("a canvas without a call cannot be enqueued: it has no application")
-        client: Client = call.client()
-        return _Compiler(client).enqueue(self)
-
-    async def aenqueue(self) -> Batch:
-        """As ``enqueue``, in an event loop."""
-        return await asyncio.to_thread(self.enqueue)
+        client: Client = call.clients.client
+        return client
 
     def calls(self) -> Iterator[Call]:
         """All calls, in order."""
@@ -150,7 +152,7 @@ class _Made:
 class _Compiler:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._now = time.time()
+        self._now = clock.time()
 
     def enqueue(self, canvas: _Canvas) -> Batch:
         made = self._made(canvas, Before.NOTHING)

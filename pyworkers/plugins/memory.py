@@ -5,11 +5,13 @@ Used in the process of a test. It is also the model that the scripts are checked
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from pyworkers.errors import BatchError
+from pyworkers.enqueueing import clock
+from pyworkers.errors import BatchError, ResultTimeout
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import AddMember, CountMember, CutChain, Effect, Push
@@ -64,7 +66,7 @@ class MemoryBatches:
         if plan.exists and (batch is None or "success" in batch.fired):
             raise BatchError(f"the batch {plan.id} is unknown or has ended")
         if batch is None:
-            batch = self._batches[plan.id] = _Batch(dict(plan.fields), list(plan.then), time.time())
+            batch = self._batches[plan.id] = _Batch(dict(plan.fields), list(plan.then), clock.time())
             self._add(plan.fields.get("parent", "").partition(" ")[2], plan.id)
         for member in (*plan.members, *(job.jid for job in plan.jobs)):
             batch.members.setdefault(member, "new")
@@ -74,6 +76,13 @@ class MemoryBatches:
             jobs += self.enlist(inner)
         batch.members.pop(f"hold:{plan.token}")
         return [*jobs, *plan.starts, *self._conclude(plan.id)]
+
+    def outcome(self, batch: str) -> Any:
+        """What a batch has returned; raises ResultTimeout if it has not ended."""
+        status = self.status(batch)
+        if status is None or status.success_at is None:
+            raise ResultTimeout(f"the batch {batch} has not ended")
+        return json.loads(self.result(batch) or "null")
 
     def hold(self, batch: str, token: str) -> None:
         """Keep the callbacks of a batch back."""
@@ -170,7 +179,7 @@ class MemoryBatches:
     def _fire(self, batch: _Batch, event: str, more: Iterable[str] = ()) -> Iterator[PushedJob]:
         if event in batch.fired:
             return
-        batch.fired[event] = time.time()
+        batch.fired[event] = clock.time()
         callback = batch.fields.get(f"on_{event}")
         for ready in (*([callback] if callback else ()), *more):
             queue, _, payload = ready.partition(" ")

@@ -5,7 +5,7 @@ Pure; made by ``Job.call`` and checked like an enqueue call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,8 +37,8 @@ class Call:
     draft: Draft = field(repr=False)
     name: str
     args: Sequence[Any]
-    client: Callable[[], Any] = field(repr=False)
-    """The client of the application, once it is needed."""
+    clients: Any = field(repr=False)
+    """The clients of the application (job.py)."""
 
     def __repr__(self) -> str:
         return f"{self.name}.call({', '.join(map(repr, self.args))})"

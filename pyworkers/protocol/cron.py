@@ -28,8 +28,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pyworkers.protocol.envelope import encode
-from pyworkers.protocol.options import fields_of, seconds_of
+from pyworkers.protocol.draft import PushedJob, draft
+from pyworkers.protocol.envelope import splice
+from pyworkers.protocol.flow import runs
+from pyworkers.protocol.terms import Terms
 
 if TYPE_CHECKING:
     from croniter import croniter
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 MISFIRES = ("skip", "once", "all")
 Origin = Literal["application", "configuration", "run time"]
 """Where an entry was declared: by a decorator, in the file, or while servers run."""
+HIDDEN = "(encrypted)"
+"""In lists of entries, instead of arguments that are encrypted in their jobs."""
 ON_TIME_S = 5.0
 """Seconds for which a slot counts as on time: every policy fires it, even with a shorter grace."""
 LONGEST_GRACE_S = 366 * 86_400
@@ -46,6 +50,7 @@ MOST_MISSED = 1000
 _DAY_S = 86_400
 _HOUR_FIELD = 1
 _EVERY = re.compile(r"every\s+([1-9][0-9]{0,8})\s*([smhd])")
+_PLAIN = re.compile(r"[0-9*,/\s-]+")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": _DAY_S}
 _NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -85,17 +90,17 @@ def check(entry: CronEntry) -> None:
         raise ValueError(f"{entry.timezone!r} is not a time zone") from error
     if entry.misfire not in MISFIRES:
         raise ValueError(f"{entry.misfire!r} is not a misfire policy: {', '.join(MISFIRES)}")
-    if entry.args and entry.options.get("encrypt"):
+    if entry.args and entry.options.get("encrypt") and entry.origin == "run time":
         raise ValueError("the arguments of an entry cannot be encrypted: Redis lists them, with the entry")
-    if not 0 <= entry.grace_s <= LONGEST_GRACE_S:
+    if not isinstance(entry.grace_s, int | float) or not 0 <= entry.grace_s <= LONGEST_GRACE_S:
         raise ValueError(f"a grace of {entry.grace_s!r} is not from 0 to {LONGEST_GRACE_S} seconds")
 
 
 def check_schedule(schedule: str) -> None:
     """Raise ValueError, with the line and the reason, for a schedule that is invalid or never fires."""
     try:
-        if _period_s(schedule) is None:
-            _check_line(_line(schedule))
+        if period_s(schedule) is None:
+            _check_line(line_of(schedule))
     except ValueError as error:
         raise ValueError(f"{schedule!r} is not a cron line: {error}") from error
 
@@ -134,27 +139,25 @@ def due(entry: CronEntry, last: float | None, now: float) -> list[int]:
     return _latest(entry, since, now, 1 if entry.misfire == "once" else MOST_MISSED)
 
 
-def envelope_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered: bool = False) -> bytes:
-    """The job of one slot, as Sidekiq would push it at ``now``; its field ``cron`` names entry and slot.
+def job_of(entry: CronEntry, slot: int, now: float, jid: str, *, triggered: bool = False) -> PushedJob:
+    """The job of one slot, as ``enqueue`` makes it at ``now``. Raises BadArgumentError.
 
     ``triggered``: enqueued on request, not for one of the entry's slots.
     """
-    options = dict(entry.options)
-    expires_in = options.pop("expires_in", None)
-    fields = {
-        **({} if entry.retry is None else {"retry": entry.retry}),
-        "queue": entry.queue,
-        "class": entry.job_class,
-        "args": list(entry.args),
-        # An entry of an encrypted job has no arguments, so there is nothing to encrypt.
-        **fields_of({name: value for name, value in options.items() if name != "encrypt"}),
-        "jid": jid,
-        "created_at": now,
-        "enqueued_at": now,
-        **({} if expires_in is None else {"expiry": now + seconds_of(expires_in)}),
-        "cron": {"name": entry.name, "slot": slot, **({"triggered": True} if triggered else {})},
-    }
-    return encode(fields).encode()
+    options = {**entry.options, "jid": jid}
+    # An entry of an encrypted job has no arguments, so there is nothing to encrypt.
+    options.pop("encrypt", None)
+    job = draft(entry.queue, entry.job_class, entry.retry, options).job(entry.args, now)
+    return with_slot(job, entry.name, slot, triggered=triggered)
+
+
+def with_slot(job: PushedJob, name: str, slot: int, *, triggered: bool = False) -> PushedJob:
+    """The job with the field ``cron``, which names its entry and its slot; its push notes the run."""
+    about = {"name": name, "slot": slot, **({"triggered": True} if triggered else {})}
+    job = job._replace(payload=splice(job.payload, {runs.FIELD: about}))
+    noted = runs.entered(about, job.jid, job.queue, job.at)
+    terms = job.terms or Terms()
+    return job._replace(terms=terms._replace(effects=(*terms.effects, *noted))) if noted else job
 
 
 def _latest(entry: CronEntry, after: float, until: float, most: int) -> list[int]:
@@ -174,10 +177,10 @@ def _latest(entry: CronEntry, after: float, until: float, most: int) -> list[int
 
 def _candidates(entry: CronEntry, after: float) -> Iterator[int]:
     """The slots later than ``after``, in order; some may come twice, and a few earlier ones first."""
-    period = _period_s(entry.schedule)
+    period = period_s(entry.schedule)
     if period is not None:
         return count((math.floor(after / period) + 1) * period, period)
-    line, zone = _line(entry.schedule), ZoneInfo(entry.timezone)
+    line, zone = line_of(entry.schedule), ZoneInfo(entry.timezone)
     if _names_its_hours(line):
         return _once_for_each_time(line, zone, after)
     return _whenever_shown(line, zone, math.floor(after) + 1)
@@ -186,7 +189,7 @@ def _candidates(entry: CronEntry, after: float) -> Iterator[int]:
 # Schedules as text
 
 
-def _period_s(schedule: str) -> int | None:
+def period_s(schedule: str) -> int | None:
     """The seconds of ``every 30s``, ``5m``, ``2h``, ``1d``; None for any other schedule."""
     words = schedule.strip().lower()
     if not words.startswith("every"):
@@ -197,11 +200,12 @@ def _period_s(schedule: str) -> int | None:
     return int(found[1]) * _UNITS_S[found[2]]
 
 
-def _line(schedule: str) -> str:
+def line_of(schedule: str) -> str:
     """The cron line of a nickname like ``@daily``; any other schedule unchanged."""
     return _NICKNAMES.get(schedule.strip().lower(), schedule)
 
 
+@lru_cache(maxsize=256)
 def _check_line(line: str) -> None:
     fields = line.lower().split()
     if line.strip().startswith("@"):
@@ -210,8 +214,17 @@ def _check_line(line: str) -> None:
         raise ValueError(f"it has {len(fields)} fields, not five, or six with the seconds at the end")
     if any(text.startswith("r") for text in fields):
         raise ValueError("a random field would be another one in every process")
-    if next(_walls(line, 0.0), None) is None:  # e.g. February 30th; any start will do
+    if not _comes_each_year(line) and next(_walls(line, 0.0), None) is None:  # any start will do
         raise ValueError("it names a date that never comes")
+
+
+def _comes_each_year(line: str) -> bool:
+    """True for a line of plain numbers with any day, or in any month; to look for a date takes 0.2 ms.
+
+    A line that names both may name February 30th.
+    """
+    _, _, days, months, *_ = _parsed(line).expanded
+    return _PLAIN.fullmatch(line) is not None and ["*"] in (days, months)
 
 
 def _names_its_hours(line: str) -> bool:

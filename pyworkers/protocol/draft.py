@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from pyworkers.errors import BadArgumentError, EncryptionKeyError
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
+from pyworkers.protocol.flow import history
 from pyworkers.protocol.flow.entry import Entering, entry_of
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.options import TERM_OPTIONS, check_options, fields_of
@@ -58,6 +59,14 @@ class PushedJob(NamedTuple):
     """Conditions of the push; nearly all jobs have none."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Bulk:
+    """A part of a bulk enqueue, whose jobs are pushed together. Compared by identity."""
+
+    size: int
+    """The number of its jobs."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobDraft:
     """One job before its envelope is made: the argument of client middleware."""
@@ -72,6 +81,8 @@ class JobDraft:
     """Fields of the application's own."""
     writing: Writing = field(default=PLAIN, repr=False, compare=False)
     """How the arguments are written. A copy of another class has no types."""
+    bulk: Bulk | None = field(default=None, repr=False, compare=False)
+    """The part of a bulk enqueue that has the job, one object for all of its jobs; None for a single job."""
 
     def with_extra(self, **fields: Any) -> JobDraft:
         """A copy with more fields of the application's own."""
@@ -136,13 +147,13 @@ class Draft:
         if self.jid:
             raise BadArgumentError("jid cannot be given for several jobs")
 
-    def one(self, args: Sequence[Any]) -> JobDraft:
-        """The draft of the job with these arguments."""
+    def one(self, args: Sequence[Any], bulk: Bulk | None = None) -> JobDraft:
+        """The draft of the job with these arguments, in a part of a bulk enqueue or alone."""
         options = {name: value for name, value in self.options.items() if name != "extra"}
         if self.at is not None:
             options["at"] = self.at
         extra = self.options.get("extra", {})
-        return JobDraft(self.queue, self.job_class, args, options, extra, self.writing)
+        return JobDraft(self.queue, self.job_class, args, options, extra, self.writing, bulk)
 
     def _typed(self, args: Sequence[Any], path: str) -> Sequence[Any]:
         """Typed arguments as JSON values; ``_job`` refuses any other object than a list of arguments."""
@@ -180,7 +191,11 @@ class TermedDraft(Draft):
         fields, terms, at = entry_of(job)
         more = f",{encode(fields)[1:-1]}" if fields else ""
         sent = self._sent(args, jid, path)
-        return Draft._job(self, sent, jid, now, more + times, path)._replace(at=at, terms=terms)
+        pushed = Draft._job(self, sent, jid, now, more + times, path)
+        if terms is not None and self.options.get("history"):
+            kept = history.entered(pushed.payload, jid, now, at)
+            terms = terms._replace(effects=(*terms.effects, *kept))
+        return pushed._replace(at=at, terms=terms)
 
     def _sent(self, args: Sequence[Any], _jid: str, _path: str) -> Sequence[Any]:
         """The arguments of the envelope, after the terms were made from those of the call."""

@@ -260,7 +260,35 @@ def check_value(value: Any, path: str, depth: int = 0) -> None:
             _check_text(key, f"{path} key {key!r}")
             check_value(item, f"{path}[{key!r}]", depth + 1)
     elif not (value is None or isinstance(value, bool | int)):
-        raise BadArgumentError(f"{path} is of type {type(value).__name__}, which JSON does not carry")
+        kind = type(value).__name__
+        raise BadArgumentError(f"{path} is of type {kind}, which JSON does not carry", hint=_mend(value))
+
+
+# By the names of classes, because most of their modules are not loaded.
+_MENDS = {
+    **dict.fromkeys(("date", "time"), "pass its text: value.isoformat()"),
+    "timedelta": "pass its seconds: value.total_seconds()",
+    **dict.fromkeys(("UUID", "Decimal", "Fraction", "PurePath"), "pass its text: str(value)"),
+    "Enum": "pass value.value",
+    **dict.fromkeys(("set", "frozenset", "range", "deque", "generator"), "pass a list: list(value)"),
+    **dict.fromkeys(("dict_keys", "dict_values"), "pass a list: list(value)"),
+    **dict.fromkeys(("bytes", "bytearray", "memoryview"), "pass a text: value.decode(), or base64"),
+    "Model": "pass its primary key, value.pk, and load it in the job",
+    "BaseModel": 'pass value.model_dump(mode="json")',
+    "generic": "pass value.item()",
+    "ndarray": "pass value.tolist()",
+    **dict.fromkeys(("function", "method", "builtin_function_or_method"), "call it, and pass the result"),
+    "coroutine": "await it, and pass the result",
+}
+
+
+def _mend(value: Any) -> str:
+    """How to pass a value that JSON does not carry."""
+    names = (kind.__name__ for kind in type(value).__mro__)
+    found = next((_MENDS[name] for name in names if name in _MENDS), "")
+    if not found and hasattr(type(value), "__dataclass_fields__"):
+        found = "pass dataclasses.asdict(value)"
+    return found or "JSON carries None, bool, int, float, str, list and dict"
 
 
 def _check_depth(depth: int, path: str) -> None:

@@ -29,18 +29,27 @@ class Fates:
         self._retries_listed_alone = bool(lists[Fate.RETRY])
 
     def of(self, kind: type[BaseException]) -> Fate | None:
-        """The fate of a job that raised this class; None if the rules of retries decide.
-
-        The most specific class counts: the first one in the order in which Python looks for attributes
-        (``__mro__``), so for two bases of one class the one that is named first.
-        """
+        """The fate of a job that raised this class; None if the rules of retries decide, as after a tie."""
         if not self._by_class:
             return None
-        for ancestor in kind.__mro__:
-            if (fate := self._by_class.get(ancestor)) is not None:
-                return None if fate is Fate.RETRY else fate
-        # The exceptions of pyworkers are no part of the application's choice, e.g. JobTimeout.
-        return Fate.DEAD if self._retries_listed_alone and kind.__module__ != _OWN_MODULE else None
+        fates = {self._by_class[listed] for listed in self._closest(kind)}
+        if not fates and self._retries_listed_alone and kind.__module__ != _OWN_MODULE:
+            # The exceptions of pyworkers are no part of the application's choice, e.g. JobTimeout.
+            return Fate.DEAD
+        fate = fates.pop() if len(fates) == 1 else None
+        return None if fate is Fate.RETRY else fate
+
+    def tie(self, kind: type[BaseException]) -> list[str]:
+        """The names of the listed classes that are equally close to this one and disagree; none for most."""
+        closest = self._closest(kind)
+        agreed = len({self._by_class[listed] for listed in closest}) < 2
+        return [] if agreed else [listed.__name__ for listed in closest]
+
+    def _closest(self, kind: type[BaseException]) -> list[type[BaseException]]:
+        """The listed classes of this one, without the bases of others of them."""
+        listed = [each for each in kind.__mro__ if each in self._by_class]
+        bases = {base for each in listed for base in each.__mro__[1:]}
+        return [each for each in listed if each not in bases]
 
 
 def fates_of(options: Mapping[str, Any]) -> Fates:

@@ -34,6 +34,15 @@ def check_queue_name(name: object) -> None:
         raise ValueError(f"{name!r} cannot be a queue: {QUEUE_NAME_RULE}")
 
 
+def is_queue_name(name: object) -> bool:
+    """False for a name that cannot be a queue."""
+    try:
+        check_queue_name(name)
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Builds the keys under one namespace. ``namespace`` is a prefix with its colon, or empty."""
@@ -93,6 +102,15 @@ class Keys:
         return self._key("pyworkers:owners")
 
     @property
+    def web_secret(self) -> str:
+        """STRING with a TTL: the random bytes with which the dashboard signs its cookies and forms."""
+        return self.own("web-secret")
+
+    def web_ended(self, session: str) -> str:
+        """STRING with a TTL: a logout has ended this session of the dashboard."""
+        return self.own(f"web:ended:{session}")
+
+    @property
     def suspects(self) -> str:
         """HASH with a TTL: an entry for each job of a dead server, and the suspect that each server runs."""
         return self.own("suspects")
@@ -124,8 +142,16 @@ class Keys:
         return self.own(f"ordered:{queue}")
 
     def own(self, name: str) -> str:
-        """A key of a plug-in, as effects name it (effects.py)."""
+        """A key of a plug-in, as effects name it (protocol/effects)."""
         return self._key(f"pyworkers:{name}")
+
+    def task(self, task: str) -> str:
+        """HASH with a TTL: an action of the dashboard on many jobs, and how far it is."""
+        return self.own(f"web:task:{task}")
+
+    def task_alive(self, task: str) -> str:
+        """STRING with a TTL: the process that works on the task runs."""
+        return self.own(f"web:task:{task}:alive")
 
     def job(self, jid: str) -> str:
         """HASH with a TTL: the status of a tracked job (status.py)."""
@@ -138,6 +164,20 @@ class Keys:
     def unique(self, key: str) -> str:
         """STRING with a TTL: the jid of the job that holds the lock of its ``unique_key`` (unique.py)."""
         return self.own(f"unique:{key}")
+
+    @property
+    def locks(self) -> str:
+        """SET of the names of locks (``unique:KEY``): those that the sweep checks, some perhaps released."""
+        return self.own("locks")
+
+    def sweep(self, name: str) -> str:
+        """STRING ``turn``: the sweep that runs; HASH ``missing``: the jobs that it looks for (sweep.py)."""
+        return self.own(f"sweep:{name}")
+
+    @property
+    def audit(self) -> str:
+        """LIST of the last thousand actions of people by the dashboard, the latest first."""
+        return self.own("audit")
 
     @property
     def processes(self) -> str:
@@ -210,6 +250,10 @@ class Keys:
         """STRING with a TTL: JSON list of the cron entries in the code and the configuration of a server."""
         return self._key(f"pyworkers:cron-declared:{identity}")
 
+    def cron_runs(self, name: str) -> str:
+        """HASH with a TTL: the last runs of a cron entry (flow/runs.py)."""
+        return self._key(f"pyworkers:cron-runs:{name}")
+
     def queue(self, name: str) -> str:
         """LIST of waiting jobs; the left end is the newest."""
         return self._key(f"queue:{name}")
@@ -221,6 +265,14 @@ class Keys:
     def executions(self, moment: str) -> str:
         """HASH of Sidekiq's metrics of one or ten minutes: ``Class|p``, ``Class|f``, ``Class|ms``."""
         return self._key(f"j|{moment}")
+
+    def runs(self, minute: int) -> str:
+        """HASH with a TTL: ``QUEUE|p`` and ``QUEUE|f``, the runs and failures in a minute since the epoch."""
+        return self.own(f"runs:{minute}")
+
+    def durations(self, job_class: str, hour: int) -> str:
+        """BITFIELD with a TTL: as ``histogram``, of one hour since the epoch, with numbers of 32 bits."""
+        return self.own(f"durations:{job_class}:{hour}")
 
     def histogram(self, name: str) -> str:
         """BITFIELD of 26 numbers: the jobs of a class in one minute, counted by their duration."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import simplejson
 
-from pyworkers.errors import DeclarationError
+from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.protocol.message import Message
 
 By = Callable[..., object]
@@ -23,15 +23,19 @@ By = Callable[..., object]
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NAME_RULE = "1 to 64 letters, digits, '_', '-' and '.'"
 _RATE = re.compile(r"([0-9]{1,7})/([0-9]{1,8})?([smhd])")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_S = 366 * 86_400.0
 _MOST = 1_000_000
 # A longer value is replaced by its digest, because it is a part of the name of a key, and of a frame.
 _LONGEST_VALUE = 130
 _MOST_LIMITS = 8
-# A job starts a little later than Redis lets it: another one, at the end of the window, may have been faster.
-# So the window is longer than declared by a tenth, but by no more than this.
-_MARGIN_S = 0.1
+_QUEUE, _RUNNING = "queue/", "running/"
+# The window begins when a start is noted. A worker reports it just before the job's first line, and may lose
+# the processor in between. So the window is longer than declared by a tenth, but by no more than this.
+_MARGIN_S = 0.004
+# A window is kept for so much longer, with the turns of jobs that may be late.
+_KEPT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +116,22 @@ class Limit:
         return 0.0 if self.rate is None else window_of(self.per)
 
     def want(self, args: Sequence[Any]) -> Want:
-        """What a job with these arguments asks for. Raises what ``by`` raises."""
-        key = self.name if self.by is None else f"{self.name}:{_short(str(self.by(*args)))}"
+        """What a job with these arguments asks for.
+
+        Raises what ``by`` raises, and BadArgumentError if it returns something that has no text of its own.
+        """
+        key = self.name if self.by is None else f"{self.name}:{_short(self._value(self.by(*args)))}"
         return Want(key, self.rate or self.concurrency or 0, self.window_s)
+
+    def _value(self, found: object) -> str:
+        """The value of ``by`` as text. With an address in it, each process would have a limit of its own."""
+        text = str(found)
+        if not isinstance(found, str) and _ADDRESS.search(text):
+            raise BadArgumentError(
+                f"the limit {self.name!r}: by returned {text[:100]}, whose text differs in each process: "
+                "return a text or a number"
+            )
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +141,7 @@ class Ask:
     jid: str
     """Stands for the job among those that wait."""
     holder: str
-    """Names this run of the job; the master puts the identity of its server in front."""
+    """Names this run of the job, its id behind a space; the master puts its identity in front."""
     wants: tuple[Want, ...]
     changes: Mapping[str, str] = field(default_factory=dict)
     """The fields that the envelope needs in ``schedule``, and lacks."""
@@ -151,20 +168,23 @@ class LimitStats:
     """One limit at one time, with one value of its ``by``."""
 
     key: str
-    """The name; with ``by``, a colon and its value follow."""
+    """The name; with ``by``, a colon and its value follow. For the queue ``pay``, ``queue/pay`` is its rate,
+    and ``running/pay`` its ``max_running``.
+    """
     most: int
     per_s: float
     """So many starts in any so many seconds; 0: so many jobs at once."""
     used: int
     """The starts in the period, or the jobs that hold a slot."""
     waiting: int
-    """The jobs that were put off, or are on their way back."""
+    """The jobs that were put off, or are on their way back; for a whole queue, those that stand in it."""
 
     def as_dict(self) -> dict[str, Any]:
         """The limit for JSON: with ``rate`` and ``per``, or ``concurrency``."""
         kind = {"rate": self.most, "per": self.per_s} if self.per_s else {"concurrency": self.most}
-        name, colon, value = self.key.partition(":")
-        by = value.encode(errors="replace").decode() if colon else None
+        name = name_of(self.key)
+        value = self.key[len(name) + 1 :].encode(errors="replace").decode()
+        by = value if self.key != name else None
         return {"name": name, "by": by, **kind, "used": self.used, "waiting": self.waiting}
 
 
@@ -172,12 +192,39 @@ def ask_for(message: Message, limits: Iterable[Limit], holder: str) -> Ask:
     """The ask of a job. Raises what the functions of its limits raise."""
     facts = {"jid": message.jid, "queue": message.queue}
     changes = {name: value for name, value in facts.items() if message.data.get(name) != value}
-    return Ask(_short(message.jid), holder, tuple(limit.want(message.args) for limit in limits), changes)
+    jid = _short(message.jid)
+    return Ask(jid, f"{holder} {jid}", tuple(limit.want(message.args) for limit in limits), changes)
+
+
+def queue_key(queue: str) -> str:
+    """The key of the rate of a whole queue; no name of a limit has a slash."""
+    return f"{_QUEUE}{queue}"
+
+
+def running_key(queue: str) -> str:
+    """The key under which ``max_running`` of a whole queue is listed."""
+    return f"{_RUNNING}{queue}"
+
+
+def queue_of(key: str) -> str:
+    """The queue of such a key; empty for a limit of jobs."""
+    kind, slash, queue = key.partition("/")
+    return queue if kind + slash in (_QUEUE, _RUNNING) else ""
+
+
+def name_of(key: str) -> str:
+    """The name of a limit; that of a whole queue is its key."""
+    return key if queue_of(key) else key.partition(":")[0]
 
 
 def window_of(per_s: float) -> float:
     """The length of the window for a rate per ``per_s`` seconds."""
     return per_s + min(per_s / 10, _MARGIN_S)
+
+
+def ttl_of(window_s: float) -> int:
+    """The TTL of the starts of such a window, in seconds."""
+    return math.ceil(window_s) + _KEPT_S
 
 
 def period_of(window_s: float) -> float:
@@ -189,6 +236,8 @@ def check_limits(limits: Sequence[object], what: str) -> tuple[Limit, ...]:
     """The ``limits=`` of a job as a tuple. Raises DeclarationError."""
     if isinstance(limits, Limit):
         raise DeclarationError(f"{what}: limits is a list", hint=f"limits=[{limits.name}]")
+    if not isinstance(limits, list | tuple):
+        raise DeclarationError(f"{what}: limits is a list, not {limits!r}")
     if len(limits) > _MOST_LIMITS:
         raise DeclarationError(f"{what}: a job has at most {_MOST_LIMITS} limits")
     found: dict[str, Limit] = {}

@@ -169,7 +169,7 @@ class Message(Generic[A]):
         """Show how far the job that runs in this context is (``Client.status``), if it is tracked.
 
         Cheap: at most four a second are written, and the last one when the job ends. Raises
-        BadArgumentError for what is not a number or a text.
+        BadArgumentError for a value that is neither a number nor a text.
         """
         run = _current.get(None)
         if run is not None:
@@ -199,7 +199,10 @@ _set_jid, _set_queue, _set_job_class, _set_args, _set_data, _set_raw = (
 
 def current_message() -> Message:
     """The message of the job that is running here. Raises LookupError outside a job."""
-    return _current.get().message
+    try:
+        return _current.get().message
+    except LookupError:
+        raise LookupError("current_message() is for code that a job runs, and no job runs here") from None
 
 
 def job_fields() -> dict[str, object]:

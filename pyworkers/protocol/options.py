@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.envelope import check_value
-from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.keys import is_queue_name
 from pyworkers.protocol.terms import OnDuplicate
 
 _MAX_RETRY_FOR_S = 1e9  # Sidekiq's job_util.rb
@@ -25,7 +25,8 @@ class FailureOptions(TypedDict, total=False):
     """Options of every handler and of every job."""
 
     backtrace: bool | int
-    """Lines of the traceback to store with a failed job; True for all. Default: False, none."""
+    """Lines of the traceback to store with a failed job; True for all (at most 1000), False for none.
+    Default: ``[retry] backtrace``, 20."""
     dead: bool
     """Keep a job in ``dead`` when its retries are used up. Default: True."""
 
@@ -44,6 +45,9 @@ class TrackOptions(TypedDict, total=False):
 
     track: float | timedelta | None
     """Seconds after its end for which they can be asked for, by the job's id. Default: None, not at all."""
+    history: bool
+    """Keep the job as it was enqueued, and each run with its error, as long (``Client.history``). Default:
+    False."""
 
 
 class UniqueOptions(TypedDict, total=False):
@@ -99,8 +103,12 @@ class JobOverrides(EnqueueOptions, total=False):
     """Options of ``Job.options``; None leaves ``queue`` and ``retry`` as declared."""
 
     queue: str | None
+    any_queue: bool
+    """Take a queue that the application does not know, e.g. one of another application. Default: False."""
     retry: bool | int | None
     """The number of retries, True for 25, False to drop a failed job."""
+    on_commit: bool
+    """False: enqueue at once, also inside a transaction. Default: as the application says (Django)."""
 
 
 # Fields that no producer sets.
@@ -135,12 +143,14 @@ TERM_OPTIONS = frozenset(
 """The options from which the terms of a push are made."""
 # A timedelta among these is converted before anything is written.
 _TIMED_OPTIONS = TERM_OPTIONS | {"expires_in"}
+_LIVES = ("track", "unique_for")
 # Those that are not written into the envelope.
-_LOCAL = TERM_OPTIONS - {"track", "unique_for", "unique_until"} | {"extra", "encrypt"}
+_LOCAL = TERM_OPTIONS - {"track", "history", "unique_for", "unique_until"} | {"extra", "encrypt"}
 # Options that change what another one does, and are an error without it.
 _NEEDS = {
     **dict.fromkeys(("unique_until", "unique_by", "on_duplicate"), "unique_for"),
     "wait": "max_waiting",
+    "history": "track",
 }
 # Other parameters of the calls that take options.
 _PARAMETERS = ("queue", "delay", "at")
@@ -176,6 +186,8 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
             del fields["track"]
         else:
             fields["track"] = seconds_of(fields["track"])
+    if not fields.get("history", True):
+        del fields["history"]
     if options.get("encrypt"):
         fields["encrypted"] = True
     return {**fields, **options.get("extra", {})}
@@ -184,9 +196,7 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
 def terms_asked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of TERM_OPTIONS that have a value, as JSON values but for a function."""
     given = {name: value for name, value in options.items() if name in TERM_OPTIONS and value is not None}
-    return {
-        name: seconds_of(value) if isinstance(value, timedelta) else value for name, value in given.items()
-    }
+    return {name: seconds_of(value) if name in _LIVES else value for name, value in given.items()}
 
 
 def seconds_of(value: float | timedelta) -> float:
@@ -236,14 +246,6 @@ def _is_life(value: Any) -> bool:
     return value is None or (_is_number(number) and 0 < number <= _LONGEST_LIFE_S)
 
 
-def _is_queue(value: Any) -> bool:
-    try:
-        check_queue_name(value)
-    except ValueError:
-        return False
-    return True
-
-
 def _is_flag_or_count(value: Any) -> bool:
     return isinstance(value, int) and value >= 0
 
@@ -262,7 +264,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         f"seconds up to {_MAX_RETRY_FOR_S:.0e}",
     ),
     "expires_in": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
-    "retry_queue": (_is_queue, "the name of a queue"),
+    "retry_queue": (is_queue_name, "the name of a queue"),
     # go-workers2's limit, since it reads no number from ``retry``.
     "retry_max": (
         lambda value: _is_flag_or_count(value) and not isinstance(value, bool),
@@ -270,6 +272,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "timeout": (lambda value: _is_number(value) and 0 < value < math.inf, "seconds above 0"),
     "track": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
+    "history": (lambda value: isinstance(value, bool), "True or False"),
     "unique_for": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
     "unique_until": (lambda value: value in ("success", "start", "expiry"), "success, start or expiry"),
     "unique_by": (lambda value: True, "a function of the arguments, or what it returns"),

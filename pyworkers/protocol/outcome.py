@@ -10,14 +10,19 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 
 _REPORT = struct.Struct("!BBdIH")
+# The same for a member: its places instead of the time, which a job that is done has not.
+_MEMBER_REPORT = struct.Struct("!BBIIIH")
 _EFFECTS_SIZE = struct.Struct("!I")
-_FAILED, _CRASHED, _RETIRING, _EFFECTS = 1, 2, 4, 8
+# Fate, flags, time, and the sizes of error class, error message, id and payload, which the job follows.
+_LOSS = struct.Struct("!BBdIIII")
+_FAILED, _CRASHED, _RETIRING, _EFFECTS, _MEMBER = 1, 2, 4, 8, 16
 _MAX_ELAPSED_MS = 0xFFFF_FFFF
 _MOST_KNOWN = 1000
 
@@ -44,6 +49,15 @@ class Fate(IntEnum):
     """Nowhere: it had not started by the time in its ``expiry``."""
     ASK = 32
     """It is not settled: its limits decide whether it may start, and the payload is its ask (limits.py)."""
+    ANSWER = 33
+    """It is no job, but a request of the master; the payload is the answer (flow/slots.py)."""
+
+
+class MemberAt(NamedTuple):
+    """Where a stored job names its batch and itself: the distances of both ids from its end."""
+
+    batch: int
+    jid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,8 @@ class Outcome:
     """Writes that are made in the same script as the settlement."""
     result: bytes | None = None
     """What the job returned, as JSON, if its envelope asks to keep it; it does not leave the worker."""
+    member: MemberAt | None = None
+    """Counts the job as a done member of its batch, in place of an effect; see ``flow.member_at``."""
 
     def with_effects(self, *more: Effect) -> Outcome:
         """A copy with further effects, for a link to return. Raises ValueError if they are too large."""
@@ -86,9 +102,16 @@ class Outcome:
 
 
 DONE = Outcome(Fate.DONE)
+_DONE = Fate.DONE
 CANCELLED = Outcome(Fate.CANCELLED)
 REQUEUE = Outcome(Fate.REQUEUE)
 EXPIRED = Outcome(Fate.EXPIRED)
+
+
+@lru_cache(maxsize=1000)
+def done_member(batch: int, jid: int) -> Outcome:
+    """The outcome of a done member, by the places in its stored job. Most members have the same."""
+    return Outcome(Fate.DONE, member=MemberAt(batch, jid))
 
 
 class Report(NamedTuple):
@@ -111,15 +134,18 @@ class Report(NamedTuple):
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""
         outcome = self.outcome
+        elapsed_ms = min(self.elapsed_ms, _MAX_ELAPSED_MS)
         if outcome is DONE and not self.retiring:
-            return _REPORT.pack(Fate.DONE, 0, 0.0, min(self.elapsed_ms, _MAX_ELAPSED_MS), handler)
+            return _REPORT.pack(_DONE, 0, 0.0, elapsed_ms, handler)
         flags = outcome.failed * _FAILED | outcome.crashed * _CRASHED | self.retiring * _RETIRING
         rest = outcome.payload
         if outcome.effects:
             flags |= _EFFECTS
             packed = effects.pack(outcome.effects)
             rest = _EFFECTS_SIZE.pack(len(packed)) + packed + rest
-        elapsed_ms = min(self.elapsed_ms, _MAX_ELAPSED_MS)
+        if outcome.member is not None:
+            flags |= _MEMBER
+            return _MEMBER_REPORT.pack(outcome.fate, flags, *outcome.member, elapsed_ms, handler) + rest
         return _REPORT.pack(outcome.fate, flags, outcome.at, elapsed_ms, handler) + rest
 
     @classmethod
@@ -140,8 +166,10 @@ class Report(NamedTuple):
         if flags & _EFFECTS:
             end = _EFFECTS_SIZE.size + _EFFECTS_SIZE.unpack_from(payload)[0]
             found, payload = effects.unpack(payload[_EFFECTS_SIZE.size : end]), payload[end:]
-        failed, crashed = bool(flags & _FAILED), bool(flags & _CRASHED)
-        outcome = Outcome(Fate(fate), at, payload, failed, crashed, effects=found)
+        failed, crashed, member = bool(flags & _FAILED), bool(flags & _CRASHED), None
+        if flags & _MEMBER:
+            member, at = MemberAt(*_MEMBER_REPORT.unpack_from(data)[2:4]), 0.0
+        outcome = Outcome(Fate(fate), at, payload, failed, crashed, effects=found, member=member)
         return cls(outcome, elapsed_ms, bool(flags & _RETIRING), job_class)
 
 
@@ -160,25 +188,40 @@ class Reports:
         report = self._known.get(data)
         if report is None:
             report = Report.unpack(data, self._handlers)
-            if report.outcome is DONE and len(self._known) < _MOST_KNOWN:
+            brief = report.outcome.fate is _DONE and len(data) == _REPORT.size
+            if brief and len(self._known) < _MOST_KNOWN:
                 self._known[data] = report
         return report
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A job that ended with its worker and will not be tried again: the payload of an EXHAUSTED frame."""
+    """A job that ended with its worker, as it ran, and its outcome: the payload of a LOST packet."""
 
     raw: bytes
-    error_class: str
-    error_message: str
+    jid: str
+    """The id, which the job itself may lack."""
+    outcome: Outcome
+    """It has no effects."""
 
     def pack(self) -> bytes:
-        """Error class, error message and the job, separated by NUL, which the first two cannot contain."""
-        return b"\0".join((self.error_class.encode(), self.error_message.encode(), self.raw))
+        """The loss as bytes."""
+        outcome = self.outcome
+        names = (outcome.error_class, outcome.error_message, self.jid)
+        parts = (*(name.encode(errors="replace") for name in names), outcome.payload)
+        flags = outcome.failed * _FAILED | outcome.crashed * _CRASHED
+        head = _LOSS.pack(outcome.fate, flags, outcome.at, *map(len, parts))
+        return b"".join((head, *parts, self.raw))
 
     @classmethod
     def unpack(cls, data: bytes) -> Loss:
         """The inverse of ``pack``."""
-        error_class, error_message, raw = data.split(b"\0", 2)
-        return cls(raw, error_class.decode(), error_message.decode())
+        fate, flags, at, *sizes = _LOSS.unpack_from(data)
+        parts, start = [], _LOSS.size
+        for size in sizes:
+            parts.append(data[start : start + size])
+            start += size
+        error_class, error_message, jid = (part.decode() for part in parts[:3])
+        failed, crashed = bool(flags & _FAILED), bool(flags & _CRASHED)
+        outcome = Outcome(Fate(fate), at, parts[3], failed, crashed, error_class, error_message)
+        return cls(data[start:], jid, outcome)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyworkers.protocol.limits import Want
+from pyworkers.protocol.limits import Want, period_of
 
 
 class Rates:
@@ -27,6 +27,8 @@ class Rates:
         return None
 
     def _turn(self, want: Want, now: float) -> float | None:
-        starts = [at for at in self._starts.get(want.key, ()) if at > now - want.window_s]
+        # A job starts at once here: the margin of the window is for those that start a little later.
+        period_s = period_of(want.window_s)
+        starts = [at for at in self._starts.get(want.key, ()) if at > now - period_s]
         self._starts[want.key] = starts
-        return None if len(starts) < want.most else starts[-want.most] + want.window_s
+        return None if len(starts) < want.most else starts[-want.most] + period_s

@@ -17,7 +17,7 @@ from typing import Any
 from pyworkers.errors import BadMessageError, JobTimeout
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.envelope import Rng
-from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.keys import is_queue_name
 from pyworkers.protocol.message import Message, as_count
 from pyworkers.protocol.outcome import REQUEUE, Fate, Outcome
 
@@ -25,6 +25,11 @@ MAX_RETRIES = 25
 MAX_CRASHES = 3
 MAX_ERROR_MESSAGE = 10_000
 """Characters of ``error_message`` that are kept (Sidekiq's job_retry.rb)."""
+BACKTRACE = 20
+"""Lines of the traceback that are kept where neither the job nor its handler gives a number."""
+MAX_BACKTRACE = 1000
+"""Lines of the traceback that are kept at most: Python's recursion limit."""
+MAX_BACKTRACE_CHARS = 100_000
 _LONGEST_DELAY_S = 10 * 365 * 86_400.0
 
 
@@ -34,11 +39,12 @@ class Policy:
 
     ``retry``: True for ``max_retries`` retries, a number, or False to drop a failed job. ``retry_for``:
     seconds for which a job is retried instead, if it has no number of its own; None: as ``retry`` says.
+    ``backtrace``: the number of lines of the traceback to store, True for all, False or None for none.
     """
 
     retry: bool | int = True
     dead: bool = True
-    backtrace: bool | int = False
+    backtrace: bool | int | None = None
     max_retries: int = MAX_RETRIES
     retry_for: float | None = None
 
@@ -171,12 +177,25 @@ def _error_fields(message: Message, failure: Failure, policy: Policy, now: float
         **_error(failure.error_message, failure.error_class),
         **_times(message, now),
     }
-    wanted = message.data.get("backtrace", policy.backtrace)
+    wanted = message.data.get("backtrace")
+    if wanted is None:
+        wanted = policy.backtrace
     if wanted and failure.backtrace:
-        lines = [_clean(line) for line in failure.backtrace]
-        count = None if wanted is True else as_count(wanted)
-        fields["error_backtrace"] = compress_backtrace(lines[:count])
+        fields["error_backtrace"] = compress_backtrace(_nearest(failure.backtrace, wanted))
     return fields
+
+
+def _nearest(lines: Sequence[str], wanted: object) -> list[str]:
+    """The wanted lines, those nearest to the error, within the limits of their number and their size."""
+    count = None if wanted is True else as_count(wanted)
+    kept: list[str] = []
+    room = MAX_BACKTRACE_CHARS
+    for line in lines[: MAX_BACKTRACE if count is None else min(count, MAX_BACKTRACE)]:
+        room -= len(line)
+        if room < 0:
+            break
+        kept.append(_clean(line))
+    return kept
 
 
 def _times(message: Message, now: float) -> dict[str, float]:
@@ -207,11 +226,7 @@ def _error(message: str, error_class: str) -> dict[str, Any]:
 
 def _retry_queue(message: Message) -> str:
     retry_queue = message.data.get("retry_queue")
-    try:
-        check_queue_name(retry_queue)
-    except ValueError:
-        return message.queue
-    return str(retry_queue)
+    return str(retry_queue) if is_queue_name(retry_queue) else message.queue
 
 
 def _clean(text: str) -> str:
@@ -238,5 +253,7 @@ def _outcome(
     at: float = 0.0,
     remove: Sequence[str] = ("at",),
 ) -> Outcome:
-    payload = b"" if fate is Fate.DISCARD else envelope.splice(message.raw, fields, remove)
+    # The traceback of an earlier error must not stand beside the message of this one.
+    stale = () if "error_backtrace" in fields else ("error_backtrace",)
+    payload = b"" if fate is Fate.DISCARD else envelope.splice(message.raw, fields, (*remove, *stale))
     return Outcome(fate, at, payload, True, failure.crashed, failure.error_class, failure.error_message)

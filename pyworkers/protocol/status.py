@@ -98,7 +98,7 @@ FIELDS = ("state", "queue", "attempt", "progress", "started_at", "finished_at", 
 
 
 def read_status(values: list[bytes | None]) -> JobStatus:
-    """The status from the values of ``FIELDS``; what is invalid in them counts as missing."""
+    """The status from the values of ``FIELDS``; invalid ones count as missing."""
     texts = [None if value is None else value.decode(errors="replace") for value in values]
     state, queue, attempt, progress, started_at, finished_at, error = texts
     if state not in _BY_NAME:
@@ -135,7 +135,10 @@ def pack_answer(state: JobState, result: bytes, error_class: str, error: str) ->
 
 def read_answer(packed: bytes) -> Answer:
     """The inverse of ``pack_answer``. Raises ValueError for invalid bytes."""
-    found = simplejson.loads(packed.decode())
+    try:
+        found = simplejson.loads(packed.decode())
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
     if not isinstance(found, Mapping):
         raise ValueError("an answer is a JSON object")
     return Answer(
@@ -149,7 +152,7 @@ def read_answer(packed: bytes) -> Answer:
 def _progress(text: str | None) -> Progress | None:
     try:
         return Progress(*simplejson.loads(text)) if text else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -162,4 +165,8 @@ def _time(text: str | None) -> float | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        # An integer of more than 308 digits.
+        return False

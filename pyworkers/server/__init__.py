@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyworkers.config.fields import Config
 from pyworkers.config.groups import Only
@@ -23,7 +23,13 @@ from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
 from pyworkers.server.generations.launch import Launch, Launched, execute, fork
+from pyworkers.server.generations.watching import check_installed
 from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
+from pyworkers.server.upgrade.predecessor import Predecessor
+from pyworkers.server.upgrade.successor import Command
+
+if TYPE_CHECKING:
+    from pyworkers.server.owned.owner import Owner
 
 
 def serve(
@@ -31,17 +37,26 @@ def serve(
     only: Only | None = None,
     fail_fast: bool = False,
     read: Callable[[], Config] | None = None,
+    owner: Owner | None = None,
+    reload: bool = False,
 ) -> None:
     """Run the server that the configuration describes; returns when a signal has stopped it.
 
     ``only`` limits it to these queues and groups. With ``fail_fast`` it ends if Redis is unreachable at the
-    start. ``read`` reads the configuration again, for a reload. Raises PyworkersError.
+    start. ``read`` reads the configuration again, for a reload. ``owner`` is the program that has started
+    this one, if it ends with that. With ``reload``, changed files cause one. Raises PyworkersError.
     """
     started = config
-    _app_of(config)
-    identity = make_identity()
-    set_up_logs(config.log, identity)
     with ExitStack() as stack:
+        predecessor = Predecessor.of(os.environ)
+        if predecessor is not None:
+            stack.enter_context(predecessor)
+        command = Command.of_this_process(config.http.bind)
+        _app_of(config)
+        if reload:
+            check_installed()
+        identity = make_identity()
+        set_up_logs(config.log, identity)
         config = _with_embedded(config, stack)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         # A program that calls this function may have threads, and a process with threads must not fork.
@@ -49,11 +64,13 @@ def serve(
         first = _launch(config, identity, launch)
         stack.callback(first.kill)
         # Imported while the fork server imports the application.
-        from pyworkers.server.master import Master
+        from pyworkers.server.master import Master, Start
 
         async def main() -> None:
             configurations = Configurations(started, config, read or (lambda: started))
-            await Master(configurations, identity, first, _launch, only or Only(), fail_fast).run()
+            watched = tuple(dict.fromkeys(_folders(config))) if reload else ()
+            start = Start(only or Only(), command, predecessor, fail_fast, owner, watched)
+            await Master(configurations, identity, first, _launch, start).run()
 
         _run_loop(main)
 
@@ -88,9 +105,11 @@ def _launch(config: Config, identity: str, launch: Launch = execute) -> Launched
 def _load(config: Config, identity: str) -> Load:
     settings = Settings(
         max_retries=config.retry.max,
+        backtrace=config.retry.backtrace,
         max_jobs_per_worker=config.server.max_jobs_per_worker,
         max_memory_mb=config.server.max_memory_mb,
         timeouts={name: q.timeout for name, q in config.queues.items() if q.timeout is not None},
+        carry=list(config.log.carry),
     )
     return Load(
         _app_of(config),
@@ -114,10 +133,14 @@ def _app_of(config: Config) -> str:
 
 def _import_path(config: Config) -> list[str]:
     """The entries in front of ``sys.path``."""
-    folders = [Path.cwd()]
-    if config.path is not None:
-        folders.append(config.path.resolve().parent)
-    return [str(folder) for folder in folders]
+    return [*map(str, _folders(config)), *config.import_path]
+
+
+def _folders(config: Config) -> tuple[Path, ...]:
+    """The working directory, and the folder of the configuration file."""
+    if config.path is None:
+        return (Path.cwd(),)
+    return (Path.cwd(), config.path.resolve().parent)
 
 
 def _config_environment(config: Config) -> dict[str, str]:

@@ -109,9 +109,10 @@ class Changes(Part):
         if names:
             replies = await self._store.read(names)
             self._asked = now
-            for name, reply in replies.items():
-                self._due[name] = now + self._pause_s(name, reply)
-                self._follows[name].take(reply)
+            # During the read, ``follow`` may have dropped a key: with a lost lease, or an ordered queue.
+            for name in replies.keys() & self._follows.keys():
+                self._due[name] = now + self._pause_s(name, replies[name])
+                self._follows[name].take(replies[name])
         elif now - self._asked >= _ASK_S:
             await self._store.ask()
             self._asked = now

@@ -5,13 +5,15 @@ Runs in the master's event loop. It never decides the outcome of a job.
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.histogram import Executions
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import counters
+from pyworkers.store.measures import runs
 from pyworkers.store.store import Store
 
 
@@ -24,17 +26,19 @@ class Counters:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._done = 0
-        """The successful jobs, which are most."""
+        self._done: defaultdict[str, int] = defaultdict(int)
+        """The successful jobs, which are most, by queue."""
+        self._runs: Counter[str] = Counter()
+        """The runs and failures by queue, as ``Keys.runs`` names the fields."""
         self.expired: Counter[str] = Counter()
         """The expired jobs since the start, by the name of their handler."""
         self.executions = Executions()
 
-    def add(self, report: Report) -> None:
+    def add(self, queue: str, report: Report) -> None:
         """Count a settled job. A job that was given back or put off, or is invalid, is not counted."""
         outcome = report.outcome
-        if outcome is DONE and report.job_class:
-            self._done += 1
+        if (outcome is DONE or outcome.member is not None) and report.job_class:
+            self._done[queue] += 1
             self.executions.add(report.job_class, report.elapsed_ms, failed=False)
             return
         if outcome.crashed:
@@ -47,8 +51,10 @@ class Counters:
             self.expired[report.job_class] += 1
         if outcome.failed:
             self._counts["failed"] += 1
+            self._runs[f"{queue}|f"] += 1
         if outcome.failed or outcome.fate == 0:
             self._counts["processed"] += 1
+            self._runs[f"{queue}|p"] += 1
             if report.job_class:
                 self.executions.add(report.job_class, report.elapsed_ms, outcome.failed)
 
@@ -59,11 +65,21 @@ class Counters:
 
     def take(self) -> Counter[str]:
         """The counts so far; they start again at zero."""
+        self._add_done()
         counts, self._counts = self._counts, Counter()
-        if self._done:
-            counts["processed"] += self._done
-            self._done = 0
         return counts
+
+    def take_runs(self) -> Counter[str]:
+        """The runs and failures by queue so far; they start again at zero."""
+        self._add_done()
+        runs, self._runs = self._runs, Counter()
+        return runs
+
+    def _add_done(self) -> None:
+        done, self._done = self._done, defaultdict(int)
+        for queue, jobs in done.items():
+            self._counts["processed"] += jobs
+            self._runs[f"{queue}|p"] += jobs
 
     def put_back(self, counts: Counter[str]) -> None:
         """Keep counts that could not be written."""
@@ -83,6 +99,14 @@ class CounterWriter:
         await self._write_executions()
 
     async def write_counts(self) -> None:
+        """Write the counts of all jobs together, and by queue. Raises PyworkersError."""
+        # Taken first: if they cannot be written, they are dropped, because a later minute would be wrong.
+        taken = self._counters.take_runs()
+        await self._write_totals()
+        if taken:
+            await self._store.arun(runs.add(self._store.keys, taken, time.time()))
+
+    async def _write_totals(self) -> None:
         """Write the counts of all jobs together. Raises PyworkersError; the counts are kept then."""
         counts = self._counters.take()
         if counts:

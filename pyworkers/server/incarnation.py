@@ -17,7 +17,9 @@ from pyworkers import logs
 from pyworkers.config.fields import LogConfig
 
 # Blocked early in the process, until their handlers are installed: an early SIGHUP must not end the server.
-SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGHUP})
+SIGNALS = frozenset(
+    {signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGHUP, signal.SIGUSR2}
+)
 
 log = logs.get_logger()
 

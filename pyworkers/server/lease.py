@@ -57,6 +57,10 @@ class Lease(Part):
         await self.renew()
         return self._lease_s / _RENEWALS_PER_LEASE
 
+    def failed(self, backoff_s: float) -> float:
+        """Try again within a sixth of the lease, however often it failed: peers rely on it (recovery.py)."""
+        return min(backoff_s, self._lease_s / _RENEWALS_PER_LEASE)
+
     async def renew(self) -> None:
         """Renew the lease once. Raises PyworkersError."""
         mine, queues = self._incarnations.current, tuple(self._queues())

@@ -111,6 +111,7 @@ class Manager:
         # If the timeout is short, jobs get a third of it before the request to end.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None
+        self._hurried = False
         self.given_back = 0
         """The number of jobs that a stop has given back."""
 
@@ -223,9 +224,9 @@ class Manager:
         self.pool.stop()
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())
-        await until(lambda: self.idle, deadline - self._interrupt_s)
+        await until(lambda: self.idle or self._hurried, deadline - self._interrupt_s)
         self.requests.interrupt()
-        await until(lambda: self.idle, deadline)
+        await until(lambda: self.idle or self._hurried, deadline)
         await self._cancel_fetcher()
         try:
             await self._settle_up()
@@ -233,6 +234,10 @@ class Manager:
             await self._dismiss_workers()
             await self._fetcher.close()
             self._enter(ManagerState.STOPPED)
+
+    def hurry(self) -> None:
+        """Have a stop wait for no job: running ones are killed and given back."""
+        self._hurried = True
 
     async def _cancel_fetcher(self) -> None:
         if self._task is not None:

@@ -15,7 +15,7 @@ from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import GroupFacts, Manifest, QueueFacts
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.limits import QueueLimit
-from pyworkers.server.cron import entries_of
+from pyworkers.server.slots.cron import entries_of
 
 DEFAULT_CONCURRENCY = 5
 """Jobs at a time of a queue or group for which nothing sets a concurrency (Sidekiq 7's default)."""
@@ -63,6 +63,17 @@ class Plan:
     def queues(self) -> list[str]:
         """The queues of all groups."""
         return [queue for group in self.groups.values() for queue in group.queues]
+
+    @property
+    def classes(self) -> dict[str, list[str] | None]:
+        """The classes of the jobs by queue, also of queues that this server does not serve.
+
+        None for a queue whose handler runs every class.
+        """
+        queues = self.manifest["queues"].items()
+        return {
+            name: None if facts["kind"] == "process" else facts.get("classes", []) for name, facts in queues
+        }
 
 
 NOTHING = Plan({"queues": {}, "groups": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}, {}, [])

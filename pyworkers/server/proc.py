@@ -60,6 +60,10 @@ class Memory:
         await pause(self._idle, _PATIENCE_S)
         return sum(self._measured[pid][1] for pid in pids if pid in self._measured)
 
+    def last_kb(self, pid: int) -> int:
+        """The memory of a process in KB when it was measured last; 0 before."""
+        return self._measured[pid][1] if pid in self._measured else 0
+
     def _refresh(self, pids: Sequence[int]) -> None:
         oldest = self._clock() - _FRESH_S
         due = [pid for pid in pids if pid not in self._measured or self._measured[pid][0] <= oldest]

@@ -22,7 +22,8 @@ from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.running import Running
-from pyworkers.server.waiting import ended, now
+from pyworkers.server.pool.staff import Standing
+from pyworkers.server.waiting import POLL_S, ended, now
 from pyworkers.store.jobs import hold_any
 from pyworkers.store.store import Store
 
@@ -97,6 +98,13 @@ class Queues:
         """All managers that may have workers."""
         return [*self.serving.values(), *self.parting]
 
+    async def staffed(self) -> None:
+        """Wait until all workers have started. Raises PyworkersError if those of a group do not start."""
+        while not all(manager.pool.staffed for manager in self.serving.values()):
+            if failing := [name for name, manager in self.serving.items() if manager.pool.is_failing]:
+                raise PyworkersError(f"no worker of the group {failing[0]} starts")
+            await asyncio.sleep(POLL_S)
+
     def pids(self) -> list[int]:
         """All worker processes."""
         return [pid for manager in self.everyone() for pid in manager.pool.pids()]
@@ -104,6 +112,25 @@ class Queues:
     def running(self) -> list[Running]:
         """All jobs that workers run."""
         return [job for manager in self.everyone() for job in manager.pool.running()]
+
+    def make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes] | None:
+        """Have a worker make the jobs of cron slots, if possible an idle one of the group of this queue.
+
+        Returns the payload of its report, later; None if there are no workers.
+        """
+        tables = [manager.deliveries for manager in self.serving.values() if queue in manager.queues]
+        tables += [manager.deliveries for manager in self.serving.values() if queue not in manager.queues]
+        if not tables:
+            return None
+        return next((one for one in tables if one.hand_out.idle), tables[0]).make_slots(queue, request)
+
+    def staff(self) -> list[Standing]:
+        """The worker processes of all groups."""
+        return [worker for manager in self.everyone() for worker in manager.pool.staff()]
+
+    def restarts(self) -> dict[str, int]:
+        """The number of workers by group that ended unexpectedly, and were replaced."""
+        return {name: manager.pool.restarts for name, manager in self.serving.items()}
 
     # Requests of operators
 

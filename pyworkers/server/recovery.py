@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from pyworkers import logs
+from pyworkers.errors import StoreError
 from pyworkers.failpoints import hit
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
@@ -21,6 +22,11 @@ from pyworkers.store.store import Store
 # default lease of 30 s, jobs run again 30 + 5 + 9 s after a crash, plus at most 5 s until the next sweep.
 _SWEEPS_PER_LEASE = 6
 _GRACE = 0.3
+# A lease that was seen shortly before its end has expired: its owner had missed four renewals by then, while
+# Redis answered. So it is dead at once.
+_END = 1 / 3
+# Two renewals: longer ago, and Redis renews no lease, for example because its memory is full.
+_OWN_RENEWAL = 1 / 3
 # After an outage of all servers, the many recovered jobs must not delay the other commands. One batch takes
 # Redis about a millisecond; ``_REST_S`` is the pause between two batches.
 BATCH, _REST_S = 500, 0.02
@@ -47,6 +53,19 @@ class Recovery(Part):
         self._lease_s = lease_s
         self._on_recovered = on_recovered
         self._silent_since: dict[str, float] = {}
+        self._ending: set[str] = set()
+
+    def saw_lease(self, identity: str, left_s: float) -> None:
+        """Note how long the lease of a peer lasts; 0 if it has expired. It is recovered then without delay.
+
+        For what waits for this peer alone: the next server of an ordered queue.
+        """
+        if left_s > _END * self._lease_s:
+            self._ending.discard(identity)
+        elif left_s > 0:
+            self._ending.add(identity)
+        elif identity in self._ending:
+            self.nudge()
 
     async def look(self) -> float:
         """Sweep once."""
@@ -55,24 +74,43 @@ class Recovery(Part):
 
     def failed(self, backoff_s: float) -> float:
         """While Redis was unreachable, no server could renew its lease: start the count again."""
-        self._silent_since.clear()
+        self._forget()
         return backoff_s
 
     async def sweep(self, now: float) -> int:
-        """Recover the incarnations that have had no lease for long enough. ``now`` is monotonic seconds."""
+        """Recover the incarnations that have had no lease for long enough. ``now`` is monotonic seconds.
+
+        If Redis refuses to recover one, the others are recovered first. Raises PyworkersError.
+        """
         mine = self._incarnations.current
         found = await self._store.arun(leases.owners(self._store.keys, mine.identity))
         if not found.registered:
             # The registration was lost with its key.
             mine.unregistered()
+        if not mine.holds_lease(_OWN_RENEWAL * self._lease_s):
+            # The leases of live servers expire, too; their next renewals must come before a recovery.
+            self._forget()
+            return 0
         silent = found.silent
         self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
         moved = 0
+        refusal: StoreError | None = None
         for identity, queues in silent.items():
-            if now - self._silent_since[identity] >= _GRACE * self._lease_s:
-                moved += await self._recover(identity, queues)
+            if identity in self._ending or now - self._silent_since[identity] >= _GRACE * self._lease_s:
+                try:
+                    moved += await self._recover(identity, queues)
+                except StoreError as error:
+                    # Perhaps of this one alone, which another program has written.
+                    refusal = refusal or error
+                self._ending.discard(identity)
                 await asyncio.sleep(_REST_S)
+        if refusal is not None:
+            raise refusal
         return moved
+
+    def _forget(self) -> None:
+        self._silent_since.clear()
+        self._ending.clear()
 
     async def _recover(self, identity: str, queues: list[str]) -> int:
         total = 0

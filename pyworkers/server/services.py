@@ -18,9 +18,9 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.counters import Counters, CounterWriter
-from pyworkers.server.cron import Cron
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.heartbeat import Facts, Heartbeat
+from pyworkers.server.heartbeat.beats import Heartbeat
+from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import Lease
 from pyworkers.server.parts import Part, Tasks
@@ -31,6 +31,8 @@ from pyworkers.server.queues import Queues, Strays
 from pyworkers.server.recovery import Recovery
 from pyworkers.server.remote import Remote
 from pyworkers.server.scheduler import Scheduler
+from pyworkers.server.slots.cron import Cron
+from pyworkers.server.sweep import Sweep
 from pyworkers.server.waiting import pause
 from pyworkers.store import leases
 from pyworkers.store.store import Store
@@ -38,6 +40,8 @@ from pyworkers.store.store import Store
 # The interval between two comparisons of the in-progress lists with the jobs of the workers. The check is
 # cheap, and a stray job is adopted only at the second check.
 _ADOPT_S, _ADOPTIONS_PER_LEASE = 5.0, 6
+# Two sweeps in succession must find a job missing: this and the time that they take is within two minutes.
+_SWEEP_S, _LEASES_PER_SWEEP = 50.0, 2
 _GOODBYE_S = 3.0
 
 log = logs.get_logger()
@@ -76,17 +80,19 @@ class Services:
         self.changes = self._make_changes()
         self.suspects = self._make_suspects()
         self.asks = self._make_asks()
+        self.recovery = self._make_recovery()
         self._parts: list[Part] = [
             self.lease,
             self.heartbeat,
             self.changes,
             self.remote,
             self.scheduler,
-            self._make_recovery(),
+            self.recovery,
             self.cron,
             self._make_strays(),
             self.suspects,
             self.asks,
+            self._make_sweep(),
         ]
 
     def _make_lease(self) -> Lease:
@@ -132,7 +138,8 @@ class Services:
 
     def _make_cron(self) -> Cron:
         server = self._server
-        return Cron(server.store, server.incarnations.identity, server.health.of(Cron.name), random.Random())
+        health, make_slots = server.health.of(Cron.name), server.queues.make_slots
+        return Cron(server.store, server.incarnations.identity, health, random.Random(), make_slots)
 
     def _make_changes(self) -> Changes:
         server = self._server
@@ -171,6 +178,11 @@ class Services:
         health = server.health.of(Strays.name)
         return Strays(server.queues, server.store, server.incarnations, health, pause_s)
 
+    def _make_sweep(self) -> Sweep:
+        server = self._server
+        pause_s = min(_SWEEP_S, server.config.server.lease * _LEASES_PER_SWEEP)
+        return Sweep(server.store, server.health.of(Sweep.name), pause_s)
+
     def serve(self, queues: list[str]) -> None:
         """Register these queues, too, from the next renewal on."""
         self._served += [name for name in queues if name not in self._served]
@@ -203,15 +215,16 @@ class Services:
         for part in self._parts:
             tasks.start(part.run(), part.name)
 
-    def settled(self, report: Report) -> None:
-        """Note a job whose outcome is in Redis."""
-        self.counters.add(report)
-        if report.outcome is DONE and not report.cancelled:
+    def settled(self, queue: str, report: Report) -> None:
+        """Note a job of a queue whose outcome is in Redis."""
+        self.counters.add(queue, report)
+        outcome = report.outcome
+        if (outcome is DONE or outcome.member is not None) and not report.cancelled:
             return
         if report.cancelled:
             self._server.queues.cancellations.settle(report.cancelled)
-        if report.outcome.fate in (Fate.RETRY, Fate.SNOOZE):
-            self.scheduler.expect(report.outcome.at)
+        if outcome.fate in (Fate.RETRY, Fate.SNOOZE):
+            self.scheduler.expect(outcome.at)
 
     def follow_queues(self) -> None:
         """Read the keys of the ordered queues that are served now."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_POLL_S = 0.01
+POLL_S = 0.01
 _AGAIN_S = 0.1
 
 
@@ -20,7 +20,7 @@ async def until(condition: Callable[[], bool], deadline: float) -> bool:
     while not condition():
         if now() >= deadline:
             return False
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(POLL_S)
     return True
 
 

@@ -56,50 +56,56 @@ GRANTS: tuple[Grant, ...] = (
     # eval and evalsha run the scripts; client id and client unblock end a blocking move at a stop; client
     # tracking makes Redis announce changes, for which a server polls otherwise; watch and unwatch are for
     # large jobs, which pass through a script otherwise; scan, which returns the names of all keys, finds the
-    # in-progress lists of Go processes.
+    # in-progress lists of Go processes, by a worker before it releases what other programs have deleted.
     Grant(
         "",
-        worker="eval evalsha info time client|id client|tracking client|unblock watch unwatch",
+        worker="eval evalsha info time client|id client|tracking client|unblock watch unwatch scan",
         client="multi exec eval evalsha time",
         admin="multi exec",
         read_only="eval evalsha info time scan",
     ),
-    Grant(_PLAIN.queues, worker="sadd", client="sadd type", admin="sadd srem", read_only="smembers"),
+    Grant(
+        _PLAIN.queues,
+        worker="sadd smembers type",
+        client="sadd type",
+        admin="sadd srem",
+        read_only="smembers",
+    ),
     Grant(
         _PLAIN.queue("*"),  # in-progress lists included
         worker="blmove brpoplpush rpoplpush lrem rpush lpush lpop lindex lrange ltrim llen exists type "
         "lpos lset",
         client="lpush llen type",
         admin="lpush lrem lset type rename rpush",
-        read_only="llen lindex lrange lpos",
+        read_only="llen lindex lrange lpos type",
     ),
     Grant(
         _PLAIN.schedule,
-        worker="zadd zrem zrange zrangebyscore zmscore",
+        worker="zadd zrem zrange zrangebyscore zmscore zscan zcard type",
         client="zadd zrem zrangebyscore type",
         admin="zadd zrem type rename zrangebyscore",
-        read_only="zcard zcount zrange zrevrange zrank zscore zscan",
+        read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
     Grant(
         _PLAIN.retry,
-        worker="zadd zrem zrange zrangebyscore zmscore",
+        worker="zadd zrem zrange zrangebyscore zmscore zscan zcard type",
         admin="zrem type rename",
-        read_only="zcard zcount zrange zrevrange zrank zscore zscan",
+        read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
-    Grant(_PLAIN.goretry, worker="zrem zrange zrangebyscore zmscore"),
+    Grant(_PLAIN.goretry, worker="zrem zrange zrangebyscore zmscore zscan zcard type"),
     Grant(
         _PLAIN.dead,
-        worker="zadd zremrangebyscore zremrangebyrank",
+        worker="zadd zremrangebyscore zremrangebyrank zscan zcard zrange type",
         admin="zadd zrem zremrangebyscore zremrangebyrank type rename",
-        read_only="zcard zcount zrange zrevrange zrank zscore zscan",
+        read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
     Grant(_PLAIN.paused, worker="smembers sismember sadd", admin="sadd srem", read_only="smembers"),
     Grant("stat:*", worker="incrby expire", admin="incr expire", read_only="get mget"),
-    Grant(_PLAIN.processes, worker="sadd srem sscan", read_only="scard sscan"),
+    Grant(_PLAIN.processes, worker="sadd srem sscan", read_only="scard sscan sismember"),
     Grant(_PLAIN.process_cleanup, worker="set"),
     Grant(
         _IDENTITY,
-        worker="hset hget expire rpop llen unlink",
+        worker="hset hget hmget hvals type expire rpop llen unlink",
         admin="lpush expire",
         read_only="hmget hgetall",
     ),
@@ -109,11 +115,27 @@ GRANTS: tuple[Grant, ...] = (
         client="hmget",
         admin="hsetnx expire exists",
     ),
-    Grant(_PLAIN.executions("*"), worker="hincrby expire"),
+    Grant(_PLAIN.executions("*"), worker="hincrby expire", read_only="hgetall hmget"),
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
-    Grant(_PLAIN.histogram("h|*"), worker="bitfield expire"),
+    Grant(_PLAIN.histogram("h|*"), worker="bitfield expire", read_only="mget"),
     Grant(_PLAIN.unique("*"), client="get set del"),
-    Grant(_PLAIN.batches, client="type zadd zrangebyscore zrem", admin="zrem", read_only="zrange"),
+    Grant(
+        _PLAIN.locks,
+        worker="sscan srem exists",
+        client="type scard sadd",
+        read_only="sscan exists",
+    ),
+    Grant(
+        _PLAIN.sweep("*"),
+        worker="exists get set pttl hset hsetnx hget hdel hlen hscan expire",
+    ),
+    Grant(
+        _PLAIN.batches,
+        worker="exists zrange",
+        client="type zadd zrangebyscore zrem",
+        admin="zrem",
+        read_only="zrange",
+    ),
     Grant(
         _PLAIN.batch("*"),
         worker="sadd hset hget hmget hincrby hexists expire srem scard smembers lrange del unlink",
@@ -122,7 +144,8 @@ GRANTS: tuple[Grant, ...] = (
         admin="hexists hget hmget hset hincrby expire sadd srem scard smembers lrange del unlink",
         read_only="hgetall scard sscan",
     ),
-    Grant(_PLAIN.job("*"), client="hset expire hmget", read_only="hmget"),
+    Grant(_PLAIN.audit, admin="lpush ltrim", read_only="llen lrange"),
+    Grant(_PLAIN.job("*"), client="hset expire hmget hgetall", read_only="hmget"),
     Grant(
         _PLAIN.result("*"), client="xrange xread xadd expire", admin="xadd expire", read_only="xrange xread"
     ),
@@ -130,8 +153,8 @@ GRANTS: tuple[Grant, ...] = (
         "pyworkers:*",
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire smembers "
         "sismember zcard zrange zrem hincrby srem type xadd hkeys zadd zcount zscore "
-        "zrangebyscore zremrangebyscore hmget",
-        admin="set del hset hget hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink "
+        "zrangebyscore zremrangebyscore hmget hlen bitfield",
+        admin="set del hset hget hlen hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink "
         "xadd type zcard zcount zrange zrangebyscore",
         read_only="hgetall hkeys exists get mget pttl smembers zcard zcount hget",
     ),

@@ -11,9 +11,11 @@ from contextlib import closing
 from functools import cached_property
 from typing import TypeVar
 
-from pyworkers.config.fields import RedisConfig, mask_url
+from pyworkers.config.checks import mask_url
+from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.terms import Others
 from pyworkers.store.calls import Pages, Work, run
 from pyworkers.store.producer import push
 from pyworkers.store.transport.blocking import Wires
@@ -49,7 +51,7 @@ class Admin:
         while not pages.ended:
             yield from self.run(pages.next_page())
 
-    def push(self, jobs: Sequence[PushedJob]) -> None:
-        """Enqueue jobs, all or none."""
+    def push(self, jobs: Sequence[PushedJob]) -> Others:
+        """Enqueue jobs, all or none; as ``Client.push``."""
         with closing(Wires(self.redis)) as wires:
-            push(wires, self.keys, jobs)
+            return push(wires, self.keys, jobs)

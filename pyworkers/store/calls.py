@@ -7,6 +7,7 @@ steps. The caller runs them blocking or in an event loop; this module never choo
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -216,6 +217,8 @@ async def _aexchange(connection: Pipelining, call: Call[Any]) -> list[Any]:
     if (single := call.single) is not None:
         return [await _aexecute(connection, single)]
     if not call.commands:
+        if call is PAUSE:
+            await asyncio.sleep(0)
         return []
     async with connection.pipeline(transaction=call.mode is Mode.TRANSACTION) as pipe:
         for sent in call.commands:
@@ -241,3 +244,7 @@ def _only(found: list[Any]) -> Any:
 
 def _all(found: list[Any]) -> list[Any]:
     return found
+
+
+PAUSE: Call[list[Any]] = Call((), _all)
+"""Sends nothing. In steps that compute for long, it lets the other tasks of an event loop run."""

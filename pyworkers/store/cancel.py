@@ -7,28 +7,27 @@ during the search; the search finds a job that would still wait after the note h
 
 from __future__ import annotations
 
-import re
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 
-from pyworkers.errors import BadArgumentError, BadMessageError
-from pyworkers.protocol import envelope
+from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
-from pyworkers.store import queues
 from pyworkers.store.calls import Call, Mode, Steps, command, every, one, script
 from pyworkers.store.counters import STATS_TTL_S
 from pyworkers.store.flow import removal
+from pyworkers.store.flow.copies import all_queues, in_queue, in_set, is_job
 from pyworkers.store.notes import NOTE_TTL_S
-from pyworkers.store.processes import Processes, Works
-from pyworkers.store.queues import Entries
-from pyworkers.store.sets import Matches
+from pyworkers.store.processes.reading import Processes, Works
+from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.stats import read_owners
 from pyworkers.store.transport.replies import integer
+from pyworkers.store.values import encodable
+from pyworkers.store.views.servers import read_servers
 
 # Sidekiq's job/iterable.rb: since 7.3 a job may be iterable; its state expires after 30 days.
 _ITERATES_SINCE, _ITERATION_TTL_S = (7, 3), 30 * 86_400
-_PLAIN = re.compile("[A-Za-z0-9_.:-]+")
 
 
 class Cancelled(StrEnum):
@@ -49,39 +48,66 @@ def cancel(keys: Keys, jid: str) -> Steps[Cancelled]:
 
     Raises BadArgumentError for an empty id.
     """
-    if not isinstance(jid, str) or not jid:
-        raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
+    _check(jid)
     # Before the note: servers read it at once, and a job that runs now may then be gone from every list.
     ran = yield from _is_running(keys, jid)
-    yield from script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], _nothing)
+    yield from _note(keys, jid)
     # Twice, because during a search the job may move from a place not yet searched to one already searched.
     for _ in range(2):
         if (yield from _revoke_waiting(keys, jid)):
             return Cancelled.REMOVED
         if ran or (yield from _is_running(keys, jid)):
             return Cancelled.RUNNING
-        if (yield from _is_elsewhere(keys, jid)):
+        if (yield from _cancel_elsewhere(keys, jid)) is Cancelled.ELSEWHERE:
             return Cancelled.ELSEWHERE
     return Cancelled.UNKNOWN
+
+
+def cancel_running(keys: Keys, jid: str, identity: str, queue: str) -> Steps[Cancelled]:
+    """As ``cancel``, for a job of ``queue`` that runs on the server ``identity``: searches nothing else.
+
+    UNKNOWN if it does not run there any more; then nothing is changed. Raises BadArgumentError for an invalid
+    id.
+    """
+    _check(jid)
+    owners, held = yield from every(
+        [
+            command("HEXISTS", keys.owners, identity, read=bool),
+            command("LRANGE", keys.inprogress(queue, identity), 0, -1),
+        ],
+        Mode.LENIENT,
+    )
+    if not owners:
+        servers = yield from read_servers(keys, [identity])
+        return (yield from _end_elsewhere(keys, jid, {view.about.identity: view.about for view in servers}))
+    if not any(is_job(raw, jid) for raw in held or ()):
+        return Cancelled.UNKNOWN
+    yield from _note(keys, jid)
+    return Cancelled.RUNNING
+
+
+def _check(jid: str) -> None:
+    if not encodable(jid):
+        raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
+
+
+def _note(keys: Keys, jid: str) -> Call[None]:
+    return script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], _nothing)
 
 
 def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
     """Remove all waiting copies of the job. Returns how many this call removed."""
     removed = 0
     for zset in (keys.schedule, keys.retry):
-        matches = Matches(zset, jid if _PLAIN.fullmatch(jid) else "")
-        while not matches.ended:
-            for raw, _ in (yield from matches.next_page()):
-                if is_job(raw, jid):
-                    removed += yield from _revoke(keys, "zset", zset, jid, raw)
-    names = yield from queues.known(keys)
-    owners = yield from read_owners(keys)
-    for queue in sorted({*names}.union(*owners.values())):
-        entries = Entries(keys, queue)
-        while not entries.ended:
-            for raw, _ in (yield from entries.next_page()):
-                if is_job(raw, jid):
-                    removed += yield from _revoke(keys, "list", keys.queue(queue), jid, raw)
+        copies = in_set(zset, jid)
+        while not copies.ended:
+            for raw in (yield from copies.next_page()):
+                removed += yield from _revoke(keys, "zset", zset, jid, raw)
+    for queue in (yield from all_queues(keys)):
+        copies = in_queue(keys, queue, jid)
+        while not copies.ended:
+            for raw in (yield from copies.next_page()):
+                removed += yield from _revoke(keys, "list", keys.queue(queue), jid, raw)
     return removed
 
 
@@ -92,18 +118,22 @@ def _is_running(keys: Keys, jid: str) -> Steps[bool]:
     return any(is_job(raw, jid) for raws in found for raw in raws or ())
 
 
-def _is_elsewhere(keys: Keys, jid: str) -> Steps[bool]:
-    """True if a server of another kind reports the job as running; that server is asked to end it."""
+def _cancel_elsewhere(keys: Keys, jid: str) -> Steps[Cancelled]:
     ours = yield from read_owners(keys)
     servers = yield from Processes(keys).rest()
     others = {about.identity: about for about in servers if about.identity not in ours}
+    return (yield from _end_elsewhere(keys, jid, others))
+
+
+def _end_elsewhere(keys: Keys, jid: str, others: Mapping[str, ProcessView]) -> Steps[Cancelled]:
+    """ELSEWHERE if one of these servers reports the job as running; it is asked to end the job."""
     works = Works(keys, list(others))
     while not works.ended:
         for work in (yield from works.next_page()):
             if is_job(work.payload, jid):
                 yield from _end_iteration(keys, jid, others[work.identity].version)
-                return True
-    return False
+                return Cancelled.ELSEWHERE
+    return Cancelled.UNKNOWN
 
 
 def _end_iteration(keys: Keys, jid: str, version: str) -> Steps[None]:
@@ -124,16 +154,6 @@ def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Call[int]:
     more_names, more_args = removal.written(keys, effects)
     args = [kind, jid.encode(), raw, STATS_TTL_S, *more_args]
     return script("removal/revoke", [*names, *more_names], args, integer)
-
-
-def is_job(raw: bytes, jid: str) -> bool:
-    """True for the job with that id. Most other jobs are excluded without decoding them."""
-    if jid.encode() not in raw and b"\\" not in raw:
-        return False
-    try:
-        return bool(envelope.decode(raw).get("jid") == jid)
-    except BadMessageError:
-        return False
 
 
 def _nothing(_reply: object) -> None:

@@ -18,8 +18,9 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.store.calls import arun_one, one, script
 from pyworkers.store.transport.connections import PUSH, translate
-from pyworkers.store.transport.link import Link, Wire
+from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import Reader, blobs, done, integer, maybe_blob
+from pyworkers.store.transport.wire import Wire
 
 # The only version of Redis' protocol with announcements.
 _RESP3 = 3
@@ -61,7 +62,8 @@ class ChangesStore:
         try:
             replies = await self._look(wanted)
         except BaseException:
-            self.stale.update(wanted)
+            # ``follow`` may have dropped some of them meanwhile.
+            self.stale.update(self._kinds.keys() & wanted)
             raise
         return {name: _reply(reply) for name, reply in zip(wanted, replies, strict=True)}
 

@@ -6,17 +6,23 @@ Used by the master and by ``api``. It moves opaque bytes, reads no clock, and ne
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.terms import Others
 from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, one, script
-from pyworkers.store.transport.replies import maybe_blob, nonzero
+from pyworkers.store.flow import terms
+from pyworkers.store.flow.removal import ends, written
+from pyworkers.store.transport.replies import blob, integer, maybe_blob
 
 
 class Firing(NamedTuple):
-    """One slot of an entry: its time in epoch seconds, and the job to enqueue.
+    """One slot of an entry: its time in epoch seconds, and the jobs to enqueue, perhaps none.
 
     Redis forgets after ``life_s`` seconds that the slot was fired, so ``life_s`` must exceed the entry's
     grace. ``definition`` holds the stored bytes of a run-time entry; it is empty for any other entry.
@@ -24,10 +30,16 @@ class Firing(NamedTuple):
 
     name: str
     slot: int
-    payload: bytes
-    queue: str
+    jobs: Sequence[PushedJob]
     life_s: int
     definition: bytes = b""
+
+
+class Fired(NamedTuple):
+    """What became of the jobs of a slot: the duplicates (terms.py), and the scheduled jobs they replaced."""
+
+    others: Others
+    replaced: list[bytes]
 
 
 class Changed(NamedTuple):
@@ -49,16 +61,43 @@ class Stored:
     last: Mapping[bytes, bytes]
 
 
-def fire(keys: Keys, firing: Firing) -> Call[bool]:
-    """Enqueue the job of a slot, unless it was enqueued before. True if this call enqueued it.
+def fire(keys: Keys, firing: Firing) -> Call[Fired | None]:
+    """Enqueue the jobs of a slot, unless the slot was dealt with before: then None.
 
-    Also False if the entry is paused, or is a run-time entry whose definition has changed since. Safe to send
-    again after a lost reply.
+    Also None if the entry is paused, or is a run-time entry whose definition has changed since. Safe to send
+    again after a lost reply. Raises QueueFullError and DuplicateJobError, which deal with the slot as well.
     """
-    name, slot, payload, queue, life_s, definition = firing
-    names = [keys.cron_slot(name, slot), keys.queues, keys.queue(queue), keys.cron_last]
-    names += (keys.cron_entries, keys.cron_paused)
-    return script("cron/fire", names, [life_s, queue, payload, name, slot, definition], nonzero)
+    name, slot, jobs, life_s, definition = firing
+    names = [keys.cron_slot(name, slot), keys.cron_last, keys.cron_entries, keys.cron_paused]
+    more_names, more = terms.call_of(keys, jobs)
+    args = [life_s, name, slot, definition, *more]
+    return script("cron/fire", [*names, *more_names], args, partial(_fired, jobs))
+
+
+def _fired(jobs: Sequence[PushedJob], reply: Any) -> Fired | None:
+    return None if blob(reply[0]) == b"passed" else Fired(*terms.read(reply, jobs))
+
+
+def claim(keys: Keys, identity: str, firing: Firing, claim_s: float) -> Call[float]:
+    """Have a slot for this server, while a worker makes its jobs.
+
+    Returns 0 if it has it now; the seconds until the claim of another server expires; or -1 if the slot is
+    dealt with, as ``fire`` finds out. Safe to send again.
+    """
+    names = [keys.cron_slot(firing.name, firing.slot), keys.cron_entries, keys.cron_paused]
+    args = [identity, int(claim_s * 1000), firing.name, firing.definition]
+    return script("cron/claim", names, args, _left_s)
+
+
+def _left_s(reply: Any) -> float:
+    left_ms = integer(reply)
+    return -1.0 if left_ms < 0 else left_ms / 1000
+
+
+def clear_up(keys: Keys, replaced: Sequence[bytes], now: float) -> Call[None] | None:
+    """Apply the effects of the ends of replaced jobs; None if they have none."""
+    names, args = written(keys, ((1, effect) for _, effect in ends(replaced, Ending.DELETED, now)))
+    return script("removal/apply", names, args, lambda _: None) if args else None
 
 
 def last_slots(keys: Keys) -> Call[dict[str, int]]:
@@ -91,10 +130,16 @@ def read(keys: Keys) -> Steps[Stored]:
     """Read all entries and their state."""
     commands = [command("HGETALL", keys.cron_entries), command("SMEMBERS", keys.cron_paused)]
     commands += [command("HGETALL", keys.cron_last), command("HKEYS", keys.owners)]
-    added, paused, last, owners = yield from every(commands)
-    names = [keys.cron_declared(decoded(owner)) for owner in owners]
+    added, paused, last, owners = yield from every(commands, Mode.LENIENT)
+    names = [keys.cron_declared(decoded(owner)) for owner in owners or ()]
     lists = (yield from one("MGET", *names, read=list)) if names else []
-    return Stored(added, [found for found in lists if found is not None], set(paused), last)
+    return Stored(added or {}, [found for found in lists if found is not None], set(paused or ()), last or {})
+
+
+def runs(keys: Keys, names: Sequence[str]) -> Call[list[dict[bytes, bytes]]]:
+    """The stored runs of each of these entries (protocol/flow/runs.py)."""
+    commands = [command("HGETALL", keys.cron_runs(name)) for name in names]
+    return Call(commands, lambda found: [stored or {} for stored in found], Mode.LENIENT)
 
 
 def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | None) -> Call[bool]:
@@ -109,8 +154,8 @@ def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | 
 
 
 def remove(keys: Keys, name: str) -> Call[bool]:
-    """Remove a run-time entry; False if there is none."""
-    names = [keys.cron_entries, keys.cron_last, keys.cron_version, keys.cron_paused]
+    """Remove a run-time entry with its runs; False if there is none."""
+    names = [keys.cron_entries, keys.cron_last, keys.cron_version, keys.cron_paused, keys.cron_runs(name)]
     return script("cron/remove", names, [name, _version()], bool)
 
 

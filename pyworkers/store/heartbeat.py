@@ -12,6 +12,7 @@ from typing import Any
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Command, Mode, command, every, one
+from pyworkers.store.transport.replies import seconds
 
 # go-workers2 removes a server without heartbeats from ``processes`` after 60 s, and checks every 5 s. The
 # hash must exist for longer: go-workers2's heartbeat ends for good if it finds a name there without a hash.
@@ -23,7 +24,7 @@ _WORK_TTL_S = 60
 
 def clock() -> Call[float]:
     """Redis' clock, in epoch seconds."""
-    return one("TIME", read=_seconds)
+    return one("TIME", read=seconds)
 
 
 def beat(
@@ -66,11 +67,6 @@ def _works(keys: Keys, identity: str, sidekiq6: bool) -> Iterable[str]:
 
 def _write(key: str, fields: Mapping[str, str | int | bytes]) -> Command:
     return command("HSET", key, *chain.from_iterable(fields.items()))
-
-
-def _seconds(reply: Any) -> float:
-    seconds, microseconds = reply
-    return float(seconds) + float(microseconds) / 1e6
 
 
 def _last(found: list[Any]) -> bytes | None:

@@ -5,7 +5,7 @@ Run by the master. It moves opaque bytes: it never decodes a job, reads no clock
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,18 +13,20 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError, ResponseError
 
 from pyworkers.errors import PyworkersError
-from pyworkers.protocol.effects import Effect, arguments, name_of
+from pyworkers.protocol.effects import Effect, NoteStart, arguments, name_of
 from pyworkers.protocol.extract import Extract
+from pyworkers.protocol.flow.batch import counted
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.limits import QueueLimit, window_of
+from pyworkers.protocol.limits import QueueLimit, queue_key, running_key, ttl_of, window_of
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import scripts
 from pyworkers.store.calls import Call, arun_one, one, script
 from pyworkers.store.scripts import Commands
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import errors_translated, translate
-from pyworkers.store.transport.link import Link, Wire
+from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import blobs, integer, integers, nonzero, read
+from pyworkers.store.transport.wire import Wire
 
 GIVEN_BACK_AT_ONCE = 1000
 """The most jobs that one script gives back."""
@@ -75,12 +77,14 @@ class Turn(NamedTuple):
 class Taken(NamedTuple):
     """The jobs taken from a queue with limits. ``after_s``: when more may start; None: any time.
 
-    ``full``: when a job that runs has ended.
+    ``full``: when a job that runs has ended. ``starts``: for each job the effect that notes its start, if the
+    queue has a rate.
     """
 
     jobs: list[bytes]
     after_s: float | None
     full: bool
+    starts: Sequence[Effect] = ()
 
 
 class LeaseLostError(Exception):
@@ -145,10 +149,12 @@ class InProgress:
             if outcome is DONE and not extracts:
                 args += (codes[queue], raw)
                 continue
-            if (found_by := extracts.get(place - 1)) is None:
-                args += (codes[queue] + outcome.fate, raw)
-            else:
-                args += (codes[queue] + outcome.fate + _BY_EXTRACT, *found_by)
+            code: int | str = codes[queue] + outcome.fate
+            if (found_by := extracts.get(place - 1)) is not None:
+                code = codes[queue] + outcome.fate + _BY_EXTRACT
+            if outcome.member is not None:
+                code = f"{code} {outcome.member.batch} {outcome.member.jid}"
+            args += (code, raw) if found_by is None else (code, *found_by)
             if outcome.fate not in _GONE:
                 args += (repr(outcome.at), outcome.payload)
             for effect in outcome.effects:
@@ -160,15 +166,24 @@ class InProgress:
             names = [*self._names, *(key for _, effect in effects for key in effect.keys(self._keys))]
             begin = ["EVALSHA", self._script.sha, len(names), *names]
             args += about
-        read = partial(self._exchanged, len(settlements), wanted, order, effects)
+        read = partial(self._exchanged, settlements, wanted, order, effects)
+        return await self._called(connection, begin, args, read)
+
+    async def _called(
+        self,
+        connection: Commands,
+        begin: Sequence[Any],
+        args: Sequence[Any],
+        read: Callable[[Any], Exchange | None],
+    ) -> Exchange:
+        """The reply of the exchange script, which is loaded if Redis does not know it."""
         found: Exchange | None
         with errors_translated():
             try:
                 found = await connection.execute_command(*begin, *args, read=read)
             except NoScriptError:
-                found = await connection.execute_command(
-                    "EVAL", self._script.text, *begin[2:], *args, read=read
-                )
+                text = self._script.text
+                found = await connection.execute_command("EVAL", text, *begin[2:], *args, read=read)
         if found is None:
             raise LeaseLostError(self.identity)
         return found
@@ -236,7 +251,7 @@ class InProgress:
 
     def _exchanged(
         self,
-        settled: int,
+        settlements: Sequence[Settlement],
         wanted: int,
         order: Sequence[str],
         effects: Sequence[tuple[str, Effect]],
@@ -249,17 +264,23 @@ class InProgress:
         if len(taken) > len(order) or sum(len(blobs(jobs)) for jobs in taken) > max(0, wanted):
             raise ValueError
         jobs = list(zip(order, taken, strict=False))
-        late = _places(stale, settled)
+        late = _places(stale, len(settlements))
         if not rest:
             return Exchange(jobs, late)
-        error, refused, left, failed = rest
+        error, refused, left, failed, uncounted = rest
         return Exchange(
             jobs,
             late,
             _refusal(error) if error else None,
             {self.queues[place]: _refusal(reason) for place, reason in _pairs(refused, len(self.queues))},
-            _places(left, settled),
-            [(*effects[place], why.decode(errors="replace")) for place, why in _pairs(failed, len(effects))],
+            _places(left, len(settlements)),
+            [
+                *((*effects[place], why) for place, why in _reasons(failed, len(effects))),
+                *(
+                    (*_count_of(settlements[place]), why)
+                    for place, why in _reasons(uncounted, len(settlements))
+                ),
+            ],
         )
 
     async def take(
@@ -270,14 +291,26 @@ class InProgress:
         ``name`` is new in each call. Raises LeaseLostError when a peer has recovered the lists, and
         PyworkersError.
         """
-        keys, key = self._keys, f"queue/{queue}"
+        keys, key = self._keys, queue_key(queue)
         names = [keys.queue(queue), self.key(queue), keys.tombstone(self.identity), keys.owners]
         names += (keys.limit(key), keys.limits)
-        window_s = repr(window_of(limit.per_s))
-        args = [self.identity, wanted, name, limit.rate, window_s, limit.max_running, key]
+        window_s = window_of(limit.per_s)
+        args = [
+            self.identity,
+            wanted,
+            name,
+            limit.rate,
+            repr(window_s),
+            limit.max_running,
+            key,
+            running_key(queue),
+        ]
         found = await arun_one(connection, script("limits/take", names, args, _taken))
         if found is None:
             raise LeaseLostError(self.identity)
+        if limit.rate:
+            members = (f"{name}:{place}" for place in range(1, len(found.jobs) + 1))
+            return found._replace(starts=[NoteStart(key, name, ttl_of(window_s)) for name in members])
         return found
 
     def count(self, queue: str) -> Call[int]:
@@ -313,6 +346,19 @@ def _taken(reply: Any) -> Taken | None:
 
 def _refusal(reason: bytes) -> PyworkersError:
     return translate(ResponseError(reason.decode()))
+
+
+def _count_of(settlement: Settlement) -> tuple[str, Effect]:
+    """The queue and the effect of an outcome that counts a member."""
+    queue, raw, report = settlement
+    if report.outcome.member is None:
+        raise ValueError
+    return queue, counted(raw, report.outcome.member)
+
+
+def _reasons(reply: list[Any], number: int) -> Iterable[tuple[int, str]]:
+    """As ``_pairs``, with the reasons as text."""
+    return ((place, reason.decode(errors="replace")) for place, reason in _pairs(reply, number))
 
 
 def _places(reply: list[Any], number: int) -> list[int]:

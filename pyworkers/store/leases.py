@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import simplejson
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Steps, command, every, one, script
+from pyworkers.store.calls import Call, Steps, command, decoded, every, one, script
 from pyworkers.store.suspects import ENTRIES_TTL_S
 from pyworkers.store.transport.replies import integer, nonzero
+from pyworkers.store.values import names_in
 
 # A tombstone marks an owner whose jobs were recovered. The owner may resume late (a suspended machine, a
 # paused container), and must still find it then.
@@ -101,16 +102,8 @@ def _renewed(reply: Any) -> LeaseState | None:
 
 
 def _queues_by_owner(owners: dict[bytes, bytes]) -> dict[str, list[str]]:
-    return {name.decode(): _load(queues) for name, queues in owners.items()}
+    return {decoded(name): names_in(queues) for name, queues in owners.items()}
 
 
 def _dump(queues: Sequence[str]) -> str:
     return str(simplejson.dumps(list(queues)))
-
-
-def _load(stored: bytes) -> list[str]:
-    try:
-        queues = simplejson.loads(stored)
-    except ValueError:
-        return []
-    return [name for name in queues if isinstance(name, str)] if isinstance(queues, list) else []

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pyworkers.config.fields import mask_url
+from pyworkers.config.checks import mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import StoreError
 from pyworkers.store.calls import Steps, one
+from pyworkers.store.flow.classes import Stranger
+from pyworkers.store.flow.servers import Uninformed
 from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import integer
 
@@ -23,6 +25,7 @@ OLDEST = (6, 2)
 # Each host schedules jobs by its own clock; users notice jobs that are early or late by more than this.
 MOST_OFFSET_S = 1.0
 SLOW_IMPORT_MS = 10_000
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,48 @@ def judge_queues(
 def _unserved(name: str, jobs: int) -> str:
     waiting = "1 job waits" if jobs == 1 else f"{jobs} jobs wait"
     return f"{waiting} in the queue {name!r}, which no server serves"
+
+
+def judge_classes(found: Iterable[Stranger]) -> list[Finding]:
+    """Findings about servers that share a queue, and do not know each other's jobs."""
+    fix = "give each application queues of its own; in a deployment, wait until all servers have the new code"
+    return [
+        Finding(
+            "classes",
+            f"{one.name} serves the queue {one.queue!r} as {one.other} does, and does not know "
+            f"{_some(one.classes)}: such a job fails there",
+            fix,
+        )
+        for one in found
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED])
+    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+
+
+def judge_servers(found: Uninformed) -> list[Finding]:
+    """Findings about servers on the same Redis that leave out the effects of jobs."""
+    mend = "the sweep of the newer servers repairs it within two minutes, and counts their members as gone"
+    older = [
+        Finding(
+            "old_server",
+            f"{view.identity} runs pyworkers {view.version}, which releases no locks and counts no batches",
+            f"restart it with this version; until then {mend}",
+        )
+        for view in found.older
+    ]
+    foreign = [
+        Finding(
+            "foreign_server",
+            f"{view.identity} is of another program, which releases no locks and counts no batches, and "
+            f"serves {', '.join(view.queues)}",
+            f"give unique jobs and batches queues of their own; until then {mend}",
+        )
+        for view in found.foreign
+    ]
+    return older + foreign
 
 
 def judge_producers(

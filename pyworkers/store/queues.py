@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from enum import IntEnum
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -105,21 +106,32 @@ def clear(keys: Keys, queue: str, now: float) -> Steps[int]:
     return (yield from removal.clear(keys, keys.queue(queue), now, queue))
 
 
-def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, *, to_dead: bool) -> Steps[int]:
-    """Remove waiting jobs from a queue, or move them to ``dead``. Returns how many this call took.
+class Fate(IntEnum):
+    """What becomes of a job that is taken out of its queue, as withdraw.lua has it."""
 
-    Raises StoreError if the dead set is a key of another type; then the jobs stay.
+    DELETED = 0
+    DEAD = 1
+    FIRST = 2
+    """It returns to its queue, to the end that is popped next."""
+
+
+_ENDINGS = {Fate.DELETED: Ending.DELETED, Fate.DEAD: Ending.DEAD}
+
+
+def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, fate: Fate) -> Steps[int]:
+    """Take waiting jobs out of their place in a queue. Returns how many this call took.
+
+    Raises StoreError if the dead set is needed and a key of another type; then the jobs stay.
     """
     names = [keys.queue(queue), keys.dead]
     taken = 0
     while jobs:
-        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(to_dead), 5 + 2 * len(jobs)]
+        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(fate), 5 + 2 * len(jobs)]
         for raw, place in jobs:
             args += (raw, place)
-        ending = Ending.DEAD if to_dead else Ending.DELETED
-        more_names, more_args = removal.written(
-            keys, removal.ends((raw for raw, _ in jobs), ending, now, queue)
-        )
+        ended = (raw for raw, _ in jobs) if fate in _ENDINGS else ()
+        ending = _ENDINGS.get(fate, Ending.DELETED)
+        more_names, more_args = removal.written(keys, removal.ends(ended, ending, now, queue))
         number, *again = yield from script(
             "removal/withdraw", [*names, *more_names], [*args, *more_args], tuple
         )

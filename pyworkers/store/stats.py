@@ -11,19 +11,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import simplejson
-
+from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
-from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, one
-from pyworkers.store.processes import Processes, ProcessView, names_of
+from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
+from pyworkers.store.measures import runs
+from pyworkers.store.measures.look import look, since
+from pyworkers.store.processes.reading import Processes
+from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.search import Search
-from pyworkers.store.transport.replies import integer
+from pyworkers.store.transport.replies import seconds
+from pyworkers.store.values import as_count, names_in
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One queue; ``next_job`` is the job that is popped next, None if none waits.
+    """One queue; the job that is popped next was enqueued at ``next_enqueued_at`` (epoch seconds).
 
+    That is None if none waits, or if it is unknown.
     ``served``: a server with a heartbeat or a lease takes jobs from it; go-workers has neither.
     ``in_progress_by``: the number of jobs in progress by owner: a server's identity, or the name of a Go
     process in the key of its list; owners without jobs are omitted.
@@ -32,12 +36,15 @@ class QueueView:
     name: str
     size: int
     in_progress: int
-    next_job: bytes | None
+    next_enqueued_at: float | None
     paused: bool = False
     served: bool = True
     in_progress_by: Mapping[str, int] = field(default_factory=dict)
     active: str = ""
     """The active server of an ordered queue."""
+    rate_per_min: float | None = None
+    """The runs in the last full minute and this one; None if no server that serves the queue counts them."""
+    failed_per_min: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +57,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All counts at about one moment. ``busy`` are the running jobs of all ``processes``."""
+    """All counts at about one moment: ``now``, in epoch seconds by Redis' clock.
 
+    ``busy`` are the running jobs of all ``processes``.
+    """
+
+    now: float
     processed: int
     failed: int
     scheduled: int
@@ -62,15 +73,18 @@ class Overview:
     queues: list[QueueView]
     servers: list[ProcessView]
     expired: int = 0
+    lost: Sequence[str] = ()
+    """The servers whose lease has expired, and whose jobs no other server has taken over yet."""
 
 
-def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Overview]:
-    """Read all counts. ``now`` is in epoch seconds.
+def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
+    """Read all counts.
 
     Without ``search``, the jobs of Go processes that report no lists are not counted.
     """
-    processed, failed, expired, scheduled, retries, dead, names, paused, stored = yield from every(
+    now, processed, failed, expired, scheduled, retries, dead, names, paused, stored = yield from tolerant(
         [
+            command("TIME", read=seconds),
             command("GET", keys.stat("processed")),
             command("GET", keys.stat("failed")),
             command("GET", keys.stat("expired")),
@@ -82,12 +96,13 @@ def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Over
             command("HGETALL", keys.owners),
         ]
     )
-    owners = _owners(stored)
+    owners = _owners(stored or {})
     servers = yield from Processes(keys).rest()
     leased = yield from _leased(keys, owners)
+    paused_names = {decoded(name) for name in paused or ()}
     # A bare LPUSH does not add the queue to ``queues``, but a server that serves the queue reports it.
     claimed = (*owners.values(), *(server.queues for server in servers))
-    known = {decoded(name) for name in (*names, *paused)}.union(*claimed)
+    known = {decoded(name) for name in names or ()}.union(paused_names, *claimed)
     claims = _claims(keys, owners, servers)
     if search is not None:
         for key in (yield from search.lists()):
@@ -95,21 +110,67 @@ def overview(keys: Keys, now: float, search: Search | None = None) -> Steps[Over
     held = yield from _held(claims)
     known.update(claim.queue for claim in held)
     served = _served(servers, {name: owners[name] for name in leased}, now)
-    queues = yield from _queues(keys, sorted(known), held, {decoded(name) for name in paused}, served)
-    foreign = {server.identity: server.busy for server in servers if server.identity not in owners}
+    rates = yield from runs.read_rates(keys, now)
+    counted = {queue for name in leased for queue in owners[name]}
+    facts = _Facts(paused_names, served, counted, rates)
+    queues = yield from _queues(keys, sorted(known), held, facts)
     return Overview(
-        _count(processed),
-        _count(failed),
-        scheduled,
-        retries,
-        dead,
-        # The ``busy`` of another program's server includes the jobs in its in-progress lists.
-        busy=sum(foreign.values()) + sum(jobs for claim, jobs in held.items() if claim.owner not in foreign),
+        now,
+        as_count(processed),
+        as_count(failed),
+        scheduled or 0,
+        retries or 0,
+        dead or 0,
+        busy=_busy(servers, owners, held),
         processes=len(leased | {server.identity for server in servers}),
         queues=queues,
         servers=servers,
-        expired=_count(expired),
+        expired=as_count(expired),
+        lost=sorted(owners.keys() - leased),
     )
+
+
+def _busy(servers: Sequence[ProcessView], owners: Collection[str], held: Mapping[Claim, int]) -> int:
+    """The running jobs of all servers."""
+    foreign = {server.identity: server.busy for server in servers if server.identity not in owners}
+    # The ``busy`` of another program's server includes the jobs in its in-progress lists.
+    return sum(foreign.values()) + sum(jobs for claim, jobs in held.items() if claim.owner not in foreign)
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """One queue, and how many ``servers`` take jobs from it, at ``now`` (epoch seconds)."""
+
+    now: float
+    queue: QueueView
+    servers: int
+
+
+def one_queue(keys: Keys, name: str) -> Steps[Lone]:
+    """Read one queue, as ``overview`` reads all of them."""
+    now, paused, stored = yield from tolerant(
+        [command("TIME", read=seconds), command("SMEMBERS", keys.paused), command("HGETALL", keys.owners)]
+    )
+    owners = {identity: {name} for identity, queues in _owners(stored or {}).items() if name in queues}
+    servers = yield from Processes(keys).rest()
+    leased = {identity: {name} for identity in (yield from _leased(keys, owners))}
+    claims = _claims(keys, owners, servers)
+    held = yield from _held({key: claim for key, claim in claims.items() if claim.queue == name})
+    served = _served(servers, leased, now)
+    rates = yield from runs.read_rates(keys, now)
+    facts = _Facts(set(map(decoded, paused or ())), served, {name} if leased else set(), rates)
+    [queue] = yield from _queues(keys, [name], held, facts)
+    return Lone(now, queue, sum(name in server.queues for server in servers if server.takes(now)))
+
+
+def tolerant(commands: Sequence[Command]) -> Steps[list[Any]]:
+    """The replies to commands; None for a key of another type. Raises StoreError for a missing right."""
+    try:
+        return (yield from every(commands))
+    except StoreError as error:
+        if error.code == "NOPERM":
+            raise
+        return (yield from every(commands, Mode.LENIENT))
 
 
 def read_owners(keys: Keys) -> Call[dict[str, set[str]]]:
@@ -130,7 +191,7 @@ def set_counters(keys: Keys, values: Mapping[str, int]) -> Call[bool]:
 
 
 def _owners(stored: Mapping[bytes, bytes]) -> dict[str, set[str]]:
-    return {decoded(identity): _names_in(queues) for identity, queues in stored.items()}
+    return {decoded(identity): set(names_in(queues)) for identity, queues in stored.items()}
 
 
 def _leased(keys: Keys, owners: Collection[str]) -> Steps[set[str]]:
@@ -143,7 +204,7 @@ def _served(servers: list[ProcessView], leased: Mapping[str, set[str]], now: flo
     """The queues from which a live server that is not quiet takes jobs."""
     found: set[str] = set()
     for server in servers:
-        if not server.quiet and not server.silent(now):
+        if server.takes(now):
             found.update(server.queues)
     described = {server.identity for server in servers}
     return found.union(*(queues for identity, queues in leased.items() if identity not in described))
@@ -173,52 +234,61 @@ def _claim(name: str, known: set[str]) -> Claim:
 def _held(claims: Mapping[str, Claim]) -> Steps[Counter[Claim]]:
     """The number of jobs in each list that is not empty."""
     held: Counter[Claim] = Counter()
-    sizes = yield from every([command("LLEN", key) for key in claims], Mode.LENIENT)
+    sizes = yield from look([(key, "length") for key in claims])
     for claim, jobs in zip(claims.values(), sizes, strict=True):
         if jobs:
             held[claim] += jobs
     return held
 
 
-def _queues(
-    keys: Keys, names: list[str], held: Mapping[Claim, int], paused: set[str], served: set[str]
-) -> Steps[list[QueueView]]:
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The facts about queues that are read for all of them together."""
+
+    paused: Collection[str]
+    served: Collection[str]
+    counted: Collection[str]
+    """The queues whose runs a live server of pyworkers counts."""
+    rates: Mapping[str, float]
+
+    def rate(self, queue: str, field: str) -> float | None:
+        return self.rates.get(f"{queue}|{field}", 0.0 if queue in self.counted else None)
+
+
+def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Facts) -> Steps[list[QueueView]]:
     """Read the named queues."""
-    commands = [
-        sent
-        for key in map(keys.queue, names)
-        for sent in (command("LLEN", key, read=integer), command("LINDEX", key, -1))
+    reads = [
+        pair
+        for name in names
+        for pair in (
+            (keys.queue(name), "length"),
+            (keys.queue(name), "since"),
+            (keys.ordered(name), "active"),
+        )
     ]
-    replies = yield from every(commands)
-    active = yield from every(
-        [command("HGET", keys.ordered(name), "identity") for name in names], Mode.LENIENT
-    )
+    replies = yield from look(reads)
     owners: dict[str, dict[str, int]] = {name: {} for name in names}
     for claim, jobs in held.items():
         owners[claim.queue][claim.owner] = jobs
     return [
         QueueView(
-            name, size, sum(by.values()), next_job, name in paused, name in served, by, decoded(owner or b"")
+            name,
+            size or 0,
+            sum(by.values()),
+            since(stored),
+            name in facts.paused,
+            name in facts.served,
+            by,
+            decoded(active or b""),
+            facts.rate(name, "p"),
+            facts.rate(name, "f"),
         )
-        for (name, by), size, next_job, owner in zip(
-            owners.items(), replies[::2], replies[1::2], active, strict=True
+        for (name, by), size, stored, active in zip(
+            owners.items(), replies[::3], replies[1::3], replies[2::3], strict=True
         )
     ]
 
 
-def _names_in(stored: bytes) -> set[str]:
-    """The queues of one owner; none if the bytes are not the JSON list that a server writes."""
-    try:
-        names: Any = simplejson.loads(stored)
-    except ValueError:
-        return set()
-    return set(names_of(names))
-
-
 def _in_pairs(replies: list[Any]) -> list[tuple[int, int]]:
-    numbers = [_count(stored) for stored in replies[0]]
+    numbers = [as_count(stored) for stored in replies[0]]
     return list(zip(numbers[::2], numbers[1::2], strict=True))
-
-
-def _count(stored: bytes | None) -> int:
-    return int(stored) if stored and stored.isdigit() else 0

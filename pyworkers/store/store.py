@@ -1,7 +1,8 @@
-"""Store: the connections of the master to one Redis, and the names of its keys.
+"""Store: the asyncio connections to one Redis, and the names of its keys.
 
-Runs in the master's event loop. The operations are values, built by the other modules of this folder. The hot
-path, the blocking move and the announced changes have connections of their own.
+Runs in the event loop of the master, or of the dashboard. The operations are values, built by the other
+modules of this folder. The master has connections of its own for the hot path, the blocking move and the
+announced changes.
 """
 
 from __future__ import annotations

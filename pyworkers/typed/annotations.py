@@ -45,7 +45,7 @@ _TYPES = {
     "builtins": ("tuple", "set", "frozenset", "bytes"),
 }
 _CONTAINERS = (list, dict, abc.Sequence, abc.Mapping, Union, types.UnionType)
-# Metadata of Annotated that pydantic obeys.
+# Metadata of Annotated that pydantic applies.
 _PYDANTIC = ("pydantic", "annotated_types")
 _DEEPEST = 20
 

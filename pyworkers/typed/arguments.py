@@ -243,7 +243,7 @@ def type_codec(annotation: Any) -> TypeCodec:
     """The codec of an evaluated annotation. Raises Unresolved if pydantic cannot use it."""
     try:
         return TypeCodec(annotation)
-    except Exception as error:  # pydantic's, and whatever the application's own hooks for it raise
+    except Exception as error:  # pydantic's, or that of a hook of the application's for it
         raise Unresolved(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
 
 

@@ -1,12 +1,12 @@
 """Asking: stands before the chain of a handler with limits, and asks whether each job may start.
 
 Runs in the worker process. It waits for no answer: the master hands out the job again once it may start, and
-then its chain runs. A handler without limits has none of it.
+then its chain runs, behind Starting if a rate has granted it. A handler without limits has none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyworkers.protocol import envelope
 from pyworkers.protocol.envelope import Rng
@@ -28,11 +28,37 @@ class Asking:
     def run(self, execution: Execution) -> Outcome:
         """The ask of a job; it fails if a function of its limits does."""
         try:
-            ask = ask_for(execution.message, self._limits, envelope.new_jid(self._rng))
+            return self._ask(execution)
         except BaseException as error:
             return self.granted.refuse(execution, error)
-        return Outcome(Fate.ASK, payload=ask.pack())
 
     async def run_async(self, execution: Execution) -> Outcome:
-        """``run``, which takes no time."""
-        return self.run(execution)
+        """``run``, which takes no time unless the job fails."""
+        try:
+            return self._ask(execution)
+        except BaseException as error:
+            return await self.granted.refuse_async(execution, error)
+
+    def _ask(self, execution: Execution) -> Outcome:
+        return Outcome(
+            Fate.ASK, payload=ask_for(execution.message, self._limits, envelope.new_jid(self._rng)).pack()
+        )
+
+
+class Starting:
+    """Has the methods of a Chain. ``chain`` is that of the job; ``started`` is called just before it runs."""
+
+    def __init__(self, chain: Chain, started: Callable[[int], None]) -> None:
+        self.name = chain.name
+        self._chain = chain
+        self._started = started
+
+    def run(self, execution: Execution) -> Outcome:
+        """The outcome of the job."""
+        self._started(execution.delivery)
+        return self._chain.run(execution)
+
+    async def run_async(self, execution: Execution) -> Outcome:
+        """The outcome of the job."""
+        self._started(execution.delivery)
+        return await self._chain.run_async(execution)

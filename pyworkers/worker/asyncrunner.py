@@ -17,7 +17,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import DONT_WAIT, Kind, Packet
+from pyworkers.ipc.jobsocket import DONT_WAIT, ERRANDS, Kind, Packet
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
@@ -56,7 +56,7 @@ class AsyncProcess:
             connection.announce_limit,
             LoopTimer,
             self._end_programs,
-            Line(connection.note, connection.returns),
+            Line(connection.note, connection.returns, connection.announce_start),
             connection.redis_clock,
         )
         self._chains = Chains(app, settings, rng, around)
@@ -65,7 +65,7 @@ class AsyncProcess:
         """Done once the process is to leave, and its jobs have ended."""
         self._free = list(range(connection.slots))
         self._running: dict[int, tuple[Execution | None, asyncio.Task[None]]] = {}
-        """Execution and task of each delivery; no execution for the exhaustion hooks of a lost job."""
+        """Execution and task of each delivery; no execution for an errand."""
         self._ended: list[tuple[int, int, Report]] = []
         """Slot, delivery and report of the jobs that have ended in this turn of the loop."""
         self._context = copy_context()
@@ -126,8 +126,8 @@ class AsyncProcess:
             self._together_s = time.monotonic()
         if packet.kind == _JOB:
             found = self._chains.prepare(packet)
-        elif packet.kind == Kind.EXHAUSTED:
-            self._keep(slot, packet.number, None, self._run_hooks(slot, packet))
+        elif packet.kind in ERRANDS:
+            self._keep(slot, packet.number, None, self._run_errand(slot, packet))
             return
         else:
             found = self._chains.prepare_granted(packet)
@@ -150,9 +150,9 @@ class AsyncProcess:
         except BaseException as error:
             self._fail(error)
 
-    async def _run_hooks(self, slot: int, packet: Packet) -> None:
+    async def _run_errand(self, slot: int, packet: Packet) -> None:
         try:
-            report = await self._bridge.finish(self._chains.run_exhausted_hooks, packet)
+            report = await self._bridge.finish(self._chains.run_errand, packet)
             self._end(slot, packet.number, report)
         except BaseException as error:
             self._fail(error)

@@ -101,12 +101,12 @@ class Bridge:
         """The loop of this thread."""
         return self._own_loop().loop
 
-    def run(self, function: Callable[[], object]) -> object:
-        """Call a hook, on the loop of this thread if it is async."""
+    def run(self, function: Callable[..., object], *args: object) -> object:
+        """Call a hook; one that is async on the loop of this thread, or on the loop for which it works."""
         if not is_async(function):
-            return function()
-        call = _AsyncCall(function())  # type: ignore[arg-type]
-        self._own_loop().run(call.run())
+            return function(*args)
+        call = _AsyncCall(function(*args))  # type: ignore[arg-type]
+        self._complete(call)
         return call.result()
 
     def close(self) -> None:
@@ -119,21 +119,25 @@ class Bridge:
 
     def _wait(self, call: _AsyncCall) -> Outcome:
         """Run the call on the loop, and wait for its result in this thread."""
-        host: AbstractEventLoop | None = self._here.__dict__.get("host")
-        loop = host or self._own_loop().loop
+        loop = self._here.__dict__.get("host") or self._own_loop().loop
         execution = current_execution()
         before = execution.deliver_by(lambda request: loop.call_soon_threadsafe(call.cancel, request))
         try:
             # Its result is in the call, also if a request came too late to change it.
             with suppress(CancelledError, FutureCancelled):
-                if host is None:
-                    self._own_loop().run(call.run())
-                else:
-                    asyncio.run_coroutine_threadsafe(call.run(), host).result()
+                self._complete(call)
         finally:
             execution.deliver_by(before)
         outcome: Outcome = call.result()
         return outcome
+
+    def _complete(self, call: _AsyncCall) -> None:
+        """Run the call to its end on the loop, while this thread waits."""
+        host: AbstractEventLoop | None = self._here.__dict__.get("host")
+        if host is None:
+            self._own_loop().run(call.run())
+        else:
+            asyncio.run_coroutine_threadsafe(call.run(), host).result()
 
     def _own_loop(self) -> _OwnLoop:
         own: _OwnLoop | None = self._here.__dict__.get("own")

@@ -9,28 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.errors import BadMessageError, Interrupted, UnknownJobError
+from pyworkers.errors import BadMessageError, BadResultError, Interrupted, UnknownJobError
 from pyworkers.handler import Handler
 from pyworkers.middleware import Part, build, name_of
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.fates import Fates
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, EXPIRED, Fate, Outcome
-from pyworkers.protocol.retry import Policy
+from pyworkers.protocol.retry import BACKTRACE, Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import STOPS
-from pyworkers.worker.links.effects import note_start, with_effects, with_flow, with_rest
+from pyworkers.worker.links.carrying import bind
+from pyworkers.worker.links.effects import note_start, with_effects, with_flow
 from pyworkers.worker.links.expiry import has_expired
+from pyworkers.worker.links.failures import FailureHooks
 from pyworkers.worker.links.limits import Limits
 from pyworkers.worker.links.logging import log_end
-from pyworkers.worker.links.retry import Retrying, exhausted_hooks, outcome_of_failure, run_exhausted
+from pyworkers.worker.links.retry import Retrying, outcome_of_failure
+from pyworkers.worker.links.returning import Dropped, log_end_in_links, marked
 from pyworkers.worker.links.running import AfterRequest, answer_to
 
 log = logs.get_logger()
@@ -50,6 +54,8 @@ class Setting:
     """Seconds, for durations."""
     redis_clock: Callable[[], float] = time.time
     """Epoch seconds by Redis' clock."""
+    backtrace: int = BACKTRACE
+    """Lines of the traceback of a failed job, where neither the job nor its handler gives a number."""
 
 
 class Chain:
@@ -66,15 +72,16 @@ class Chain:
         self._encryption = worker.encryption
         self._limits = limits
         self._retrying = Retrying(
-            replace(handler.policy if handler else Policy(), max_retries=setting.max_retries),
+            _policy(handler, setting),
             setting.clock,
             setting.rng,
+            FailureHooks(worker, handler, setting.bridge.run),
             handler.fates if handler else Fates(),
             handler.retry_in if handler else None,
-            exhausted_hooks(worker, handler),
         )
         self._setting = setting
         self._stopwatch = setting.stopwatch
+        self._log_end = log_end_in_links if worker.links or (handler and handler.middleware) else log_end
         part = _application(worker, handler, setting.bridge)
         bridge = setting.bridge
         self._call = bridge.for_def(part.call) if part.is_async else part.call
@@ -106,7 +113,10 @@ class Chain:
         else:
             if asked or outcome is not DONE:
                 outcome = self._ended(execution, outcome)
-        return self._finish(execution, outcome)
+        try:
+            return self._finish(execution, outcome)
+        except BadResultError as error:
+            return self._finish(execution, self._failed(execution, error))
 
     async def run_async(self, execution: Execution) -> Outcome:
         """Run one job in this task, which was made for it and so has a context of its own; as ``run``."""
@@ -127,7 +137,10 @@ class Chain:
         else:
             if asked or outcome is not DONE:
                 outcome = await self._aside(execution, self._ended, outcome)
-        return self._finish(execution, outcome)
+        try:
+            return self._finish(execution, outcome)
+        except BadResultError as error:
+            return self._finish(execution, await self._aside(execution, self._failed, error))
 
     async def _aside(self, execution: Execution, step: Callable[..., Outcome], ending: object) -> Outcome:
         """Run a step that may take its time on a thread: other jobs share the loop."""
@@ -139,6 +152,11 @@ class Chain:
     def refuse(self, execution: Execution, error: BaseException) -> Outcome:
         """Have a job fail that cannot start."""
         return copy_context().run(self._refuse, execution, error)
+
+    async def refuse_async(self, execution: Execution, error: BaseException) -> Outcome:
+        """``refuse`` on a thread: its hooks may take their time, or run on the loop."""
+        outcome: Outcome = await self._setting.bridge.finish(self.refuse, execution, error)
+        return outcome
 
     def _refuse(self, execution: Execution, error: BaseException) -> Outcome:
         set_run(execution)
@@ -156,7 +174,7 @@ class Chain:
         set_run(execution)
         log.debug("job.start")
         if execution.flows:
-            note_start(execution, self._setting.clock())
+            note_start(execution, self._setting.clock)
         execution.begin(self._stopwatch())
         if self._limits is not None:
             self._limits.apply(execution)
@@ -170,8 +188,7 @@ class Chain:
             request = self._release(execution)
             if isinstance(request, Interrupted) and outcome.fate is Fate.RETRY:
                 return outcome_of_failure(execution, Interrupted(STOPS), self._retrying)
-        if outcome.failed and outcome.final:
-            run_exhausted(self._retrying.on_exhausted, execution.message, None)
+        self._retrying.hooks.call(execution.message, None, outcome)
         return outcome
 
     def _failed(self, execution: Execution, error: BaseException) -> Outcome:
@@ -188,13 +205,52 @@ class Chain:
         return request
 
     def _finish(self, execution: Execution, outcome: Outcome) -> Outcome:
+        """The outcome with its effects, logged. Raises BadResultError for a result that cannot be kept."""
         if execution.flows:
-            outcome = with_rest(execution, outcome)
-            outcome = with_flow(execution.message, outcome, self._setting.clock())
+            outcome = with_flow(execution, outcome, self._setting.clock)
         if self._effects:
             outcome = with_effects(self._effects, execution.message, outcome)
-        log_end(execution, outcome)
+        self._log_end(execution, outcome)
         return outcome
+
+
+def _policy(handler: Handler | None, setting: Setting) -> Policy:
+    """The handler's policy, with the settings where it says nothing."""
+    policy = handler.policy if handler else Policy()
+    lines = setting.backtrace if policy.backtrace is None else policy.backtrace
+    return replace(policy, max_retries=setting.max_retries, backtrace=lines)
+
+
+class CarryingChain(Chain):
+    """The links of a handler whose jobs carry values under ``names`` (links/carrying.py)."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        worker: Worker,
+        handler: Handler | None,
+        setting: Setting,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(worker, handler, setting, limits)
+        self._carried = names
+
+    def _run(self, execution: Execution) -> Outcome:
+        bind(self._carried, execution.message)
+        return super()._run(execution)
+
+    async def run_async(self, execution: Execution) -> Outcome:
+        bind(self._carried, execution.message)
+        return await super().run_async(execution)
+
+    def _refuse(self, execution: Execution, error: BaseException) -> Outcome:
+        bind(self._carried, execution.message)
+        return super()._refuse(execution, error)
+
+
+def chain_maker(names: Sequence[str]) -> Callable[..., Chain]:
+    """Makes the chains of an application whose jobs carry values under ``names``, if there are any."""
+    return partial(CarryingChain, names) if names else Chain
 
 
 def _names(worker: Worker, handler: Handler | None, limits: Limits | None) -> Iterator[tuple[str, str]]:
@@ -219,7 +275,10 @@ def _application(worker: Worker, handler: Handler | None, bridge: Bridge) -> Par
     """The application's code, inside the built-in links: its own links and the job."""
     if handler is None:
         return build(worker.links, _refuse, bridge)
-    return build([*worker.links, *handler.middleware], handler.run, bridge, is_async=handler.is_async)
+    links = [*worker.links, *handler.middleware]
+    # Only links can skip the job.
+    run = marked(handler.run) if links else handler.run
+    return build(links, run, bridge, is_async=handler.is_async, dropped=Dropped())
 
 
 def _refuse(message: Message) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from pyworkers import logs
@@ -15,23 +16,25 @@ from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, Worke
 from pyworkers.handler import Handler
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Packet
+from pyworkers.ipc.jobsocket import Kind, Packet
 from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.envelope import Rng
-from pyworkers.protocol.message import Message
+from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
-from pyworkers.worker.asking import Asking
+from pyworkers.worker.asking import Asking, Starting
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chain import Chain, Setting, chain_maker
 from pyworkers.worker.execution import Execution, FencedExecution, Line
+from pyworkers.worker.links.carrying import bind
+from pyworkers.worker.links.failures import FailureHooks
 from pyworkers.worker.links.limits import Announce, Limits, MakeTimer
-from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
 from pyworkers.worker.links.running import AfterRequest
+from pyworkers.worker.slots import LIMIT_S, make_jobs
 
 log = logs.get_logger()
 
 
-AnyChain = Chain | Asking
+AnyChain = Chain | Asking | Starting
 
 
 @dataclass(slots=True)
@@ -75,7 +78,9 @@ class Chains:
             rng,
             around.after_request,
             redis_clock=around.redis_clock,
+            backtrace=settings.backtrace,
         )
+        self._make = chain_maker(app.carried())
         self._queues: dict[bytes, _Queue] = {}
         self.have_limits = False
         """True once a chain asks for limits."""
@@ -95,11 +100,15 @@ class Chains:
         return chain, Execution(message, number, self._line)
 
     def prepare_granted(self, packet: Packet) -> tuple[AnyChain, Execution] | None:
-        """``prepare`` for a job that may start."""
+        """``prepare`` for a job that limits allow to start."""
         if (found := self.prepare(packet)) is None:
             return None
         chain, execution = found
-        return chain.granted if isinstance(chain, Asking) else chain, execution
+        if isinstance(chain, Asking) and packet.kind != Kind.RATED:
+            chain = chain.granted
+        if isinstance(chain, Chain) and packet.kind != Kind.GRANTED and self._line is not None:
+            return Starting(chain, self._line.started), execution
+        return chain, execution
 
     def refuse(self, packet: Packet) -> Report:
         """The report about an invalid job, which is kept in ``dead`` with the reason."""
@@ -112,17 +121,28 @@ class Chains:
         payload = retry.refused(packet.payload, error, queue, time.time())
         return Report(Outcome(Fate.DEAD, payload=payload))
 
-    def run_exhausted_hooks(self, packet: Packet) -> Report:
-        """Run the exhaustion hooks of a job whose own worker died."""
+    def run_errand(self, packet: Packet) -> Report:
+        """Run an errand: make the jobs of cron slots, or call the hooks of a lost job."""
+        if packet.kind == Kind.SLOTS:
+            self._around.announce_limit(packet.number, LIMIT_S)
+            return make_jobs(self._app, packet.payload)
+        copy_context().run(self._report_loss, packet)
+        return Report(DONE)
+
+    def _report_loss(self, packet: Packet) -> None:
+        """Call the hooks of a job whose own worker died, with its message, as that worker would have."""
         loss, queue = Loss.unpack(packet.payload), jobsocket.queue_of(packet)
-        message = self._app.encryption.opened_if_possible(Message.parse(loss.raw, queue, self._make_jid))
+        message = self._app.encryption.opened_if_possible(Message.parse(loss.raw, queue, lambda: loss.jid))
+        set_run(Execution(message))
+        bind(self._app.carried(), message)
         try:
             handler = self._app.lookup(queue, message.job_class)
         except UnknownJobError:
             handler = None
-        kind = JobTimeout if loss.error_class == JobTimeout.__name__ else WorkerLost
-        run_exhausted(exhausted_hooks(self._app, handler), message, kind(loss.error_message))
-        return Report(DONE)
+        outcome = loss.outcome
+        kind = JobTimeout if outcome.error_class == JobTimeout.__name__ else WorkerLost
+        hooks = FailureHooks(self._app, handler, self._around.bridge.run)
+        hooks.call(message, kind(outcome.error_message), outcome)
 
     def _build(self, queue: str, handler: Handler) -> AnyChain:
         """The chain of a handler, behind the ask for its limits if it has any."""
@@ -138,7 +158,7 @@ class Chains:
         if default_s is None:
             default_s = (handler.timeout if handler else None) or 0.0
         limits = Limits(default_s, self._around.announce_limit, self._around.timer)
-        return Chain(self._app, handler, self._setting, limits)
+        return self._make(self._app, handler, self._setting, limits)
 
     def _first_of(self, name: bytes) -> _Queue:
         """Note a queue at its first job."""

@@ -113,6 +113,10 @@ class Connection:
         """Send a time limit to the master, which enforces it, before the job can hang."""
         self._frames.write(Kind.LIMIT, number, SECONDS.pack(seconds))
 
+    def announce_start(self, number: int) -> None:
+        """Send to the master that a job starts, as it is granted by a rate."""
+        self._frames.write(Kind.STARTED, number)
+
     def note(self, number: int, noted: Sequence[Effect]) -> None:
         """Send effects that are applied while the job of this delivery runs; from any thread of it."""
         self._frames.write_note(number, pack_note(effects.pack(noted)))
@@ -137,6 +141,11 @@ class Connection:
             if report.asks:
                 self._ask(number, report)
 
+    def close(self) -> None:
+        """Close the job socket and unmap the page."""
+        self._jobs.close()
+        self._page.close()
+
     def _ask(self, number: int, report: Report) -> None:
         ask = report.outcome.payload
         if report.retiring:
@@ -146,9 +155,9 @@ class Connection:
     def _give_back(self, lost: FileLostError) -> None:
         """Give back a job whose file this process cannot open, and have the process replaced.
 
-        Raises it for exhaustion hooks, which no queue has.
+        Raises it for an errand, which no queue has.
         """
-        if lost.kind == jobsocket.Kind.EXHAUSTED:
+        if lost.kind in jobsocket.ERRANDS:
             raise lost
         log.warning("worker.spoiled", hint="a job is too large for the file descriptors that are left")
         self.report(lost.number, Report(REQUEUE, retiring=True))

@@ -42,6 +42,8 @@ class Line(NamedTuple):
     note: Note
     returns: Callable[[], bool] = lambda: False
     """True if jobs with a checkpoint are to go back to their queues."""
+    started: Callable[[int], None] = lambda _: None
+    """Called with a delivery that a rate has granted, when its job starts."""
 
 
 MAX_NOTE_BYTES = 1024 * 1024
@@ -102,7 +104,7 @@ class Execution:
     """The fencing token of a job of an ordered queue; see FencedExecution."""
     __slots__ = (
         "_checkpoint", "_deliver", "_line", "_progress", "_request", "_state", "_timer",
-        "delivery", "elapsed_s", "exc_info", "flows", "message", "started_s",
+        "delivery", "elapsed_s", "exc_info", "flows", "has_run", "message", "started_s",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +121,8 @@ class Execution:
         self.elapsed_s = 0.0
         self.exc_info: ExcInfo | None = None
         """The error of a failed job; its traceback starts at the first frame outside of pyworkers."""
+        self.has_run = False
+        """True once the links of the application have called the job; not noted without such links."""
         self._state = _WAITING
         self._request: BaseException | None = None
         self._deliver = deliver
@@ -140,6 +144,10 @@ class Execution:
         from pyworkers.plugins.batches import batch_of
 
         return batch_of(self.message)
+
+    def called(self) -> None:
+        """Note that the links of the application have called the job."""
+        self.has_run = True
 
     def replace_message(self, message: Message) -> None:
         """Run the job with another message, as ``current_message`` returns it from now on."""
@@ -224,6 +232,11 @@ class Execution:
             self.flows = True
             self._checkpoint = CheckpointNotes(self.message.jid, self.note, time.monotonic)
         return _Guarded(self, self._checkpoint)
+
+    @property
+    def has_notes(self) -> bool:
+        """True if the job has shown progress, or has asked for its checkpoint."""
+        return self._progress is not None or self._checkpoint is not None
 
     @property
     def has_checkpoint(self) -> bool:

@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.config import own_redis
+from pyworkers.config import carrying, own_redis
 from pyworkers.encryption import hand_over, read_keys
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc import control
@@ -45,6 +45,7 @@ from pyworkers.ipc.control import (
     SpawnFailed,
 )
 from pyworkers.middleware import name_of
+from pyworkers.version import __version__
 from pyworkers.worker import process
 from pyworkers.worker.connection import Ends
 from pyworkers.worker.hygiene import exit_now, flush_output
@@ -71,6 +72,8 @@ class ForkServer:
         self._settings = Settings()
         self._logs = Load("")
         self._wakeup, self._waker = os.pipe()
+        # Made for an application with start-up hooks.
+        self._reasons: process.Reasons | None = None
 
     def serve(self) -> None:
         """Handle the messages of the master until it closes the socket."""
@@ -127,12 +130,17 @@ class ForkServer:
         self._channel.sendall(control.dump(message))
 
     def _load(self, load: Load) -> None:
+        if load.version != __version__:
+            text = f"pyworkers {__version__} is installed, but this server is {load.version}: send it USR2"
+            self._send(LoadFailed("config", text, ""))
+            return
         warm_up(load.log_level)
         self._logs = load
         set_up_logs(load)
         sys.path[:0] = [entry for entry in load.path if entry not in sys.path]
         self._settings = Settings(**load.settings)
         own_redis.hand_over(load.redis)
+        carrying.hand_over(self._settings.carry)
         started = time.perf_counter()
         try:
             hand_over_keys(load.keys)
@@ -148,6 +156,8 @@ class ForkServer:
             text = f"{type(error).__name__}: {error}{searched(error, load)}"
             self._send(LoadFailed(kind, text, users_traceback(error)))
             return
+        if self._app.hooks("on_startup"):
+            self._reasons = process.Reasons()
         # Set both again: the application may have installed a SIGCHLD handler and logging of its own.
         self._watch_children()
         set_up_logs(load)
@@ -170,6 +180,8 @@ class ForkServer:
         fds = [self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN)]
         jobs, outcomes, lifeline, presence, page = fds
         ends = Ends(jobs, outcomes, lifeline, presence, page, spawn.member, spawn.slots, spawn.mode)
+        if self._reasons is not None:
+            self._reasons.give(time.monotonic())
         try:
             pid = os.fork()
         except OSError as error:
@@ -186,11 +198,11 @@ class ForkServer:
         # This must not return: the child would continue as a second fork server.
         try:
             self._become_child()
-            process.main(self._app, group, ends, self._settings)
+            process.main(self._app, group, ends, self._settings, self._reasons)
         except BaseException:
             log.exception("worker.boot_failed", queue=group)
         finally:
-            exit_now(process.BOOT_FAILED)
+            exit_now(control.BOOT_FAILED)
 
     def _run_hooks(self, kind: str) -> None:
         try:
@@ -207,6 +219,8 @@ class ForkServer:
         status = 1
         try:
             self._become_child()
+            if self._reasons is not None:
+                self._reasons.close()
             status = process.run_hooks(self._app.hooks(kind), kind)
         finally:
             exit_now(status)
@@ -302,7 +316,7 @@ def main(channel: int, lifeline: int) -> None:
         os.set_inheritable(fd, False)
     die_with(lifeline)
     set_title("fork server")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGUSR2):
         # Not SIG_IGN: programs that the application starts would inherit it.
         signal.signal(number, lambda *_: None)
     # The master starts this process with signals blocked; jobs and their programs must not inherit that.

@@ -6,6 +6,7 @@ acknowledges a job: it reports the outcome in a frame, and the master settles it
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 from pyworkers import logs, programs
 from pyworkers.app import Worker
-from pyworkers.ipc.control import Settings
+from pyworkers.ipc.control import BOOT_FAILED, Settings
 from pyworkers.worker.asyncrunner import AsyncProcess
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.connection import Connection, Ends
@@ -24,8 +25,8 @@ from pyworkers.worker.runner import SerialProcess
 from pyworkers.worker.threadrunner import ThreadProcess
 from pyworkers.worker.title import set_title
 
-BOOT_FAILED = 70
-"""Exit status of a worker whose start-up hook failed (EX_SOFTWARE of sysexits.h)."""
+# As long as the longest delay between two attempts to start workers (server/pool/respawn.py).
+_REASON_AGAIN_S = 30.0
 _MODES: dict[str, type[SerialProcess] | type[AsyncProcess] | type[ThreadProcess]] = {
     "process": SerialProcess,
     "async": AsyncProcess,
@@ -35,8 +36,43 @@ _MODES: dict[str, type[SerialProcess] | type[AsyncProcess] | type[ThreadProcess]
 log = logs.get_logger()
 
 
-def main(app: Worker, group: str, ends: Ends, settings: Settings) -> NoReturn:
-    """Run the jobs of a group until the master asks this process to leave, then exit."""
+class Reasons:
+    """Permits one worker of a fork server to log why its start failed, and after a time another one.
+
+    All workers run the same hooks, so that a failure is usually that of all. The permit is a byte in a pipe,
+    which one process can read.
+    """
+
+    def __init__(self) -> None:
+        self._taker, self._giver = os.pipe()
+        os.set_blocking(self._taker, False)
+        self._given_at = -math.inf
+
+    def give(self, now_s: float) -> None:
+        """Have the permit there, unless it was given a short time ago. Called before each fork."""
+        if now_s - self._given_at >= _REASON_AGAIN_S:
+            self.take()
+            os.write(self._giver, b"1")
+            self._given_at = now_s
+
+    def take(self) -> bool:
+        """True for one caller."""
+        try:
+            return bool(os.read(self._taker, 1))
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        """Close the descriptors of this process."""
+        os.close(self._taker)
+        os.close(self._giver)
+
+
+def main(app: Worker, group: str, ends: Ends, settings: Settings, reasons: Reasons | None) -> NoReturn:
+    """Run the jobs of a group until the master asks this process to leave, then exit.
+
+    ``reasons`` is needed for start-up hooks.
+    """
     os.setsid()
     die_with(ends.lifeline)
     set_title(f"worker {group}")
@@ -46,11 +82,15 @@ def main(app: Worker, group: str, ends: Ends, settings: Settings) -> NoReturn:
     status = 0
     bridge = Bridge(ends.mode)
     try:
+        app.enter(ends.mode)
         for hook in app.hooks("on_startup"):
             bridge.run(hook)
     except BaseException:
-        log.exception("worker.boot_failed", queue=group)
+        if reasons is None or reasons.take():
+            log.exception("worker.boot_failed", queue=group, hook="on_startup")
         exit_now(BOOT_FAILED)
+    if reasons is not None:
+        reasons.close()
     try:
         connection = Connection(ends, app.handler_numbers())
         _MODES[ends.mode](app, settings, random.Random(), bridge, connection).serve()

@@ -12,7 +12,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, Packet
+from pyworkers.ipc.jobsocket import ERRANDS, Kind, Packet
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
@@ -52,11 +52,11 @@ class SerialRunner:
         self._early: tuple[int, BaseException] | None = None
 
     def run(self, packet: Packet) -> Report:
-        """Run the job of a packet, or the exhaustion hooks of a lost one."""
+        """Run the job of a packet, or do an errand."""
         if packet.kind == _JOB:
             found = self.chains.prepare(packet)
-        elif packet.kind == Kind.EXHAUSTED:
-            return self.chains.run_exhausted_hooks(packet)
+        elif packet.kind in ERRANDS:
+            return self.chains.run_errand(packet)
         else:
             found = self.chains.prepare_granted(packet)
         if found is None:
@@ -98,7 +98,7 @@ class SerialProcess:
             connection.announce_limit,
             self._end_programs,
             bridge,
-            Line(connection.note, connection.returns),
+            Line(connection.note, connection.returns, connection.announce_start),
             connection.redis_clock,
         )
         listen(self._look)

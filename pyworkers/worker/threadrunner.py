@@ -19,7 +19,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, Packet
+from pyworkers.ipc.jobsocket import ERRANDS, Kind, Packet
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
@@ -50,7 +50,7 @@ class ThreadProcess:
             connection.announce_limit,
             self._deadlines.timer,
             self._end_programs,
-            Line(connection.note, connection.returns),
+            Line(connection.note, connection.returns, connection.announce_start),
             connection.redis_clock,
         )
         self._chains = Chains(app, settings, rng, around)
@@ -110,8 +110,8 @@ class ThreadProcess:
     def _run(self, packet: Packet) -> Report:
         if packet.kind == Kind.JOB:
             found = self._chains.prepare(packet)
-        elif packet.kind == Kind.EXHAUSTED:
-            return self._chains.run_exhausted_hooks(packet)
+        elif packet.kind in ERRANDS:
+            return self._chains.run_errand(packet)
         else:
             found = self._chains.prepare_granted(packet)
         if found is None:

@@ -1,24 +1,33 @@
-"""Warm-up: runs a no-op job 40 times before the first fork, so that workers share specialized bytecode.
+"""Warm-up: starts a worker in this process 20 times before the first fork, so that workers share bytecode.
 
-Runs in the fork server. CPython specializes code in place as it runs (PEP 659), and a page that a worker
-writes to is no longer shared. Without this, the first job of every worker would be its slowest.
+Runs in the fork server, and runs no-op jobs alone. CPython counts the calls of a new function in its code,
+and specializes the code in place (PEP 659); a page that a worker writes to is no longer shared. Without this,
+the first job of every worker would be its slowest.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 from pathlib import Path
+from typing import TextIO
 
 from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.ipc import frames
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Kind, Packet, pair
+from pyworkers.ipc.page import open_page
 from pyworkers.protocol import envelope
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.connection import Connection, Ends
+from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.runner import SerialRunner
 
-_TIMES = 40
+_STARTS = 20
+# A function is specialized at its eighth call, and an instruction of it a few calls later.
+_JOBS_PER_START = 2
 _QUEUE = "warmup"
 
 
@@ -26,19 +35,34 @@ def warm_up(log_level: str) -> None:
     """Run the no-op jobs and drop their log lines. Logging must be configured again afterwards."""
     with Path(os.devnull).open("w") as nowhere:
         logs.configure(log_level, "json", nowhere)
-        _run_jobs()
+        app, rng = Worker(), random.Random()
+        app.process(_QUEUE)(lambda message: None)
+        for _ in range(_STARTS):
+            _start(app, rng, nowhere)
         logs.reset()
 
 
-def _run_jobs() -> None:
-    app, rng = Worker(), random.Random()
-    app.process(_QUEUE)(lambda message: None)
-    runner = SerialRunner(app, Settings(), rng, lambda *_: None, lambda _: None)
-    job = envelope.encode({"jid": envelope.new_jid(rng), "class": "", "args": []}).encode()
+def _start(app: Worker, rng: random.Random, nowhere: TextIO) -> None:
+    """Do what a worker does until its second job, but for what would change this process.
+
+    It passes no failpoint: those are for workers.
+    """
     masters, workers = pair()
-    for number in range(_TIMES):
+    page, fd = open_page(1)
+    ends = Ends(os.dup(workers.fileno()), nowhere.fileno(), -1, -1, fd, 1, 1)
+    for hook in app.hooks("on_startup"):
+        hook()
+    connection = Connection(ends, app.handler_numbers())
+    recycler = Recycler(0, 0, rng)
+    runner = SerialRunner(app, Settings(), rng, connection.announce_limit, lambda _: None, Bridge())
+    signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    job = envelope.encode({"jid": envelope.new_jid(rng), "class": "", "args": []}).encode()
+    for number in range(_JOBS_PER_START):
         masters.send(number, Kind.JOB, _QUEUE.encode(), job)
-        if isinstance(packet := workers.receive(), Packet):
-            frames.pack_short(frames.Kind.OUTCOME, 0, number, runner.run(packet).pack(0))
-    masters.close()
-    workers.close()
+        if not connection.leaving and isinstance(packet := workers.receive(), Packet):
+            report = runner.run(packet)
+            recycler.due()
+            frames.pack_short(frames.Kind.OUTCOME, 0, number, report.pack(0))
+    page.close()
+    for end in (masters, workers, connection):
+        end.close()

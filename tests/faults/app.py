@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -27,6 +28,18 @@ def work(seconds: float = 0.0, failures: int = 0) -> None:
     message = current_message()
     ledger.note("start", message.jid, message.attempt, message.crash_count)
     time.sleep(seconds)
+    if message.attempt < failures:
+        ledger.note("raise", message.jid, message.attempt)
+        raise ValueError(f"failure {message.attempt}")
+    ledger.note("end", message.jid)
+
+
+@worker.job(queue="q", retry_in=lambda *_: 0.2)
+async def wait(seconds: float = 0.0, failures: int = 0) -> None:
+    """The same on a loop."""
+    message = current_message()
+    ledger.note("start", message.jid, message.attempt, message.crash_count)
+    await asyncio.sleep(seconds)
     if message.attempt < failures:
         ledger.note("raise", message.jid, message.attempt)
         raise ValueError(f"failure {message.attempt}")

@@ -169,6 +169,13 @@ class Fleet:
         """All invariants, at rest. ``extra_runs``: how many faults touched each job, or each of these."""
         check(self.ledger, self.redis, self.keys, extra_runs, **options)
 
+    def clear(self) -> None:
+        """Forget, at rest, what has been checked: the ledger, the logs and the dead jobs."""
+        self.ledger.clear()
+        self.redis.delete(self.keys.dead)
+        for server in self.servers:
+            server.clear_log()
+
     def events(self, name: str, **fields: Any) -> list[dict[str, Any]]:
         """The log lines of all servers."""
         return [event for server in self.servers for event in server.events(name, **fields)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container
 from typing import Any
 
@@ -36,8 +36,10 @@ DECLARED = {
     r"pyworkers:(limits|limit:.+)": False,
     r"pyworkers:limit-waiting:.+": True,
     r"pyworkers:batches": False,
+    r"pyworkers:locks": False,
+    r"pyworkers:sweep:(turn|missing)": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
-    r"pyworkers:(lease|recovered|cron|cron-declared|turn|job|result|batch):.+": True,
+    r"pyworkers:(lease|recovered|cron|cron-declared|cron-runs|turn|job|result|batch|runs|durations):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.
     r"[^:]+:\d+:[0-9a-f]{12}(:.+|-signals)?": True,
     r"process_cleanup": True,
@@ -80,7 +82,7 @@ def check(
 def find_jobs(connection: redis.Redis, keys: Keys) -> Places:
     """By id of a job, every key that holds it, and the stored text."""
     found: Places = defaultdict(list)
-    for key in map(bytes.decode, connection.scan_iter(f"{keys.namespace}*", count=1000)):
+    for key in map(bytes.decode, set(connection.scan_iter(f"{keys.namespace}*", count=1000))):
         name = key.removeprefix(keys.namespace)
         if name.startswith("queue:"):
             members = as_list(connection.lrange(key, 0, -1))
@@ -133,8 +135,9 @@ def _story(runs: list[Run]) -> list[str]:
 def _counted(ledger: Ledger, places: Places, extra_runs: int | dict[str, int]) -> list[str]:
     """Of jobs that wait for a retry, or are dead. A failure that a fault has undone is not counted."""
     problems = []
+    raises = Counter(note.jid for note in ledger.notes("raise"))
     for jid, found in places.items():
-        raised = len(ledger.notes("raise", jid))
+        raised = raises[jid]
         for name, text in found:
             count = _field(text, "retry_count")
             counted = 0 if count is None else count + 1
@@ -151,9 +154,9 @@ def _field(text: str, name: str) -> Any:
 
 
 def undeclared(connection: redis.Redis, keys: Keys) -> list[str]:
-    """I5: keys that nobody declared, and auxiliary keys that would stay for ever."""
+    """I5: undeclared keys, and auxiliary keys that would stay for ever."""
     problems = []
-    for key in map(bytes.decode, connection.scan_iter(f"{keys.namespace}*", count=1000)):
+    for key in map(bytes.decode, set(connection.scan_iter(f"{keys.namespace}*", count=1000))):
         name = key.removeprefix(keys.namespace)
         mortal = [ttl for pattern, ttl in DECLARED.items() if re.fullmatch(pattern, name)]
         if not mortal:

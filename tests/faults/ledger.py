@@ -72,22 +72,32 @@ class Ledger:
     def runs(self) -> dict[str, list[Run]]:
         """Every run of every job, in the order of their starts."""
         found: dict[str, list[Run]] = defaultdict(list)
-        notes = self.notes()
-        for place, note in enumerate(notes):
-            if note.word == "start":
-                found[note.jid].append(Run(note, next(_ends(note, notes[place + 1 :]), None)))
+        for jid, notes in self._by_job().items():
+            for place, note in enumerate(notes):
+                if note.word == "start":
+                    found[jid].append(Run(note, next(_ends(note, notes[place + 1 :]), None)))
         return dict(found)
+
+    def _by_job(self) -> dict[str, list[Note]]:
+        found: dict[str, list[Note]] = defaultdict(list)
+        for note in self.notes():
+            found[note.jid].append(note)
+        return found
+
+    def clear(self) -> None:
+        """Forget all notes, at rest."""
+        self.path.unlink(missing_ok=True)
 
 
 def _ends(start: Note, later: list[Note]) -> Iterator[Note]:
-    """The note of the same process about the same job that follows a start."""
+    """The note of the same process that follows the start of a job, among those about this job."""
     for note in later:
-        if note.jid == start.jid and note.pid == start.pid:
+        if note.pid == start.pid:
             if note.word in ("end", "raise"):
                 yield note
             return
 
 
 def clock() -> float:
-    """Seconds of the clock that every process of this machine shares, and that nobody can set."""
+    """Seconds of the clock that every process of this machine shares, and no program can set."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,11 @@ from tests.helpers.redises import OwnRedis
 from tests.helpers.replies import as_list
 from tests.helpers.support import stretched, wait_for
 
+# Each prevents renewals for a moment; two of them in a row may outlast a lease.
+_HINDERING = (
+    "pause_master", "drop", "partition", "lose_reply", "kill_clients", "pause_clients", "fill_redis", "slow",
+)  # fmt: skip
+_LATE_S = 4 * LEASE_S
 SCRIPTS = ("exchange", "renew", "promote", "recover")
 
 
@@ -45,7 +51,8 @@ class Nemesis:
         self._proxies = proxies
         self._own = own
         self._rng = rng
-        self.done: list[Fault] = []
+        self.done: Counter[str] = Counter()
+        self._recent: list[Fault] = []
         safe = [
             self.kill_worker, self.stop_worker, self.kill_fork_server, self.kill_master, self.stop_master,
             self.pause_master, self.terminate_master, self.reload, self.drop, self.cut, self.slow,
@@ -64,16 +71,27 @@ class Nemesis:
         if not fault():
             return None
         breaking = fault.__name__ in ("stop_master", "isolate", "stop_redis", "crash_redis", "demote_redis")
-        self.done.append(Fault(fault.__name__, began, clock(), breaking))
-        return self.done[-1]
+        self.done[fault.__name__] += 1
+        self._recent.append(Fault(fault.__name__, began, clock(), breaking))
+        return self._recent[-1]
 
-    def touched(self, first: float, last: float, *, breaking: bool = False) -> int:
+    def touched(self, first: float, last: float) -> int:
         """How many faults may have touched what happened between two moments: their effects take a while."""
-        late = 4 * LEASE_S
-        return sum(
-            fault.began <= last and fault.ended + late >= first and (fault.breaks_leases or not breaking)
-            for fault in self.done
+        return len(self._touching(first, last, _LATE_S))
+
+    def may_break_leases(self, first: float, last: float) -> bool:
+        """Whether faults may have outlasted a lease between two moments."""
+        hindering = [fault for fault in self._touching(first, last, 2 * LEASE_S) if fault.name in _HINDERING]
+        return len(hindering) > 1 or any(
+            fault.breaks_leases for fault in self._touching(first, last, _LATE_S)
         )
+
+    def _touching(self, first: float, last: float, late_s: float) -> list[Fault]:
+        return [fault for fault in self._recent if fault.began <= last and fault.ended + late_s >= first]
+
+    def clear(self) -> None:
+        """Forget, at rest, the faults whose effects are over."""
+        self._recent = [fault for fault in self._recent if fault.ended + _LATE_S >= clock()]
 
     # Processes
 
@@ -218,7 +236,7 @@ class Nemesis:
         return True
 
     def demote_redis(self) -> bool:
-        """A replica of nobody for a moment."""
+        """A replica without a primary for a moment."""
         self._fleet.redis.replicaof("127.0.0.1", 1)
         time.sleep(1)
         self._fleet.redis.replicaof("NO", "ONE")

@@ -1,4 +1,4 @@
-"""Faults around batches: each callback runs once, whatever dies while the members run."""
+"""Faults around batches: each callback runs once, also if processes die while the members run."""
 
 from __future__ import annotations
 

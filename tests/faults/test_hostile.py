@@ -25,7 +25,7 @@ def _may_make_containers() -> bool:
         return False
 
 
-@pytest.mark.fault("M1", "M4", "W9")
+@pytest.mark.fault("M1", "M4", "M10", "W9")
 @pytest.mark.skipif(not _may_make_containers(), reason="may not make a PID namespace")
 def test_as_the_first_process_of_a_container_it_reaps_stops_and_takes_all_with_it(fleet: Fleet) -> None:
     server = fleet.server(concurrency=2, start=False)
@@ -44,6 +44,8 @@ def test_as_the_first_process_of_a_container_it_reaps_stops_and_takes_all_with_i
     wait_for(lambda: all(map(process_alive, children(init))), message="no zombie is left")
     running = fleet.enqueue("meet", "go")
     fleet.wait_for_notes(1, "start", running)
+    os.kill(init, signal.SIGUSR2)
+    assert "is PID 1" in server.wait_for_event("upgrade.refused")["reason"]
     os.kill(init, signal.SIGTERM)
     fleet.go()
     assert server.wait() == 0

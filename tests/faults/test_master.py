@@ -12,6 +12,7 @@ import pytest
 from pyworkers.server.recovery import BATCH
 from tests.faults.fleet import APP, Fleet
 from tests.faults.ledger import clock
+from tests.helpers.processes import process_alive
 from tests.helpers.replies import as_list
 from tests.helpers.support import PATIENCE_S, stretched, wait_for
 
@@ -136,7 +137,7 @@ def test_m6_after_an_outage_of_all_servers_everything_is_recovered_and_no_job_bl
 
 @pytest.mark.fault("M8")
 @pytest.mark.parametrize("kind", ["pipe", "terminal"])
-def test_m8_a_log_that_nobody_reads_delays_nothing(fleet: Fleet, kind: str) -> None:
+def test_m8_a_log_without_a_reader_delays_nothing(fleet: Fleet, kind: str) -> None:
     server = fleet.server(start=False)
     reading, writing = os.pipe() if kind == "pipe" else os.openpty()
     full = _fill(writing) if kind == "pipe" else 0
@@ -174,3 +175,28 @@ def _fill(pipe: int) -> int:
 def _unread(reading: int) -> int:
     os.set_blocking(reading, False)
     return len(os.read(reading, 1 << 20))
+
+
+@pytest.mark.fault("M13")
+@pytest.mark.parametrize("failpoint", ["", "mid_give_back=kill"])
+def test_m13_a_second_ctrl_c_leaves_every_job_for_a_peer(fleet: Fleet, failpoint: str) -> None:
+    server, peer = fleet.server(failpoints=failpoint), fleet.server(start=False)
+    jids = [fleet.enqueue("meet", "go") for _ in range(5)]
+    fleet.wait_for_notes(3, "start")
+    tree = server.tree()
+    # As a terminal does it: to the whole process group.
+    os.killpg(server.pid, signal.SIGINT)
+    server.wait_for_event("server.stopping")
+    os.killpg(server.pid, signal.SIGINT)
+    assert server.wait() == (-signal.SIGKILL if failpoint else 0)
+    wait_for(lambda: not any(map(process_alive, tree)), message="its tree is gone")
+    if not failpoint:
+        assert fleet.redis.llen(fleet.keys.queue("q")) == 5
+    fleet.go()
+    peer.start(app=APP)
+    fleet.wait_for_notes(5, "end")
+    fleet.rest()
+    fleet.stop()
+    # Neither an attempt nor a crash: the first run of each was interrupted.
+    assert {tuple(note.about) for note in fleet.ledger.notes("start")} == {(0, 0)}
+    fleet.check(extra_runs=dict.fromkeys(jids[:3], 1))

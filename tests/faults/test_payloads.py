@@ -23,7 +23,7 @@ def put(fleet: Fleet, jid: str, **fields: Any) -> bytes:
 @pytest.mark.fault("P3")
 @pytest.mark.lengthy
 @pytest.mark.timeout(150)
-def test_p3_fifty_megabytes_run_and_delay_nobody(fleet: Fleet) -> None:
+def test_p3_fifty_megabytes_run_and_delay_no_other_job(fleet: Fleet) -> None:
     server = fleet.server(concurrency=2)
     put(fleet, "large", args=[0.0, 1], padding="x" * 50_000_000)
     for number in range(20):

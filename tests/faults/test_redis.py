@@ -233,8 +233,8 @@ def test_r5_a_replica_in_place_of_the_primary_is_waited_out(private: Fleet, own:
     server = private.server(lease=30)
     jids = [private.enqueue("meet", "go") for _ in range(3)]
     private.wait_for_notes(3, "start")
-    nobody = own.port + 1 if own.port < 65000 else own.port - 1
-    private.redis.replicaof("127.0.0.1", nobody)
+    closed = own.port + 1 if own.port < 65000 else own.port - 1
+    private.redis.replicaof("127.0.0.1", closed)
     private.go()
     private.wait_for_notes(3, "end")
     server.wait_for_event("redis.down")
@@ -351,7 +351,8 @@ def test_r11_servers_that_fight_over_one_corpse_give_each_job_back_once(fleet: F
     os.kill(dead.pid, signal.SIGKILL)
     dead.vanish()
     fleet.wait_for_notes(6, "start")
-    time.sleep(0.5)  # for whoever would start them once more
+    owners = fleet.keys.owners
+    wait_for(lambda: fleet.redis.hlen(owners) == len(peers), message="the dead server is forgotten")
     fleet.go()
     fleet.rest()
     fleet.stop()

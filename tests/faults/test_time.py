@@ -56,7 +56,7 @@ def test_t1_a_slot_of_cron_is_fired_once_though_the_one_that_fired_it_dies(fleet
 @pytest.mark.fault("T2")
 @pytest.mark.lengthy
 @pytest.mark.timeout(400)
-def test_t2_a_hundred_thousand_due_jobs_move_once_and_starve_nobody(fleet: Fleet) -> None:
+def test_t2_a_hundred_thousand_due_jobs_move_once_and_starve_no_other(fleet: Fleet) -> None:
     total = 100_000
     members = {
         b'{"class":"Gone","queue":"far","args":[],"jid":"%d"}' % number: 1.0 for number in range(total)
@@ -127,3 +127,21 @@ def test_t3_a_clock_that_jumps_moves_no_lease_and_no_deadline(fleet: Fleet, jump
     )
     server.stop()
     assert {len(runs) for jid, runs in fleet.ledger.runs().items() if jid != limited} == {1}
+
+
+@pytest.mark.fault("T3")
+def test_t3_limits_hold_between_servers_whose_clocks_differ(fleet: Fleet) -> None:
+    for offset in ("-10000", "10000"):
+        folder = fleet.folder / f"clock{offset}"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(LYING_CLOCK)
+        (folder / "offset").write_text(offset)
+        fleet.server(PYTHONPATH=str(folder))
+    for _ in range(30):
+        fleet.enqueue("hold", 0.05)
+    fleet.wait_for_notes(30, "end")
+    fleet.rest()
+    assert fleet.ledger.notes("over") == []
+    # Two of them started at once, and the others when they were called, not an hour later.
+    assert len(fleet.events("job.limited")) >= 1
+    fleet.stop()

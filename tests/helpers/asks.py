@@ -5,7 +5,7 @@ Used by the tests alone, in the process of the test.
 
 from __future__ import annotations
 
-from pyworkers.protocol.effects import Effect, PassSlot
+from pyworkers.protocol.effects import Effect, NoteStart, PassSlot
 from pyworkers.protocol.limits import Ask
 from pyworkers.server.pool.asks import Asks, Jobs
 from pyworkers.server.pool.delivery import Delivery
@@ -18,7 +18,7 @@ class FakeAsks(Asks):
         self.kept: dict[Delivery, Jobs] = {}
 
     def add(self, job: Delivery, ask: Ask, jobs: Jobs) -> None:
-        job.hold(self.frees(ask))
+        job.hold(self.frees(ask), self.starts(ask))
         self.kept[job] = jobs
 
     def drop(self, job: Delivery) -> None:
@@ -30,6 +30,10 @@ class FakeAsks(Asks):
     def frees(self, ask: Ask) -> tuple[Effect, ...]:
         """What frees the slots that a job asks for."""
         return tuple(PassSlot(want.key, ask.holder) for want in ask.wants)
+
+    def starts(self, ask: Ask) -> tuple[Effect, ...]:
+        """What notes the start of a job."""
+        return tuple(NoteStart(want.key, ask.holder, 60) for want in ask.wants if want.window_s)
 
     def grant(self) -> None:
         """Let the oldest job start."""

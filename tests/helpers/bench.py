@@ -56,7 +56,7 @@ class RedisBench:
         return task
 
     async def close(self) -> None:
-        """End the tasks and close the connections, whatever fails among them."""
+        """End the tasks and close the connections, also if some of them fail."""
         await self.ends.aclose()
 
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.limits import QueueLimit
 from pyworkers.protocol.outcome import Outcome, Report
 from pyworkers.store import leases
 from pyworkers.store.calls import arun
-from pyworkers.store.jobs import Exchange, InProgress, Settlement
+from pyworkers.store.jobs import Exchange, InProgress, Settlement, Taken
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.transport.connections import AsyncConnection
 
@@ -38,6 +39,7 @@ class Owner:
         self._redis = redis
         self._keys = keys
         self._registered: list[str] = []
+        self._takes = 0
 
     async def exchange(
         self, queue: str, settlements: Sequence[tuple[bytes, Outcome]], wanted: int, now: float
@@ -47,6 +49,12 @@ class Owner:
         jobs = [raw for _, taken in found.jobs for raw in taken]
         failed = [(effect, reason) for _, effect, reason in found.failed]
         return Exchanged(jobs, *found[1:5], failed or ())
+
+    async def take(self, queue: str, limit: QueueLimit, wanted: int) -> Taken:
+        """Take jobs of a queue with limits."""
+        self._takes += 1
+        name = f"{self.identity} {self._takes}"
+        return await self._list(queue).take(self._redis, queue, limit, wanted, name)
 
     async def exchange_all(
         self,

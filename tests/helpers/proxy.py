@@ -86,7 +86,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def refused(self) -> Iterator[None]:
-        """Nobody gets through, and whoever tries is told at once."""
+        """Every connection is refused at once."""
         self.refusing = True
         self.drop()
         try:
@@ -96,7 +96,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def partition(self) -> Iterator[None]:
-        """Nothing passes, in either direction, and nobody is told; afterwards all of it arrives."""
+        """Nothing passes, in either direction, without an error; afterwards all of it arrives."""
         self._flowing.clear()
         try:
             yield

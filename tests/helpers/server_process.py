@@ -128,7 +128,7 @@ class ServerProcess:
         return self.wait()
 
     def kill(self) -> None:
-        """End everything, whatever state it is in."""
+        """End everything, in any state."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -143,6 +143,19 @@ class ServerProcess:
 
     def log_text(self) -> str:
         return (self.folder / "log").read_text()
+
+    def clear_log(self) -> None:
+        """Empty it: the server appends."""
+        (self.folder / "log").write_bytes(b"")
+
+    def wait_until_listed(self) -> None:
+        """Wait for its first heartbeat: before it, no viewer and no other program knows of the server."""
+        pid = f":{self.pid}:".encode()
+
+        def is_listed() -> bool:
+            return any(pid in name for name in as_list(self.redis.smembers(self.keys.processes)))
+
+        wait_for(is_listed, message="the server is listed")
 
     def wait_for_output(self, text: str, timeout: float = PATIENCE_S) -> None:
         """Wait until a job, or the log, has written this."""
@@ -206,9 +219,10 @@ class ServerProcess:
         return int(self.redis.llen(self.keys.queue(queue)))
 
     def inprogress(self, queue: str) -> list[bytes]:
-        """The members of every in-progress list of a queue, whoever owns it."""
+        """The members of every in-progress list of a queue, of any owner."""
         found: list[bytes] = []
-        for key in self.redis.scan_iter(f"{self.keys.namespace}queue:{queue}:*:inprogress"):
+        # A scan may show a key twice.
+        for key in set(self.redis.scan_iter(f"{self.keys.namespace}queue:{queue}:*:inprogress")):
             found += as_list(self.redis.lrange(key, 0, -1))
         return found
 
@@ -239,7 +253,7 @@ def serving(
     log_level: str | None = "debug",
     **environment: str,
 ) -> Iterator[ServerProcess]:
-    """A started server with this application; whatever is left of it is killed after the block.
+    """A started server with this application; its remains are killed after the block.
 
     ``log_level`` None: that of the configuration.
     """

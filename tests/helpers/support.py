@@ -30,7 +30,7 @@ STALL_S = 5.0
 stands still, or the host runs another one.
 """
 _INTERVAL_S = 0.01
-# Below the ports that systems give to whoever asks for any, outgoing connections among them.
+# Below the ports that systems choose themselves, also for outgoing connections.
 _PORTS = range(10_000, 32_768)
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ def _too_late(timeout: float, message: str, condition: object) -> str:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on just now.
+    """A TCP port of the loopback interface on which no program listens just now.
 
     Not one that the system chooses: it would choose it again, for a connection of another test, before the
     server of this one listens.

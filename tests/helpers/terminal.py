@@ -70,7 +70,7 @@ class Terminal:
         return self.shown.index(wanted, after) + len(wanted)
 
     def wait(self) -> int:
-        """The exit code. The terminal is read on, so that nobody waits for room in it."""
+        """The exit code. The terminal is read on, so that no program waits for room in it."""
         assert self.process is not None
         process = self.process
 

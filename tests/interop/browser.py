@@ -41,10 +41,14 @@ class Page(HTMLParser):
     def text(self) -> str:
         return " ".join(" ".join(self._words).split())
 
+    @property
+    def posts(self) -> list[Form]:
+        """The forms that change something."""
+        return [form for form in self.forms if form.method == "post"]
+
     def form(self, action: str) -> Form:
         """The form that posts to this path."""
-        posting = [form for form in self.forms if form.method == "post"]
-        [found] = [form for form in posting if urlsplit(form.action).path == action]
+        [found] = [form for form in self.posts if urlsplit(form.action).path == action]
         return found
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

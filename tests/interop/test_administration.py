@@ -123,7 +123,7 @@ def test_a_job_that_sidekiq_runs_is_said_to_run_there(
         result = CliRunner().invoke(main, ["cancel", jid, "--url", url])
         assert result.exit_code == 1
         assert result.stdout.startswith(f"{jid}: running in {work.identity}, thread {work.thread}: ")
-        # This Sidekiq knows no iterable jobs: nobody would take the key away.
+        # This Sidekiq has no iterable jobs: no program would delete the key.
         assert not db.exists(f"it-{jid}")
         gate.touch()
         wait_for(lambda: db.get("stat:processed") == b"1", PATIENCE_S, "it ran to its end")

@@ -32,6 +32,7 @@ def program(section: str, language: str, number: int = 0) -> str:
         ("Sidekiq", 0, ["bobbobbobbobbob", " bob", " ada", " eveeve"]),
         ("Celery", 1, ["to 7 hello"]),
         ("RQ", 1, ["to 7 hello"]),
+        ("Dramatiq", 1, ["to 7 hello"]),
     ],
 )
 def test_the_programs_for_pyworkers_run(
@@ -82,6 +83,6 @@ def test_the_program_for_sidekiq_runs(
             wait_for(lambda pattern=pattern: re.search(pattern, peer.log_text()), PATIENCE_S, pattern)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("section", ["Celery", "RQ"])
-def test_the_programs_for_celery_and_rq_are_python(section: str) -> None:
-    compile(program(section, "python"), section, "exec")  # neither is installed for the suite
+@pytest.mark.parametrize("section", ["Celery", "RQ", "Dramatiq"])
+def test_the_programs_for_others_are_python(section: str) -> None:
+    compile(program(section, "python"), section, "exec")  # none is installed for the suite

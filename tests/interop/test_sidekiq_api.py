@@ -41,7 +41,7 @@ def test_error_and_backtrace_of_a_failed_job_are_read(
 ) -> None:
     client, now = Client(url), time.time()
     jid = client.enqueue("mail", "send_mail", ["ada@example.org"])
-    dead = client.enqueue("mail", "send_mail", ["bob@example.org"], retry=0, backtrace=True)
+    dead = client.enqueue("mail", "send_mail", ["bob@example.org"], retry=0)
     with pyworkers(tmp_path / "python", url) as server:
         only(db, "retry")
         only(db, "dead")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import random
 import time
 from collections.abc import Mapping
@@ -10,10 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follow
 from pyworkers.server.health import Health
+from pyworkers.server.waiting import cancel
 from pyworkers.store.changes import ChangesStore
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.redises import OwnRedis
@@ -23,7 +28,7 @@ EVERY_S = 0.2
 
 
 class Part:
-    """Follows one key of each kind, and notes what it is told."""
+    """Follows one key of each kind, and notes the replies."""
 
     def __init__(self) -> None:
         self.told: dict[str, list[Any]] = {}
@@ -49,13 +54,17 @@ class Bench(RedisBench):
         self.part = Part()
         self.returns: list[float] = []
 
-    def changes(self) -> ChangesStore:
+    def make(self) -> Changes:
         health = Health(time.monotonic, random.Random())
         changes = Changes(
             self.config, self.keys, health, lambda: self.returns.append(time.time()), [self.part]
         )
         self.ends.push_async_callback(changes.close)
         changes.follow("host:1:x")
+        return changes
+
+    def changes(self) -> ChangesStore:
+        changes = self.make()
         self.start(changes.run())
         return changes._store
 
@@ -90,7 +99,7 @@ async def test_each_change_is_passed_on_and_nothing_is_asked_in_between(bench: B
     assert store.announced
     told = {key: len(replies) for key, replies in bench.part.told.items()}
     began = time.monotonic()
-    # What nobody follows is read by nobody, however long that takes.
+    # A key without a follower is not read, however long that takes.
     await async_wait_for(lambda: time.monotonic() - began > 5 * EVERY_S)
     assert {key: len(replies) for key, replies in bench.part.told.items()} == told
 
@@ -173,3 +182,23 @@ async def test_many_changes_are_read_together(bench: Bench) -> None:
     await bench.told(bench.keys.schedule, [b"job0", b"0"])
     took = time.monotonic() - began
     assert len(told) - before <= 20 * took + 2
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_key_that_is_dropped_while_it_is_read_is_forgotten(bench: Bench, answered: bool) -> None:
+    changes = bench.make()
+    signals = [bench.keys.signals(identity) for identity in ("host:1:x", "host:1:y")]
+    reading = asyncio.create_task(changes.read_due(0.0))
+    # Until it waits for the reply, which no turn of the loop has read yet.
+    await asyncio.sleep(0)
+    changes.follow("host:1:y")
+    if answered:
+        await reading
+    else:
+        await cancel([reading])
+    assert bench.part.told.get(signals[0], []) == []
+    await changes.read_due(0.0)
+    assert bench.part.told[signals[1]] == [0]
+    # None of the old keys is left: it would be read again and again.
+    assert changes._store.stale == set()
+    assert math.isfinite(changes._next())

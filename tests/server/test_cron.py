@@ -1,13 +1,15 @@
-"""Cron in the master: each slot once, whatever happens to masters, clocks and Redis meanwhile."""
+"""Cron in the master: each slot once, also if masters, clocks and Redis fail meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import random
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,14 +19,19 @@ from redis.typing import EncodableT, FieldT
 from pyworkers import logs
 from pyworkers.api import CronSet
 from pyworkers.app import Worker
+from pyworkers.client import Client
 from pyworkers.config.fields import Config, CronConfig
 from pyworkers.errors import ConfigError, RedisUnavailableError, StoreError
 from pyworkers.ipc.control import Manifest
 from pyworkers.protocol import envelope
 from pyworkers.protocol.cron import CronEntry
-from pyworkers.server import cron as cron_module
-from pyworkers.server.cron import Cron, entries_of
+from pyworkers.protocol.draft import PushedJob, draft
+from pyworkers.protocol.flow.slots import Made, SlotAnswer, SlotRequest
+from pyworkers.protocol.flow.track import status_key
 from pyworkers.server.health import Health
+from pyworkers.server.slots import cron as cron_module
+from pyworkers.server.slots import questions
+from pyworkers.server.slots.cron import Cron, entries_of
 from pyworkers.store import cron as store_cron
 from pyworkers.store.calls import Call, Work
 from pyworkers.store.store import Store
@@ -63,14 +70,29 @@ class Bench(RedisBench):
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
         self.crons: list[Cron] = []
+        self.requests: list[tuple[str, SlotRequest, asyncio.Future[bytes]]] = []
         self.store = Sleepy(self.redis, self.keys)
         self.health = Health(time.monotonic, random.Random())
 
     def cron(self, *entries: CronEntry, **options: float) -> Cron:
-        cron = Cron(self.store, lambda: "host:1:x", self.health, random.Random(), **options)
+        cron = self.master("host:1:x", **options)
         cron.use(entries)
         self.crons.append(cron)
         return cron
+
+    def master(self, identity: str, **options: float) -> Cron:
+        """A cron without entries."""
+        return Cron(self.store, lambda: identity, self.health, random.Random(), self.make_slots, **options)
+
+    def make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes]:
+        """Note a request for jobs of slots; the test is the worker."""
+        answer = asyncio.get_running_loop().create_future()
+        self.requests.append((queue, SlotRequest.unpack(request), answer))
+        return answer
+
+    def answer(self, *made: Made) -> None:
+        """Answer the last request."""
+        self.requests[-1][2].set_result(SlotAnswer(made).pack())
 
     def running(self, *entries: CronEntry, **options: float) -> Cron:
         cron = self.cron(*entries, **options)
@@ -587,3 +609,192 @@ def test_entries_that_cannot_be_are_a_configuration_error(
         entries_of(application().manifest(), Config(cron=tuple(sections)))
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+# The terms of its job
+
+
+def logged() -> io.StringIO:
+    """The log from now on."""
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    return stream
+
+
+async def test_a_slot_whose_job_is_there_already_enqueues_no_second_one(bench: Bench) -> None:
+    stream = logged()
+    cron = bench.cron(entry(options={"unique_for": 3600}))
+    await cron.fire_due(NOON - 1.0)
+    await cron.fire_due(NOON + 1.0)
+    await cron.fire_due(NOON + 301.0)
+    assert await bench.slots() == [NOON]
+    [lock] = await bench.redis.keys(bench.keys.own("unique:*"))
+    [raw] = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+    assert await bench.redis.get(lock) == envelope.decode(raw)["jid"].encode()
+    assert (await bench.last_slots())["sweep"] == NOON + 300
+
+    await bench.redis.delete(lock)
+    await cron.fire_due(NOON + 601.0)
+    assert await bench.slots() == [NOON, NOON + 600]
+    events = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    assert events == [
+        "cron.fired",
+        "cron.duplicate",
+        "cron.fired",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"max_waiting": 1}, "the queue 'mail' is full: max_waiting is 1"),
+        ({"unique_for": 60, "on_duplicate": "raise"}, "the same job is enqueued already"),
+    ],
+)
+async def test_a_slot_whose_job_is_refused_is_logged_and_the_next_one_fires(
+    bench: Bench, options: dict[str, Any], error: str
+) -> None:
+    stream = logged()
+    crons = [bench.cron(entry(options=options)) for _ in range(2)]
+    for cron in crons:
+        await cron.fire_due(NOON - 1.0)
+        await cron.fire_due(NOON + 1.0)
+    for cron in crons:
+        await cron.fire_due(NOON + 301.0)
+    assert await bench.slots() == [NOON]
+    await bench.redis.delete(bench.keys.queue("mail"), *await bench.redis.keys(bench.keys.own("unique:*")))
+    # The slot is dealt with: another server does not fire it later.
+    await bench.cron(entry(options=options)).fire_due(NOON + 302.0)
+    assert await bench.slots() == []
+    for cron in crons:
+        await cron.fire_due(NOON + 601.0)
+    assert await bench.slots() == [NOON + 600]
+    failed = [line for line in map(json.loads, stream.getvalue().splitlines()) if "error" in line]
+    assert [(line["event"], line["slot"]) for line in failed] == [("cron.failed", NOON + 300)]
+    assert failed[0]["error"].startswith(error)
+
+
+async def test_a_tracked_job_of_a_slot_has_a_status(bench: Bench) -> None:
+    cron = bench.cron(entry(options={"track": 60}))
+    await cron.fire_due(NOON - 1.0)
+    await cron.fire_due(NOON + 1.0)
+    [raw] = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+    status = await bench.redis.hgetall(bench.keys.own(status_key(envelope.decode(raw)["jid"])))
+    assert status[b"state"] == b"waiting"
+
+
+async def test_a_scheduled_job_that_a_slot_replaces_leaves_no_traces(bench: Bench) -> None:
+    options: dict[str, Any] = {"unique_for": 60, "on_duplicate": "replace", "track": 60}
+    one = entry(options=options)
+    with closing(Client(bench.config.url, namespace=bench.config.namespace)) as client:
+        old = await asyncio.to_thread(client.enqueue_in, 3600, "mail", "Sweep", [], **options)
+        cron = bench.cron(one)
+        await cron.fire_due(NOON - 1.0)
+        await cron.fire_due(NOON + 1.0)
+        assert await bench.redis.zcard(bench.keys.schedule) == 0
+        assert await bench.slots() == [NOON]
+        assert client.status(old).state == "cancelled"
+
+
+# Jobs that a worker makes
+
+
+def made(**options: Any) -> Made:
+    return Made([draft("mail", "Sweep", 3, options).job([7], NOON)])
+
+
+def linked(bench: Bench, identity: str, **fields: Any) -> Cron:
+    """A master whose application has client middleware, and whose entry is registered."""
+    cron = bench.master(identity)
+    cron.use([entry(**fields)], client_middleware=True)
+    return cron
+
+
+async def test_of_several_masters_one_has_a_worker_make_the_job_of_a_slot(bench: Bench) -> None:
+    crons = [linked(bench, f"host:{number}:x") for number in range(3)]
+    for second in (-1.0, 1.0, 2.5, 4.0):
+        for cron in crons:
+            await cron.fire_due(NOON + second)
+    [(queue, request, _)] = bench.requests
+    assert (queue, request.job_class, request.slots, request.declared) == ("mail", "Sweep", 1, True)
+    assert await bench.slots() == []
+    bench.answer(made(track=60))
+    for second in (5.0, 6.5, 8.0):
+        for cron in crons:
+            await cron.fire_due(NOON + second)
+    assert await bench.slots() == [NOON]
+    assert len(bench.requests) == 1
+    [raw] = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+    job = envelope.decode(raw)
+    assert (job["args"], job["retry"], job["cron"]) == ([7], 3, {"name": "sweep", "slot": NOON})
+    assert await bench.redis.exists(bench.keys.own(status_key(job["jid"])))
+    await crons[1].fire_due(NOON + 301.0)
+    assert len(bench.requests) == 2
+
+
+async def test_a_worker_that_does_not_answer_is_asked_again_later_and_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = logged()
+    monkeypatch.setattr(questions, "_ANSWER_S", 0.0)
+    cron = linked(bench, "host:1:x")
+    await cron.fire_due(NOON - 1.0)
+    asked = []
+    for tenth in range(10, 60):
+        await cron.fire_due(NOON + tenth / 10)
+        asked.append(len(bench.requests))
+    # At 1.0, and 0.5, 1, and 2 s after each look that found no answer.
+    assert [asked.count(number) for number in (1, 2, 3)] == [6, 11, 21]
+    monkeypatch.setattr(questions, "_ANSWER_S", 60.0)
+    await cron.fire_due(NOON + 400.0)
+    bench.requests[-1][2].cancel()
+    await cron.fire_due(NOON + 401.0)
+    await cron.fire_due(NOON + 500.0)
+    bench.answer(made())
+    await cron.fire_due(NOON + 501.0)
+    assert await bench.slots() == [NOON + 300]
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert {line["error"] for line in lines if line["event"] == "cron.failed"} == {
+        "no worker made its job within 0 s",
+        "the worker that made its job died",
+    }
+
+
+async def test_a_slot_without_a_job_is_dealt_with_and_one_with_several_has_them_all(bench: Bench) -> None:
+    cron = linked(bench, "host:1:x")
+    await cron.fire_due(NOON - 1.0)
+    await cron.fire_due(NOON + 1.0)
+    bench.answer(Made())
+    await cron.fire_due(NOON + 2.0)
+    assert await bench.redis.get(bench.keys.cron_slot("sweep", NOON)) == b"1"
+    await cron.fire_due(NOON + 301.0)
+    later = PushedJob("other", b'{"jid":"j"}', "j", NOON + 9000.0)
+    bench.answer(Made([*made().jobs, later]))
+    await cron.fire_due(NOON + 302.0)
+    assert await bench.slots() == [NOON + 300]
+    assert await bench.redis.zscore(bench.keys.schedule, envelope_with_slot(later)) == NOON + 9000.0
+
+
+def envelope_with_slot(job: PushedJob) -> bytes:
+    return job.payload[:-1] + f',"cron":{{"name":"sweep","slot":{NOON + 300}}}}}'.encode()
+
+
+@pytest.mark.fault("T5")
+async def test_a_claim_of_a_dead_master_expires(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyworkers.server.slots.firing.CLAIM_S", 0.05)
+    dead, living = linked(bench, "host:1:x"), linked(bench, "host:2:x")
+    for cron in (dead, living):
+        await cron.fire_due(NOON - 1.0)
+    await dead.fire_due(NOON + 1.0)
+    seconds = 1.0
+
+    async def asked() -> bool:
+        nonlocal seconds
+        seconds += 0.01
+        await living.fire_due(NOON + seconds)
+        return len(bench.requests) == 2
+
+    await async_wait_for(asked)
+    bench.answer(made())
+    await living.fire_due(NOON + seconds)
+    assert await bench.slots() == [NOON]

@@ -1,4 +1,4 @@
-"""The fetcher against a real server: outages, large outcomes, and what nobody has foreseen."""
+"""The fetcher against a real server: outages, large outcomes, and unforeseen errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from pyworkers.errors import RedisUnavailableError
-from pyworkers.protocol.effects import StoreValue
+from pyworkers.protocol.effects import Effect, StoreValue
 from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import outbox as outbox_module
 from pyworkers.server.fetching import watching
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
+from pyworkers.server.fetching.headstart import HeadStart
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.health import ServerHealth
@@ -42,7 +43,7 @@ class FakeDeliveries:
         self.jobs: list[bytes] = []
         self.by_queue: dict[str, list[bytes]] = {}
 
-    def deliver(self, queue: str, raw: bytes) -> None:
+    def deliver(self, queue: str, raw: bytes, start: Effect | None = None) -> None:
         self.jobs.append(raw)
         self.by_queue.setdefault(queue, []).append(raw)
         self.free -= 1
@@ -59,6 +60,7 @@ class Bench(RedisBench):
 
     queues: Mapping[str, int] = {"q": 1}
     strict = True
+    make: type[Fetcher] = Fetcher
 
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
@@ -70,7 +72,8 @@ class Bench(RedisBench):
         self.outbox = Outbox(lambda _, report: report)
         self.settled: list[Report] = []
         self.lost: list[str] = []
-        self.fetcher = Fetcher(
+        self.leases: list[tuple[str, float]] = []
+        self.fetcher = self.make(
             Group("g", self.queues, strict=self.strict, concurrency=1, processes=1, mode="process"),
             InProgress(self.keys, list(self.queues), IDENTITY),
             self.link,
@@ -80,11 +83,14 @@ class Bench(RedisBench):
             ],
             self.outbox,
             self.deliveries,  # type: ignore[arg-type]
-            Listeners(self.settled.append, self.lost.append),
+            Listeners(lambda _queue, report: self.settled.append(report), self.lost.append, self.saw_lease),
             random.Random(1),
         )
         self.ends.push_async_callback(self.fetcher.close)
         self.fetcher.fetch(self.queues)
+
+    def saw_lease(self, identity: str, left_s: float) -> None:
+        self.leases.append((identity, left_s))
 
     def deliveries_of(self) -> FakeDeliveries:
         return FakeDeliveries()
@@ -109,6 +115,22 @@ async def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection
     await async_wait_for(lambda: bench.health.troubles == {})
 
 
+async def test_a_job_that_ends_a_wait_gets_a_head_start_and_one_that_stood_in_the_queue_does_not(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[bytes]] = []
+    monkeypatch.setattr(HeadStart, "give", lambda _: given.append(bench.deliveries.jobs.copy()))
+    bench.deliveries.free = 3
+    await bench.redis.lpush(bench.keys.queue("q"), b"one", b"two")
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.waiter.blocked)
+    assert (bench.deliveries.jobs, given) == ([b"one", b"two"], [])
+    await bench.redis.lpush(bench.keys.queue("q"), b"three")
+    await async_wait_for(lambda: len(bench.deliveries.jobs) == 3)
+    # After the job was handed out.
+    assert given == [[b"one", b"two", b"three"]]
+
+
 async def test_the_limit_of_a_move_leaves_it_time_enough(bench: Bench) -> None:
     assert bench.waiter._longest_s > waiter_module.LONGEST_BLOCK_S + waiter_module.PATIENCE_S
 
@@ -117,7 +139,7 @@ async def test_what_the_wait_cannot_deal_with_ends_the_fetcher(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_args: object) -> None:
-        raise RuntimeError("nobody has foreseen this")
+        raise RuntimeError("unforeseen")
 
     monkeypatch.setattr(bench.waiter, "wait", fail)
     with pytest.raises(RuntimeError, match="foreseen"):
@@ -287,7 +309,7 @@ large_bench = bench_fixture(LargeBench)
 
 
 @pytest.mark.parametrize("meddle", [False, True])
-async def test_large_jobs_are_settled_in_any_order_whatever_else_changes_their_list(
+async def test_large_jobs_are_settled_in_any_order_while_others_change_their_list(
     large_bench: LargeBench, monkeypatch: pytest.MonkeyPatch, meddle: bool
 ) -> None:
     bench, rng = large_bench, random.Random(7)
@@ -447,7 +469,7 @@ async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_
     await bench.redis.lpush(held, b"job")
     bench.outbox.hand_back([("q", b"job")])
     await async_wait_for(lambda: lost and not bench.outbox)
-    await async_wait_for(lambda: bench.deliveries.jobs, message="it comes again, as nobody else wants it")
+    await async_wait_for(lambda: bench.deliveries.jobs, message="it comes again, as no other server wants it")
     assert bench.deliveries.jobs == [b"job"]
     assert await bench.redis.lrange(held, 0, -1) == [b"job"]
     assert await bench.redis.lrange(queue, 0, -1) == []

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from pyworkers.protocol.limits import QueueLimit
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.server.plan import Group
+from pyworkers.store.jobs import InProgress, Taken
 from tests.helpers.bench import bench_fixture
 from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for
@@ -83,6 +85,30 @@ async def test_a_reload_changes_the_order(bench: Bench) -> None:
     bench.deliveries.free = 2
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.deliveries.jobs == [b"c", b"a"])
+
+
+async def test_a_reload_removes_the_limits_of_a_queue_that_is_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = QueueLimit.of("100/s", None)
+    assert slow is not None
+    before, after = (
+        Group("g", bench.queues, True, 1, 1, "process", limits=dict.fromkeys(limited, slow))
+        for limited in ("abc", "c")
+    )
+    take = InProgress.take
+
+    async def reloading(*args: Any) -> Taken:
+        bench.fetcher.use(after)
+        return await take(*args)
+
+    monkeypatch.setattr(InProgress, "take", reloading)
+    for queue in "abc":
+        await bench.push(queue, queue.encode())
+    bench.fetcher.use(before)
+    bench.deliveries.free = 4
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: sorted(bench.deliveries.jobs) == [b"a", b"b", b"c"])
 
 
 async def test_weights_are_the_chances_to_be_asked_first(weighted: WeightedBench) -> None:

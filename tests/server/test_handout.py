@@ -328,7 +328,7 @@ async def test_a_master_without_descriptors_sends_large_jobs_later_and_kills_no_
         for _ in range(10):
             hand_out.take_back(lambda _: False)
         assert tries == 11
-        # One timer, whatever the number of refusals.
+        # One timer for any number of refusals.
         began = asyncio.get_running_loop().time()
         await crew.outcomes(2)
         assert asyncio.get_running_loop().time() - began > 25 * 0.05
@@ -429,6 +429,23 @@ async def test_a_pipe_that_is_filled_as_fast_as_it_is_read_does_not_block_the_ma
     os.write(pipe.write_end, frame)
     pipe.drain()
     assert len(seen) == 1
+    pipe.close()
+
+
+async def test_outcomes_wait_while_the_pipe_rests() -> None:
+    frame, seen = pack_short(Kind.READY, 1, os.getpid(), b""), list[Frame]()
+    rests_s = iter([0.001, 3600.0])
+    pipe = OutcomePipe("q", seen.append, lambda: next(rests_s))
+    os.write(pipe.write_end, frame)
+    await async_wait_for(lambda: len(seen) == 1, message="the frame is read")
+    os.write(pipe.write_end, frame)
+    await async_wait_for(lambda: len(seen) == 2, message="the frame is read after a rest")
+    os.write(pipe.write_end, frame)
+    for _ in range(10):
+        await asyncio.sleep(0.001)
+    assert len(seen) == 2
+    pipe.drain()
+    assert len(seen) == 3
     pipe.close()
 
 

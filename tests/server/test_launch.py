@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers.ipc.control import Load, Loaded
+from pyworkers.ipc.control import Load, Loaded, LoadFailed
 from pyworkers.server.generations.launch import ChildProcess, Executed, Launch, Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
+from pyworkers.version import __version__
 from tests.helpers.support import PATIENCE_S
 
 
@@ -46,6 +47,21 @@ def test_a_fork_server_that_cannot_be_launched_leaves_no_descriptor(launch: Laun
     with pytest.raises(OSError, match=r"no process|Broken pipe"):
         Launched(Load("tasks:worker"), os.environ, launch)
     assert sorted(Path("/dev/fd").iterdir()) == before
+
+
+async def test_a_fork_server_of_another_version_refuses(tmp_path: Path) -> None:
+    """As after an upgrade of the package and a HUP: the old code continues."""
+    launched = Launched(Load("tasks:worker", [str(tmp_path)], version="0.0.1"), os.environ)
+    spawner = Spawner(launched, Reaper(), lambda _: None)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            refusal = await spawner.loaded()
+        assert isinstance(refusal, LoadFailed)
+        assert refusal.message.startswith(f"pyworkers {__version__} is installed, but this server is 0.0.1:")
+    finally:
+        spawner.close()
+        spawner.kill()
+        spawner.process.wait()
 
 
 async def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(

@@ -178,6 +178,21 @@ async def test_async_code_is_cancelled_in_every_mode(tmp_path: Path, mode: str) 
         assert [report.outcome for _, report in await crew.outcomes(1)] == [CANCELLED]
 
 
+async def test_a_request_is_repeated_until_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its signal is lost if it arrives just before the main thread begins to wait for a job."""
+    async with a_crew(tmp_path, MEET, slots=2, mode="thread") as crew:
+        await crew.free(2)
+        crew.deliver("a")
+        await crew.met("a")
+        [worker] = crew.workers
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "signal", lambda number: None)
+            cancel(crew, "a")
+        assert [report.outcome for _, report in await crew.outcomes(1)] == [CANCELLED]
+
+
 @BOTH
 async def test_a_process_is_replaced_after_its_jobs(tmp_path: Path, mode: str) -> None:
     code = CODES[mode]

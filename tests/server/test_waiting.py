@@ -42,7 +42,7 @@ async def test_the_end_of_tasks_is_awaited_with_a_limit_and_without_their_errors
 
 
 @pytest.mark.usefixtures("new_loop")
-async def test_a_callback_that_raises_is_reported_whatever_called_it() -> None:
+async def test_a_callback_that_raises_is_reported_for_every_kind_of_call() -> None:
     failures: list[str] = []
 
     def bad(why: str) -> None:
@@ -59,10 +59,10 @@ async def test_a_callback_that_raises_is_reported_whatever_called_it() -> None:
     assert sorted(failures) == ["done", "later", "soon"]
 
 
-async def test_a_call_that_nobody_waited_for_is_no_failed_callback() -> None:
+async def test_a_future_that_is_not_awaited_is_no_failed_callback() -> None:
     failures: list[BaseException] = []
     loop = asyncio.get_running_loop()
     on_callback_failure(loop, lambda _, error: failures.append(error))
-    loop.create_future().set_exception(ValueError("nobody asks"))
+    loop.create_future().set_exception(ValueError("not awaited"))
     await asyncio.sleep(0)
     assert failures == []

@@ -182,7 +182,7 @@ def fill(jobs: JobSet, scores: dict[bytes, float]) -> None:
 
 
 @pytest.mark.parametrize("jid", ["plain", "a*b", "é", 'q"uote', "back\\slash"])
-def test_a_job_is_found_by_its_id_whatever_that_is(jid: str, where: RedisConfig) -> None:
+def test_a_job_is_found_by_an_id_of_any_kind(jid: str, where: RedisConfig) -> None:
     jobs = RetrySet(where)
     fill(jobs, {raw_job(jid): 1.0, raw_job("other"): 2.0, b"no job " + jid.encode(): 3.0})
     found = jobs.find_job(jid)
@@ -329,7 +329,7 @@ def test_what_fails_again_during_retry_all_is_not_retried_again(
     assert [entry.jid for entry in RetrySet(where)] == ["again"]
 
 
-# Seen once, whatever comes and goes
+# Seen once, while others come and go
 
 
 @pytest.mark.parametrize("descending", [True, False])
@@ -536,6 +536,23 @@ def test_quiet_stop_and_dump_leave_their_signal_as_sidekiq_does(
     process.dump_threads()
     assert db.lrange(keys.signals("a:1:x"), 0, -1) == [b"TTIN", b"TERM", b"TSTP"]
     assert 0 < db.ttl(keys.signals("a:1:x")) <= 60
+
+
+def test_only_a_server_that_knows_the_word_is_reloaded(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    register(db, keys, "our:1:x", ruby("our:1:x", reloads=True), look=0)
+    register(db, keys, "old:1:x", ruby("old:1:x"), look=0)
+    # Sidekiq would send HUP to itself, and end.
+    register(db, keys, "ruby:1:x", ruby("ruby:1:x", reloads=True))
+    found = {process.identity: process for process in ProcessSet(where)}
+    found["our:1:x"].reload()
+    assert db.lrange(keys.signals("our:1:x"), 0, -1) == [b"HUP"]
+    with pytest.raises(PyworkersError, match="old:1:x is a server of an earlier version of pyworkers"):
+        found["old:1:x"].reload()
+    with pytest.raises(PyworkersError, match="ruby:1:x is a server of another program"):
+        found["ruby:1:x"].reload()
+    assert not db.exists(keys.signals("old:1:x"), keys.signals("ruby:1:x"))
 
 
 def test_an_embedded_process_is_not_stopped(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:

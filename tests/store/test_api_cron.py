@@ -9,13 +9,18 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from pyworkers.api import CronSet
+from pyworkers.api import CronSet, Queue
+from pyworkers.api.cronjob import read_cron_page
 from pyworkers.config.cron_entries import dump
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.envelope import encode
+from pyworkers.protocol.flow import runs
+from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import script
+from pyworkers.store.flow.removal import written
 from tests.helpers.replies import as_list
 from tests.store.conftest import Cli
 
@@ -215,7 +220,7 @@ def test_a_triggered_job_is_that_of_the_entry_and_uses_up_no_slot(bench: Bench) 
     assert list(bench.redis.scan_iter(f"{bench.keys.namespace}pyworkers:cron:*")) == []
 
 
-def test_what_somebody_else_wrote_is_left_alone(bench: Bench) -> None:
+def test_an_entry_of_another_program_is_left_alone(bench: Bench) -> None:
     bench.redis.hset(bench.keys.cron_entries, mapping={"bad": "no json", "worse": '{"name":5}'})
     bench.redis.hset(bench.keys.owners, "host:1:x", "[]")
     bench.redis.set(bench.keys.cron_declared("host:1:x"), '[{"name":"x"},{"origin":"sky","colour":1}]')
@@ -233,7 +238,7 @@ def test_the_commands_in_the_order_of_a_day(bench: Bench, cli: Cli) -> None:
     )
     assert added.exit_code == 0, added.output
     assert "nightly fires next" in added.output and "03:00:00+0" in added.output
-    listed = cli("cron", "list").output.splitlines()
+    listed = cli("cron").output.splitlines()
     assert " ".join(listed[0].split()) == "name schedule time zone job queue origin state next"
     assert listed[1].split()[:5] == ["nightly", "0", "3", "*", "*"]
     assert "run time" in listed[1] and "active" in listed[1] and "in " in listed[1]
@@ -259,7 +264,7 @@ def test_lists_for_programs(bench: Bench, cli: Cli) -> None:
     assert before < found["next"] <= time.time() + 30
     assert found["next"] % 30 == 0
     added = cli("cron", "add", "other", "@daily", "Other", "--grace", "1h30m", "--retry", "false", "--json")
-    assert {key: json.loads(added.output)[key] for key in ("grace", "retry")} == {
+    assert {key: json.loads(added.output)["entry"][key] for key in ("grace", "retry")} == {
         "grace": 5400.0,
         "retry": False,
     }
@@ -270,7 +275,9 @@ def test_the_next_slots_of_one_entry_and_of_all(bench: Bench, cli: Cli) -> None:
     bench.entries.add("daily", "@daily", "Daily", timezone="Asia/Kolkata")
     shown = cli("cron", "next", "daily", "-n", "2").output.splitlines()
     assert len(shown) == 2
-    assert "00:00:00+05:30 (" in shown[0] and "18:30:00 UTC)  daily" in shown[0]
+    assert "00:00:00+05:30 (in " in shown[0] and shown[0].endswith(")  daily")
+    exact = cli("cron", "next", "daily", "-n", "2", "--utc").output.splitlines()
+    assert [line.partition("T")[2] for line in exact] == ["18:30:00.000Z  daily"] * 2
     rows = json.loads(cli("cron", "next", "-n", "4", "--json").output)
     assert [row["name"] for row in rows].count("poll") >= 3
     assert rows == sorted(rows, key=lambda row: row["slot"])
@@ -278,6 +285,20 @@ def test_the_next_slots_of_one_entry_and_of_all(bench: Bench, cli: Cli) -> None:
     bench.entries.pause("poll")
     assert {row["name"] for row in json.loads(cli("cron", "next", "--json").output)} == {"daily"}
     assert len(json.loads(cli("cron", "next", "poll", "--json").output)) == 5
+
+
+def test_what_was_done_to_an_entry_is_said_to_programs(bench: Bench, cli: Cli) -> None:
+    bench.entries.add("poll", "every 30s", "Poll", queue="mail")
+    for action, done in (("pause", 1), ("pause", 0), ("resume", 1), ("resume", 0)):
+        said = json.loads(cli("cron", action, "poll", "--json").output)
+        assert said == {"action": action, "done": done, "name": "poll"}
+    said = json.loads(cli("cron", "trigger", "poll", "--json").output)
+    assert [job["jid"] for job in bench.jobs("mail")] == [said["jid"]]
+    removed = json.loads(cli("cron", "remove", "poll", "--json").output)
+    assert removed == {"action": "remove", "done": 1, "name": "poll"}
+
+
+def test_a_name_without_an_entry_has_no_next_slot(cli: Cli) -> None:
     assert cli("cron", "next", "none").exit_code == 1
 
 
@@ -298,3 +319,87 @@ def test_a_bad_entry_is_a_usage_error(bench: Bench, cli: Cli, words: list[str], 
     assert refused.exit_code == 2
     assert message in " ".join(refused.stderr.split())
     assert [job.name for job in bench.entries] == ["taken"]
+
+
+# The runs
+
+
+def test_a_triggered_run_is_noted_with_its_push(bench: Bench, cli: Cli) -> None:
+    bench.entries.add("poll", "@daily", "Poll", queue="mail")
+    assert cli("cron", "runs", "poll").output == "poll has not fired yet\n"
+    jid = bench.entries.trigger("poll")
+    job = bench.entries.find("poll")
+    assert job is not None
+    (run,) = job.runs
+    assert (run.jid, run.state, run.triggered, run.queue, run.duration_s) == (
+        jid,
+        "waiting",
+        True,
+        "mail",
+        None,
+    )
+    assert job.as_dict()["last_run"] == run.as_dict()
+    assert json.loads(cli("cron", "runs", "poll", "--json").output) == [run.as_dict()]
+    assert cli("cron", "runs", "poll").output.splitlines()[1].split()[-3:] == ["waiting", "(triggered)", jid]
+    assert bench.redis.ttl(bench.keys.cron_runs("poll")) > 399 * 86_400
+    bench.entries.remove("poll")
+    assert not bench.redis.exists(bench.keys.cron_runs("poll"))
+
+
+def test_a_run_whose_job_is_deleted_is_cancelled(bench: Bench, redis_url: str) -> None:
+    bench.entries.add("poll", "@daily", "Poll")
+    bench.entries.trigger("poll")
+    (queued,) = Queue("default", redis_url, namespace=bench.keys.namespace)
+    assert queued.delete()
+    assert [run.state for job in bench.entries for run in job.runs] == ["cancelled"]
+
+
+def test_the_fifty_latest_runs_are_kept(bench: Bench) -> None:
+    bench.entries.add("poll", "@daily", "Poll")
+    earlier = {f"{slot} j{slot}": '{"state":"done"}' for slot in range(100, 170)}
+    bench.redis.hset(bench.keys.cron_runs("poll"), mapping=earlier)  # type: ignore[arg-type]
+    jid = bench.entries.trigger("poll")
+    (job,) = bench.entries
+    assert [run.jid for run in job.runs] == [jid, *(f"j{slot}" for slot in range(169, 120, -1))]
+    assert bench.redis.hlen(bench.keys.cron_runs("poll")) == 50
+
+
+@pytest.mark.parametrize(
+    "value", ["", "[]", "[1]", "7", '{"state":5}', '{"state":"x"}', "{", "[" * 5000, b"\xff"]
+)
+def test_runs_of_another_program_are_left_out(bench: Bench, value: str | bytes) -> None:
+    bench.entries.add("poll", "@daily", "Poll")
+    key = bench.keys.cron_runs("poll")
+    bench.redis.hset(key, mapping={"5 j": value, "x": "{}", "05 j": '{"state":"done"}', " ": "", "7 ": "{}"})
+    assert [job.runs for job in bench.entries] == [[]]
+    # The facts that follow replace it.
+    ended = runs.effects(Ended(Ending.DONE, {"cron": {"name": "poll", "slot": 5}}, "j", "q", "Poll", 9.0))
+    names, args = written(bench.keys, [(1, effect) for effect in ended])
+    bench.entries._admin.run(script("removal/apply", names, args, lambda _: None))
+    (job,) = bench.entries
+    assert [(run.slot, run.jid, run.state, run.finished_at) for run in job.runs] == [(5, "j", "done", 9.0)]
+
+
+def test_a_key_of_another_type_does_not_prevent_a_run(bench: Bench) -> None:
+    bench.entries.add("poll", "@daily", "Poll")
+    bench.redis.set(bench.keys.cron_runs("poll"), "x")
+    assert bench.entries.trigger("poll") == bench.jobs()[0]["jid"]
+    assert [job.runs for job in bench.entries] == [[]]
+
+
+def test_a_page_of_entries_has_the_number_of_all(bench: Bench) -> None:
+    for number in range(5):
+        bench.entries.add(f"poll{number}", "@daily", "Poll")
+    page = bench.entries._admin.run(read_cron_page(bench.keys, 1, 2))
+    assert (page.total, [job.name for job in page.jobs]) == (5, ["poll1", "poll2"])
+
+
+@pytest.mark.parametrize("text", ["{", "7", '[5,{"origin":[]},{"origin":"application"}]', "[" * 100_000])
+def test_entries_of_another_program_are_left_out(bench: Bench, text: str) -> None:
+    bench.redis.set(bench.keys.cron_declared("host:1:x"), text)
+    bench.redis.hset(bench.keys.owners, "host:1:x", "[]")
+    bench.redis.hset(bench.keys.cron_entries, "deep", "[" * 100_000)
+    bench.redis.hset(bench.keys.cron_last, "poll", "nan")
+    bench.redis.hset(bench.keys.cron_paused + "x", "a", "b")
+    bench.entries.add("poll", "@daily", "Poll")
+    assert [(job.name, job.state) for job in bench.entries] == [("poll", "active")]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import redis
@@ -15,13 +18,18 @@ from pyworkers.errors import BatchError, DuplicateJobError, StoreError
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import CountMember
+from pyworkers.protocol.flow import member_at
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Outcome, done_member
 from pyworkers.protocol.terms import Lock, Terms
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import script
-from pyworkers.store.flow import batches
+from pyworkers.store.flow import batches, batchviews
 from pyworkers.store.flow.removal import written
+from pyworkers.store.transport.connections import connect_async
+from tests.helpers.owner import Exchanged, Owner
 
 
 class App:
@@ -56,6 +64,28 @@ class App:
     def count(self, batch: Batch, jid: str, state: str) -> None:
         names, args = written(self.keys, [(1, CountMember(batch.id, jid, state))])
         self.admin.run(script("removal/apply", names, args, lambda _: None))
+
+    def exchange(self, settled: list[tuple[bytes, Outcome]], wanted: int = 0) -> Exchanged:
+        """Settle and take jobs of the queue ``q``, in one exchange of one server."""
+
+        async def exchange() -> Exchanged:
+            async with connect_async(self.config) as redis:
+                owner = Owner(redis, self.keys, "host:1:aaa")
+                await owner.renew(30, ["q"])
+                return await owner.exchange("q", settled, wanted, 1.0)
+
+        return asyncio.run(exchange())
+
+    def done(self, number: int) -> list[tuple[bytes, Outcome]]:
+        """Take so many members; the outcomes with which they are done."""
+        found = []
+        for raw in self.exchange([], number).jobs:
+            message = Message.parse(raw, "q", str)
+            at = member_at(message.data, message.jid, raw)
+            assert at is not None
+            found.append((raw, done_member(*at)))
+        assert len(found) == number
+        return found
 
     def fired(self) -> list[list[str]]:
         """The arguments of the callbacks, the first one first."""
@@ -120,27 +150,128 @@ def test_thousands_of_members_are_pushed_in_portions(app: App) -> None:
     assert 86_000 < app.redis.ttl(app.keys.batch(batch.id)) <= 86_400
 
 
+def test_the_members_of_an_exchange_count_together(app: App) -> None:
+    with app.batch() as one:
+        first = [app.member.enqueue(number) for number in range(4)]
+    with app.batch() as other:
+        app.member.enqueue(4)
+        app.member.enqueue(5)
+    app.count(one, first[0], "failed")
+    app.count(one, first[1], "dead")
+    settled = app.done(5)
+    assert app.exchange([*settled, (b"strange", settled[0][1])]).stale == [5]
+    assert (one.status().done, one.status().pending, one.status().dead) == (4, 0, 0)
+    assert (other.status().done, other.status().pending) == (1, 1)
+    assert app.fired() == [[what, one.id] for what in ("death", "complete", "success")]
+    # The reply was lost.
+    assert app.exchange(settled).stale == [0, 1, 2, 3, 4]
+    assert (one.status().done, other.status().done) == (4, 1)
+
+
+def test_members_release_their_holds_when_they_are_done(app: App) -> None:
+    with app.batch() as batch:
+        jids = [app.member.enqueue(1), app.member.enqueue(2)]
+    key = app.keys.batch(batch.id)
+    app.redis.sadd(f"{key}:members", *(f"hold:{jid}" for jid in jids))
+    app.redis.hincrby(key, "open", 2)
+    assert app.exchange(app.done(2)).failed == ()
+    assert (batch.status().done, batch.status().open) == (2, False)
+    assert [what for what, _ in app.fired()] == ["complete", "success"]
+
+
+def test_thousands_of_members_that_end_at_once_are_all_counted(app: App) -> None:
+    with app.batch() as batch:
+        app.member.enqueue_bulk([(number,) for number in range(8100)])
+    assert app.exchange(app.done(8100)).failed == ()
+    assert (batch.status().total, batch.status().done) == (8100, 8100)
+    assert [what for what, _ in app.fired()] == ["complete", "success"]
+
+
+def test_a_batch_that_cannot_be_counted_is_reported_and_delays_no_other(app: App) -> None:
+    with app.batch() as broken:
+        jid = app.member.enqueue(1)
+    with app.batch() as other:
+        app.member.enqueue(2)
+    app.redis.delete(f"{app.keys.batch(broken.id)}:members")
+    app.redis.set(f"{app.keys.batch(broken.id)}:members", "no set")
+    found = app.exchange(app.done(2))
+    assert found.stale == []
+    [(effect, reason)] = found.failed
+    assert effect == CountMember(broken.id, jid, "done")
+    assert "WRONGTYPE" in reason
+    assert other.status().success_at is not None
+    assert [what for what, _ in app.fired()] == ["complete", "success"]
+
+
+def test_a_set_of_another_type_hides_no_member_of_another_set(app: App) -> None:
+    with app.batch() as batch:
+        jids = [app.member.enqueue(1), app.member.enqueue(2)]
+    app.count(batch, jids[1], "failed")
+    key = app.keys.batch(batch.id)
+    app.redis.rename(f"{key}:failed", f"{key}:kept")
+    app.redis.set(f"{key}:failed", "no set")
+    [(effect, reason)] = app.exchange(app.done(2)).failed
+    assert (effect, "WRONGTYPE" in reason) == (CountMember(batch.id, jids[0], "done"), True)
+    app.redis.rename(f"{key}:kept", f"{key}:failed")
+    assert (batch.status().done, batch.status().failed, batch.status().lost) == (1, 1, 0)
+
+
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A program that dies when it has sent the first portion, of two members."""
+    portions = batches._portions
+
+    def dies(*args: Any) -> Iterator[Any]:
+        yield next(portions(*args))
+        raise MemoryError
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(batches, "PORTION", 2)
+        patch.setattr(batches, "_AT_ONCE_BYTES", 1)
+        patch.setattr(batches, "_portions", dies)
+        yield
+
+
 def test_a_program_that_dies_while_it_adds_members_leaves_the_batch_open(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch, pytest.raises(MemoryError), app.batch() as batch:
-        patch.setattr(batches, "PORTION", 2)
+    with dying(monkeypatch), app.batch() as batch:
         jids = [app.member.enqueue(number) for number in range(5)]
-        add = batches._add
-        sent: list[object] = []
-
-        def dies(*args: object, **options: object) -> None:
-            sent.append(args)
-            if len(sent) == 3:
-                raise MemoryError
-            add(*args, **options)  # type: ignore[arg-type]
-
-        patch.setattr(batches, "_add", dies)
     for jid in jids[:2]:
         app.count(batch, jid, "done")
     status = batch.status()
     assert (status.open, status.total, status.done, status.success_at) == (True, 2, 2, None)
     assert app.fired() == []
+
+
+def test_no_job_is_pushed_before_it_is_a_member(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [PushedJob("q", b'{"jid":"j%d"}' % number, f"j{number}") for number in range(4)]
+    with dying(monkeypatch):
+        app.client.enlist(BatchPlan("b", "hold", members=["later", "last"], jobs=jobs))
+    pushed = [job.jid for job in Queue("q", app.config)]
+    assert sorted(pushed) == ["j0", "j1"]
+    assert all(app.redis.smismember(app.keys.batch("b") + ":members", pushed))
+
+
+@pytest.mark.parametrize("at_once", [1, 4_000_000])
+def test_portions_are_sent_again_if_redis_has_forgotten_the_script(
+    app: App, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    portions = batches._portions
+
+    def forgotten(*args: Any) -> Iterator[Any]:
+        for number, portion in enumerate(portions(*args)):
+            if number == 1:
+                app.redis.script_flush()
+            yield portion
+
+    monkeypatch.setattr(batches, "PORTION", 2)
+    monkeypatch.setattr(batches, "_AT_ONCE_BYTES", at_once)
+    monkeypatch.setattr(batches, "_portions", forgotten)
+    with app.batch() as batch:
+        jids = [app.member.enqueue(number) for number in range(5)]
+    assert [job.jid for job in Queue("q", app.config)][::-1] == jids
+    assert (batch.status().total, batch.status().pending, batch.status().open) == (5, 5, False)
 
 
 def test_members_live_in_the_schedule_as_well(app: App) -> None:
@@ -201,7 +332,7 @@ def test_a_batch_that_is_deleted_counts_out_of_the_one_around_it(app: App) -> No
         with pytest.raises(BatchError, match="unknown"):
             gone.status()
     assert app.fired() == [["complete", outer.id], ["success", outer.id]]
-    assert app.admin.run(batches.known(app.keys)) == [outer.status()]
+    assert app.admin.run(batchviews.known(app.keys)) == [outer.status()]
 
 
 def test_a_death_is_told_to_all_batches_around(app: App) -> None:

@@ -1,4 +1,4 @@
-"""A model of batches: whatever happens in whatever order, each callback is enqueued once, and none is lost.
+"""A model of batches: after all events in any order, each callback is enqueued once, and none is lost.
 
 Hypothesis draws the sequence: batches and canvases of any shape, jobs that end in any way, servers that die,
 outcomes that are sent twice, people who delete and retry. The scripts run in a real server; the model is that
@@ -7,15 +7,12 @@ of ``pyworkers.testing``, which must agree with them after each step.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import uuid
 from collections import Counter
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from pyworkers import RESULT, RESULTS, Client, Worker, chain, group
 from pyworkers.config.fields import RedisConfig
@@ -23,22 +20,18 @@ from pyworkers.errors import BatchError
 from pyworkers.plugins.batches import Batch
 from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.flow import effects_of
+from pyworkers.protocol.flow import effects_of, member_at
 from pyworkers.protocol.flow.ending import Ended, Ending, ending_of
 from pyworkers.protocol.flow.plans import BatchPlan
-from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.store import sets
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import removal
 from pyworkers.store.sets import Move
-from pyworkers.store.transport.connections import connect_async
-from tests.helpers.owner import Owner
+from tests.helpers.models import OWNERS, TwoServers, check, owners
 
 FATES = (Fate.DONE, Fate.DONE, Fate.RETRY, Fate.DEAD, Fate.DISCARD, Fate.REQUEUE, Fate.SNOOZE, Fate.CANCELLED)
-OWNERS = ["host:1:aaa", "host:2:bbb"]
 QUEUE = "q"
-owners = st.sampled_from(OWNERS)
 # Members of a batch: a job, or a batch around some more.
 shapes = st.recursive(st.just("job"), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 canvases = st.recursive(
@@ -73,24 +66,18 @@ class App(Worker):
         return self._both
 
 
-class BatchModel(RuleBasedStateMachine):
+class BatchModel(TwoServers):
     """Two servers share one queue; either may die at any time."""
-
-    url = ""
 
     @initialize()
     def start(self) -> None:
-        self.keys = Keys(f"b{uuid.uuid4().hex[:12]}:")
-        config = RedisConfig(url=self.url, namespace=self.keys.namespace)
-        self.runner = asyncio.Runner()
-        self.redis = connect_async(config)
-        self.stores = {name: Owner(self.redis, self.keys, name) for name in OWNERS}
+        self.begin([QUEUE])
         self.batches = MemoryBatches()
         self.ids: list[str] = []
         self.waiting: list[str] = []
         self.held: dict[str, list[bytes]] = {owner: [] for owner in OWNERS}
         self.kept: dict[str, list[bytes]] = {"retry": [], "dead": []}
-        self.app = App(config, self)
+        self.app = App(self.config, self)
 
         @self.app.job(queue=QUEUE)
         def member(*args: Any) -> None: ...
@@ -99,23 +86,11 @@ class BatchModel(RuleBasedStateMachine):
         def after(batch_id: str) -> None: ...
 
         self.member, self.after = member, after
-        for owner in OWNERS:
-            self.do(self.stores[owner].renew(30, [QUEUE]))
-
-    def do(self, coroutine: Any) -> Any:
-        return self.runner.run(coroutine)
 
     def teardown(self) -> None:
-        async def clean() -> None:
-            names = [key async for key in self.redis.scan_iter(f"{self.keys.namespace}*")]
-            if names:
-                await self.redis.unlink(*names)
-            await self.redis.aclose()
-
-        if hasattr(self, "runner"):
+        if hasattr(self, "app"):
             self.app.client.close()
-            self.do(clean())
-            self.runner.close()
+        super().teardown()
 
     def push(self, jobs: list[PushedJob]) -> None:
         self.waiting += [job.jid for job in jobs]
@@ -191,7 +166,9 @@ class BatchModel(RuleBasedStateMachine):
         ending = ending_of(fate)
         result = json.dumps(data.draw(st.integers(0, 9))).encode() if ending is Ending.DONE else None
         effects = self.effects(raw, ending, result)
-        outcome = Outcome(fate, at=50.0).with_effects(*effects)
+        places = member_at(json.loads(raw), json.loads(raw)["jid"], raw) if ending is Ending.DONE else None
+        # A worker reports the first of the two if it can.
+        outcome = done_member(*places) if places else Outcome(fate, at=50.0).with_effects(*effects)
         found = self.do(self.stores[owner].exchange(QUEUE, [(raw, outcome)], 0, 1.0))
         assert (list(found.stale), list(found.failed)) == ([], [])
         if again:
@@ -206,6 +183,21 @@ class BatchModel(RuleBasedStateMachine):
             self.do(self.redis.delete(self.keys.schedule))
             self.do(self.redis.lpush(self.keys.queue(QUEUE), raw))
             self.waiting.append(json.loads(raw)["jid"])
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data())
+    def finish_all(self, data: st.DataObject) -> None:
+        """All jobs of a server are done at once."""
+        owner = data.draw(st.sampled_from([name for name in OWNERS if self.held[name]]))
+        held, self.held[owner] = self.held[owner], []
+        settled = []
+        for raw in held:
+            effects = self.effects(raw, Ending.DONE, b"7")
+            places = member_at(json.loads(raw), json.loads(raw)["jid"], raw)
+            settled.append((raw, done_member(*places) if places else DONE.with_effects(*effects)))
+            self.push(self.batches.apply(effects))
+        found = self.do(self.stores[owner].exchange(QUEUE, settled, 0, 1.0))
+        assert (list(found.stale), list(found.failed)) == ([], [])
 
     def effects(self, raw: bytes, ending: Ending, result: bytes | None = None) -> Any:
         data = json.loads(raw)
@@ -224,7 +216,7 @@ class BatchModel(RuleBasedStateMachine):
 
     @precondition(lambda self: any(self.kept.values()))
     @rule(data=st.data(), retry=st.booleans())
-    def somebody_changes_a_kept_job(self, data: st.DataObject, retry: bool) -> None:
+    def a_kept_job_is_changed(self, data: st.DataObject, retry: bool) -> None:
         """A retry of a failed or dead job by hand, or its deletion."""
         name = data.draw(st.sampled_from([name for name in self.kept if self.kept[name]]))
         raw = data.draw(st.sampled_from(self.kept[name]))
@@ -284,9 +276,4 @@ class BatchModel(RuleBasedStateMachine):
 
 
 def test_each_callback_is_enqueued_once(redis_url: str) -> None:
-    model: type[BatchModel] = type("Model", (BatchModel,), {"url": redis_url})
-    case = model.TestCase
-    case.settings = settings(
-        max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-    )
-    case("runTest").runTest()
+    check(BatchModel, redis_url, examples=25, steps=30)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Mode, Steps, arun_one, command, every, one, script
+from pyworkers.store.calls import PAUSE, Mode, Steps, arun, arun_one, command, every, one, script
+from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import integer
 from tests.store.conftest import Run
@@ -36,6 +39,22 @@ def test_several_commands_take_one_round_trip(run_work: Run, key: str) -> None:
     commands = [command("INCRBY", key, 2), command("INCRBY", key, 3, read=lambda reply: reply * 10)]
     assert run_work(every(commands)) == [2, 50]
     assert run_work(every([])) == []
+
+
+async def test_a_pause_lets_other_tasks_run_and_sends_nothing() -> None:
+    seen: list[str] = []
+
+    def computing() -> Steps[None]:
+        seen.append("begin")
+        yield from PAUSE
+        seen.append("end")
+
+    async def other() -> None:
+        seen.append("other")
+
+    nowhere = connect_async(RedisConfig(url="redis://127.0.0.1:1"))
+    await asyncio.gather(arun(nowhere, computing()), other())
+    assert seen == ["begin", "other", "end"]
 
 
 def test_a_refusal_fails_the_call_and_the_commands_behind_it_have_run(run_work: Run, key: str) -> None:

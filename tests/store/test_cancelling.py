@@ -40,7 +40,11 @@ def test_an_iterable_job_ends_as_by_sidekiqs_own_cancel(cli: Cli, keys: Keys, db
     assert time.time() - 60 < int(db.hget(keys.iteration("b"), "cancelled") or 0) <= time.time()
     assert 29 * 86_400 < db.ttl(keys.iteration("b")) <= 30 * 86_400
     assert not db.exists(keys.iteration("a"), keys.iteration("other"))
-    assert json.loads(cli("cancel", "b", "other", "--json").stdout) == {"b": "elsewhere", "other": "unknown"}
+    assert json.loads(cli("cancel", "b", "other", "--json").stdout) == {
+        "action": "cancel",
+        "done": 0,
+        "results": {"b": "elsewhere", "other": "unknown"},
+    }
 
 
 def test_the_first_cancellation_counts_and_the_cursor_stays(
@@ -56,13 +60,13 @@ def test_the_first_cancellation_counts_and_the_cursor_stays(
 @pytest.mark.parametrize(
     ("version", "iterates"), [("7.3.0", True), ("10.0", True), ("7.2.4", False), ("x", False), (None, False)]
 )
-def test_no_key_is_left_where_nobody_would_take_it_away(
+def test_no_key_is_left_that_no_program_would_delete(
     redis_url: str, namespace: str, keys: Keys, db: redis.Redis, version: str | None, iterates: bool
 ) -> None:
     sidekiq_runs(db, keys, "a", version=version)
     assert Client(redis_url, namespace=namespace).cancel("a") is Cancelled.ELSEWHERE
     assert db.exists(keys.iteration("a")) == iterates
-    # A state says that the job is iterable, whatever its process says.
+    # A state shows that the job is iterable; its process need not.
     db.hset(keys.iteration("a"), "ex", 1)
     Client(redis_url, namespace=namespace).cancel("a")
     assert db.hexists(keys.iteration("a"), "cancelled")

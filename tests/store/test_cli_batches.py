@@ -21,6 +21,7 @@ def test_batches_are_listed_shown_and_deleted(cli: Cli, redis_url: str, namespac
     assert "j1 j2" in cli("batches", "show", "b").output
     assert json.loads(cli("batches", "delete", "b", "--json").output) == {
         "action": "delete",
+        "done": 1,
         "deleted": ["b"],
     }
     for words in (["show", "b"], ["delete", "b"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -30,11 +31,13 @@ def test_dead_jobs_are_listed_from_the_latest(cli: Cli, keys: Keys, db: redis.Re
     failed = raw_job("j1", error_class="Timeout", error_message="no\nanswer")
     db.zadd(keys.dead, {failed: now - 7215, raw_job("j2"): now - 5430, b"\xff\x1b[2J": now - 100_000})
     assert cli("dead").stdout.splitlines() == [
-        "died   jid  queue  class  error",
-        "1h30m  j2   q      Add",
-        r"2h     j1   q      Add    Timeout: no\nanswer",
-        "1d3h                      unreadable: not UTF-8: invalid start byte at byte 0",
+        "died      jid  queue  class  error",
+        "1 h ago   j2   q      Add",
+        r"2 h ago   j1   q      Add    Timeout: no\nanswer",
+        "27 h ago                     unreadable: not UTF-8: invalid start byte at byte 0",
     ]
+    exact = cli("dead", "--utc").stdout.splitlines()[1].split()[0]
+    assert datetime.fromisoformat(exact).timestamp() == pytest.approx(now - 5430, abs=0.002)
 
 
 def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(
@@ -45,12 +48,12 @@ def test_scheduled_and_failed_jobs_are_listed_from_the_next_one(
         db.zadd(key, {raw_job("late", retry_count=4): now + 7230, raw_job("soon"): now + 5430})
     assert [line.split() for line in cli("scheduled", "list").stdout.splitlines()] == [
         ["due", "jid", "queue", "class", "arguments"],
-        ["in", "1h30m", "soon", "q", "Add", "1"],
-        ["in", "2h", "late", "q", "Add", "1"],
+        ["in", "1", "h", "soon", "q", "Add", "1"],
+        ["in", "2", "h", "late", "q", "Add", "1"],
     ]
-    assert cli("retries").stdout.splitlines()[2].split() == ["in", "2h", "5", "late", "q", "Add"]
+    assert cli("retries").stdout.splitlines()[2].split() == ["in", "2", "h", "5", "late", "q", "Add"]
     db.zadd(keys.retry, {raw_job("overdue"): now - 3610})
-    assert cli("retries").stdout.splitlines()[1].split() == ["1h", "ago", "overdue", "q", "Add"]
+    assert cli("retries").stdout.splitlines()[1].split() == ["1", "h", "ago", "overdue", "q", "Add"]
 
 
 def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys: Keys, db: redis.Redis) -> None:
@@ -58,9 +61,9 @@ def test_waiting_jobs_are_listed_from_the_newest(cli: Cli, keys: Keys, db: redis
         keys.queue("q"), raw_job("j1", enqueued_at=time.time() - 4530), raw_job("j2", args=["a", {"b": None}])
     )
     assert cli("jobs", "q").stdout.splitlines() == [
-        "waiting  jid  class  arguments",
-        '         j2   Add    "a", {"b": null}',
-        "1h15m    j1   Add    1",
+        "enqueued  jid  class  arguments",
+        '          j2   Add    "a", {"b": null}',
+        "1 h ago   j1   Add    1",
     ]
 
 
@@ -110,7 +113,11 @@ def test_a_job_is_shown_with_all_its_fields(cli: Cli, keys: Keys, db: redis.Redi
     lines = cli("dead", "show", "a").stdout.splitlines()
     assert ["note", r"\x1b[31mred"] in [line.split() for line in lines]
     assert lines[-2:] == ["error_backtrace", "    a.py:1"]
-    assert json.loads(cli("dead", "show", "a", "--json").stdout)["job"]["nested"] == {"b": [1]}
+    assert any(line.startswith("score") and line.endswith(" d ago)") for line in lines)
+    exact = cli("dead", "show", "a", "--utc").stdout.splitlines()
+    assert ["score", "1970-01-01T00:00:05.500Z"] in [line.split() for line in exact]
+    shown = json.loads(cli("dead", "show", "a", "--json").stdout)
+    assert (shown["job"]["nested"], shown["backtrace"]) == ({"b": [1]}, ["a.py:1"])
     missing = cli("dead", "show", "b\x1b")
     assert (missing.exit_code, missing.stderr) == (1, "no such job: b\\x1b\n")
 
@@ -149,7 +156,7 @@ def test_a_named_job_that_is_not_there_is_an_error(cli: Cli, keys: Keys, db: red
 @pytest.mark.parametrize(
     "words", [["--all"], ["--class", "Add"], ["--older-than", "1s"], ["a", "--queue", "q"]]
 )
-def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(
+def test_more_than_named_jobs_need_a_yes_without_a_terminal(
     words: list[str], cli: Cli, keys: Keys, db: redis.Redis
 ) -> None:
     db.zadd(keys.dead, {raw_job("a"): 1.0})
@@ -160,7 +167,7 @@ def test_more_than_named_jobs_need_a_yes_where_nobody_can_be_asked(
     assert db.zcard(keys.dead) == 0
 
 
-def test_somebody_must_say_which_jobs(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+def test_a_selection_of_jobs_is_required(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job("a"): 1.0})
     result = cli("dead", "delete", "--yes")
     assert result.exit_code == 2
@@ -192,6 +199,15 @@ def test_scheduled_jobs_are_run_now_with_their_count_as_it_was(cli: Cli, keys: K
     assert json.loads(as_bytes(db.lindex(keys.queue("q"), 0)))["retry_count"] == 5
 
 
+def test_waiting_jobs_run_first(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    db.lpush(keys.queue("q"), *(raw_job(f"j{number}") for number in range(5)))
+    assert cli("jobs", "q", "run-first", "j3").stdout == "moved ahead 1 job\n"
+    assert db.lindex(keys.queue("q"), -1) == raw_job("j3")
+    assert cli("jobs", "q", "run-first", "--class", "Add", "--yes").stdout == "moved ahead 5 jobs\n"
+    assert db.lrange(keys.queue("q"), 0, -1) == [raw_job(f"j{number}") for number in (3, 0, 1, 2, 4)]
+    assert cli("jobs", "q", "run-first", "gone").exit_code == 1
+
+
 def test_waiting_jobs_are_killed_and_deleted(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.lpush(keys.queue("q"), *(raw_job(f"j{n}", **{"class": f"C{n % 2}"}) for n in range(10)))
     assert cli("jobs", "q", "kill", "j4").stdout == "killed 1 job\n"
@@ -220,13 +236,14 @@ def test_servers_and_running_jobs_are_shown(cli: Cli, keys: Keys, db: redis.Redi
     register_busy(db, keys, "web:1:a")
     about = {"queue": "q", "run_at": int(time.time()) - 3690, "payload": raw_job("j1").decode()}
     db.hset(keys.work("web:1:a"), "t1", json.dumps(about))
-    assert cli("processes").stdout.splitlines()[1].split()[:4] == ["web:1:a", "1h23m", "1", "5"]
-    assert cli("workers").stdout.splitlines()[1].split() == ["1h1m", "j1", "q", "Add", "t1", "web:1:a"]
+    assert cli("processes").stdout.splitlines()[1].split()[:6] == ["web:1:a", "1", "h", "ago", "1", "5"]
+    running = cli("workers").stdout.splitlines()[1]
+    assert running.split() == ["1", "h", "ago", "j1", "q", "Add", "t1", "web:1:a"]
     [process] = json.loads(cli("processes", "--json").stdout)
     assert (process["identity"], process["queues"]) == ("web:1:a", ["q"])
     [work] = json.loads(cli("workers", "--json").stdout)
     assert (work["jid"], work["identity"]) == ("j1", "web:1:a")
-    assert cli("top", "--once").stdout.splitlines()[-1].split()[1:3] == ["j1", "q"]
+    assert cli("top", "--once").stdout.splitlines()[-1].split()[3:5] == ["j1", "q"]
 
 
 def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys: Keys, db: redis.Redis) -> None:
@@ -255,6 +272,21 @@ def test_all_servers_are_stopped_after_a_yes_but_for_embedded_ones(
     assert cli("stop", "puma").exit_code == 1
 
 
+def test_reload_leaves_other_programs_servers_out_and_refuses_to_name_one(
+    cli: Cli, keys: Keys, db: redis.Redis
+) -> None:
+    register(db, keys, "our:1:a", {"hostname": "our", "reloads": True}, beat=time.time(), look=0)
+    register_busy(db, keys, "ruby:2:b")
+    assert (
+        cli("reload", "--all", "-y").stdout == "sent reload to our:1:a; it takes effect within 10 seconds\n"
+    )
+    refused = cli("reload", "our", "ruby")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "ruby:2:b is a server of another program, which does not reload" in refused.stderr
+    assert db.lrange(keys.signals("our:1:a"), 0, -1) == [b"HUP"]
+    assert not db.exists(keys.signals("ruby:2:b"))
+
+
 def test_queues_are_paused_and_resumed(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     assert cli("pause", "mail", "q").stdout == "mail is paused\nq is paused\n"
     assert cli("pause", "mail").stdout == "mail is paused already\n"
@@ -265,6 +297,25 @@ def test_queues_are_paused_and_resumed(cli: Cli, keys: Keys, db: redis.Redis) ->
     assert cli("resume", "mail", "none").stdout == "mail is resumed\nnone was not paused\n"
     assert db.smembers(keys.paused) == {b"q"}
     assert cli("pause", "a b").exit_code == 2
+
+
+def test_a_queue_that_no_server_serves_is_paused_with_a_warning(
+    cli: Cli, keys: Keys, db: redis.Redis
+) -> None:
+    register_busy(db, keys, "web:1:a")
+    paused = cli("pause", "q", "qq", "nosuch")
+    assert paused.exit_code == 0
+    assert paused.stdout == "q is paused\nqq is paused\nnosuch is paused\n"
+    assert paused.stderr == (
+        "No server serves qq; did you mean q?\nNo server serves nosuch; `pyworkers queues` shows all.\n"
+    )
+    assert db.smembers(keys.paused) == {b"q", b"qq", b"nosuch"}
+    assert json.loads(cli("pause", "nosuch", "--json").stdout) == {
+        "action": "pause",
+        "done": 0,
+        "changed": [],
+        "unserved": ["nosuch"],
+    }
 
 
 def test_the_history_of_the_counters(cli: Cli, keys: Keys, db: redis.Redis) -> None:

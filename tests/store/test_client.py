@@ -52,6 +52,25 @@ def scheduled(server: Any, namespace: str) -> list[tuple[dict[str, Any], float]]
 # --- what arrives -----------------------------------------------------------------------------------------
 
 
+def test_jobs_of_an_application_are_enqueued_from_several_event_loops(
+    redis_url: str, server: redis.Redis, namespace: str
+) -> None:
+    worker = Worker(url_of(redis_url, Role.CLIENT, namespace), namespace=namespace)
+
+    @worker.job(queue="q", retry=3)
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async def enqueue(first: int) -> list[str]:
+        jids = await asyncio.gather(*(add.aenqueue(first, n) for n in range(20)))
+        return [*jids, *await add.aenqueue_bulk([(first, 20), (first, 21)])]
+
+    jids = [*asyncio.run(enqueue(1)), *asyncio.run(enqueue(2))]
+    jobs = {job["jid"]: job for job in waiting(server, namespace)}
+    assert [jobs[jid]["args"] for jid in jids] == [[first, n] for first in (1, 2) for n in range(22)]
+    assert {job["retry"] for job in jobs.values()} == {3}
+
+
 def test_enqueue(client: Client, server: redis.Redis, namespace: str) -> None:
     before = time.time()
     jids = [client.enqueue("q", "Add", [n, "é"]) for n in (1, 2)]
@@ -102,16 +121,20 @@ def test_a_bulk_stops_at_the_first_bad_job(client: Client, server: redis.Redis, 
     assert len(waiting(server, namespace)) == 1000
 
 
-async def test_a_push_is_one_transaction_and_a_job_for_later_one_command(
+def test_a_push_is_one_transaction_and_a_job_for_later_one_command(
     redis_url: str, client: Client, server: redis.Redis, namespace: str
 ) -> None:
     """The commands on the wire, in their order."""
-    with server.monitor() as monitor:
-        client.enqueue("q", "Add", [1])
-        client.enqueue_in(60, "q", "Add", [1])
+
+    async def enqueue_twice() -> None:
         async with AsyncClient(redis_url, namespace=namespace) as other:
             await other.enqueue("q", "Add", [1])
             await other.enqueue_in(60, "q", "Add", [1])
+
+    with server.monitor() as monitor:
+        client.enqueue("q", "Add", [1])
+        client.enqueue_in(60, "q", "Add", [1])
+        asyncio.run(enqueue_twice())
         server.publish(f"{namespace}end", "")
         seen = takewhile(lambda entry: "PUBLISH" not in entry["command"], monitor.listen())
         commands = [entry["command"].split(" ")[:3] for entry in seen]
@@ -173,7 +196,7 @@ def test_the_async_client_outlives_its_loop(redis_url: str, server: redis.Redis,
     for n in range(3):
         asyncio.run(_enqueue_many(client, n))
     assert len(waiting(server, namespace)) == 3 * 20
-    # Each loop has closed its connections, although nobody called close().
+    # Each loop has closed its connections, without a call of close().
     wait_for(lambda: len(server.client_list()) <= connections)
 
 
@@ -291,7 +314,7 @@ def test_an_async_client_works_after_a_fork(redis_url: str, server: redis.Redis,
 # --- bad health ------------------------------------------------------------------------------------------
 
 
-def test_nobody_listens(namespace: str) -> None:
+def test_no_program_listens(namespace: str) -> None:
     url = f"redis://:secret@127.0.0.1:{free_port()}/0"
     with pytest.raises(RedisUnavailableError, match="Redis cannot be reached") as caught:
         Client(url).enqueue("q", "Add")

@@ -8,6 +8,7 @@ import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.protocol.draft import PushedJob
 from pyworkers.store import cron
 from pyworkers.store.cron import Firing
 from pyworkers.store.store import Store
@@ -22,7 +23,8 @@ class Slots(Store):
     """What one server does with the slots of cron."""
 
     async def fire(self, name: str, slot: int, payload: bytes, queue: str, life_s: int) -> bool:
-        return await self.arun(cron.fire(self.keys, Firing(name, slot, payload, queue, life_s)))
+        jobs = [PushedJob(queue, payload, payload.decode())]
+        return await self.arun(cron.fire(self.keys, Firing(name, slot, jobs, life_s))) is not None
 
     async def last_slots(self) -> dict[str, int]:
         return await self.arun(cron.last_slots(self.keys))

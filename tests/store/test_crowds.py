@@ -17,7 +17,8 @@ import pytest
 import redis
 
 from pyworkers.api import Queue
-from pyworkers.client import AsyncClient, Client
+from pyworkers.asyncclient import AsyncClient
+from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server.waiting import cancel

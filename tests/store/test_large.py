@@ -76,9 +76,7 @@ bench = bench_fixture(Bench)
 
 
 @pytest.mark.parametrize("place", [-1, -20, -7, 0, 5, -21, 1000])
-async def test_a_job_is_found_wherever_it_stands_and_whatever_place_was_expected(
-    bench: Bench, place: int
-) -> None:
+async def test_a_job_is_found_at_every_place_with_any_place_expected(bench: Bench, place: int) -> None:
     jobs = [large(n) for n in range(20)]
     for number in (0, 19, 6):
         await bench.redis.delete(bench.held)

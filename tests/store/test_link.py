@@ -126,7 +126,7 @@ async def test_silence_ends_the_connection_and_every_command_on_it() -> None:
 
 
 @pytest.mark.parametrize("text", [b"hello\r\n", b"+PONG\r\n+PONG\r\n"], ids=["no reply", "one too many"])
-async def test_what_nobody_asked_for_ends_the_connection(text: bytes) -> None:
+async def test_a_reply_without_a_request_ends_the_connection(text: bytes) -> None:
     script = Script(text)
     async with a_server(script) as address, linked(f"redis://{address}/0") as link:
         with contextlib.suppress(redis.ConnectionError, redis.InvalidResponse):

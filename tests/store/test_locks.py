@@ -14,6 +14,7 @@ import redis
 
 from pyworkers import AsyncClient, Client, DuplicateJobError, QueueFullError, Worker
 from pyworkers.api import LockSet, Queue
+from pyworkers.api.locks import read_lock_page
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
@@ -164,7 +165,7 @@ def test_the_command_releases_by_any_name(client: Enqueue, locks: LockSet, cli: 
     name = getattr(lock, by)
     result = cli("locks", "release", name)
     assert (result.exit_code, result.stdout) == (0, f"Add {lock.digest}: released from {jid}\n")
-    assert [left.jid for left in locks] == [other]
+    assert {left.jid for left in locks} == {other}
     result = cli("locks", "release", name, other, "--json")
     assert result.exit_code == 1
     assert [row["jid"] for row in json.loads(result.stdout)["released"]] == [other]
@@ -172,15 +173,24 @@ def test_the_command_releases_by_any_name(client: Enqueue, locks: LockSet, cli: 
     assert (result.exit_code, result.stderr) == (1, f"{name}: not held\n")
 
 
+def test_a_lock_that_a_scan_shows_twice_is_found_once(
+    client: Enqueue, locks: LockSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jid = client("enqueue", "q", "Add", [1], unique_for=60)
+    twice = list(locks) * 2
+    monkeypatch.setattr(LockSet, "__iter__", lambda _: iter(twice))
+    assert [lock.jid for lock in locks.find(jid)] == [jid]
+
+
 def test_the_command_lists(client: Enqueue, cli: Cli) -> None:
     assert cli("locks").stdout == "No locks: no unique job is enqueued or running.\n"
     jids = [client("enqueue", queue, "Add", [1], unique_for=3600) for queue in "qr"]
     lines = cli("locks").stdout.splitlines()
-    assert lines[0].split() == ["class", "queue", "expires", "in", "jid", "digest"]
-    assert sorted([*line.split()[:2], line.split()[3]] for line in lines[1:]) == [
-        ["Add", "q", jids[0]],
-        ["Add", "r", jids[1]],
-    ]
+    assert lines[0].split() == ["class", "queue", "expires", "jid", "digest"]
+    assert {(*line.split()[:2], line.split()[5]) for line in lines[1:]} == {
+        ("Add", "q", jids[0]),
+        ("Add", "r", jids[1]),
+    }
     assert {row["jid"] for row in json.loads(cli("locks", "--json").stdout)} == set(jids)
     assert [row["jid"] for row in json.loads(cli("locks", "--queue", "r", "--json").stdout)] == [jids[1]]
     assert json.loads(cli("locks", "list", "--class", "None", "--json").stdout) == []
@@ -196,3 +206,60 @@ def test_what_other_programs_wrote_is_shown(locks: LockSet, db: redis.Redis, key
     assert "never" in cli("locks").stdout
     assert "\x1b" not in cli("locks").stdout
     assert cli("locks", "release", "theirs").exit_code == 0
+
+
+def test_locks_page_by_page(locks: LockSet, db: redis.Redis, keys: Keys) -> None:
+    admin = locks._admin
+    pipe = db.pipeline()
+    for number in range(2000):
+        pipe.set(keys.unique(f"Add|q|{number:032x}"), f"j{number}")
+    pipe.execute()
+    found, cursor = [], 0
+    while True:
+        page = admin.run(read_lock_page(keys, cursor, 50))
+        assert len(page.locks) < 300
+        assert page.scanned > 0
+        found += [lock.jid for lock in page.locks]
+        if not (cursor := page.cursor):
+            break
+    assert set(found) == {f"j{number}" for number in range(2000)}
+    shown, cursor = [], 0
+    while True:
+        page = admin.run(read_lock_page(keys, cursor, 50, "j1999"))
+        shown += [lock.jid for lock in page.locks]
+        if not (cursor := page.cursor):
+            break
+    assert set(shown) == {"j1999"}
+
+
+def test_a_page_of_locks_ends_where_there_are_few(locks: LockSet, db: redis.Redis, keys: Keys) -> None:
+    pipe = db.pipeline()
+    for number in range(30_000):
+        pipe.set(f"{keys.namespace}other:{number}", "")
+    pipe.execute()
+    db.set(keys.unique("Add|q|1"), b"\xff")
+    db.hset(keys.unique("Add|q|2"), "another", "type")
+    page = locks._admin.run(read_lock_page(keys, 0, 50))
+    assert page.cursor
+    assert 20_000 <= page.scanned < 21_050
+    found = [*page.locks]
+    while page.cursor:
+        page = locks._admin.run(read_lock_page(keys, page.cursor, 50))
+        found += page.locks
+    assert {lock.jid for lock in found} == {"\udcff"}
+
+
+def test_a_search_among_many_locks_ends_after_some_thousand(
+    locks: LockSet, db: redis.Redis, keys: Keys
+) -> None:
+    odd = Keys(f"{keys.namespace}[a]*\\?:")
+    pipe = db.pipeline()
+    for number in range(9000):
+        pipe.set(odd.unique(f"Add|q|{number}"), f"j{number}")
+    pipe.execute()
+    page = locks._admin.run(read_lock_page(odd, 0, 50, "none"))
+    assert page.cursor
+    assert page.locks == []
+    assert 2000 <= page.scanned < 20_000
+    found = locks._admin.run(read_lock_page(odd, 0, 50))
+    assert len(found.locks) >= 50

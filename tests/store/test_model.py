@@ -1,52 +1,37 @@
-"""A model of the store: whatever happens in whatever order, each job is in exactly one place.
+"""A model of the store: after all events in any order, each job is in exactly one place.
 
 Hypothesis draws the sequence; the model is a handful of Python lists; the server is real.
 """
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 from collections import Counter
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.effects import CountOut
-from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.store import sets
 from pyworkers.store.calls import arun
 from pyworkers.store.jobs import LeaseLostError
 from pyworkers.store.sets import Move
-from pyworkers.store.transport.connections import connect_async
-from tests.helpers.owner import Owner
+from tests.helpers.models import OWNERS, TwoServers, check, owners
 
 QUEUES = ["a", "b"]
 COUNT = CountOut("members", "left", "callbacks", b"callback")
-OWNERS = ["host:1:aaa", "host:2:bbb"]
 # The others settle nothing.
-SETTLING = [fate for fate in Fate if fate not in (Fate.NOTE, Fate.ASK)]
+SETTLING = [fate for fate in Fate if fate not in (Fate.NOTE, Fate.ASK, Fate.ANSWER)]
 queues = st.sampled_from(QUEUES)
-owners = st.sampled_from(OWNERS)
 
 
-class StoreModel(RuleBasedStateMachine):
+class StoreModel(TwoServers):
     """Two incarnations share two queues; either may die at any time."""
-
-    url = ""
 
     @initialize()
     def start(self) -> None:
-        self.keys = Keys(f"m{uuid.uuid4().hex[:12]}:")
-        config = RedisConfig(url=self.url, namespace=self.keys.namespace)
-        self.runner = asyncio.Runner()
-        self.redis = connect_async(config)
-        self.stores = {name: Owner(self.redis, self.keys, name) for name in OWNERS}
+        self.begin(QUEUES)
         self.fates: dict[str, list[bytes]] = {
             place: [] for place in ("finished", "schedule", "retry", "dead")
         }
@@ -56,22 +41,6 @@ class StoreModel(RuleBasedStateMachine):
         self.number = 0
         self.counted = 0
         self.do(self.redis.hset(self.keys.own("members"), "left", 10**6))
-        for owner in OWNERS:
-            self.do(self.stores[owner].renew(30, QUEUES))
-
-    def do(self, coroutine: Any) -> Any:
-        return self.runner.run(coroutine)
-
-    def teardown(self) -> None:
-        async def clean() -> None:
-            names = [key async for key in self.redis.scan_iter(f"{self.keys.namespace}*")]
-            if names:
-                await self.redis.unlink(*names)
-            await self.redis.aclose()
-
-        if hasattr(self, "runner"):
-            self.do(clean())
-            self.runner.close()
 
     @rule(queue=queues)
     def enqueue(self, queue: str) -> None:
@@ -189,9 +158,4 @@ class StoreModel(RuleBasedStateMachine):
 
 
 def test_each_job_is_in_exactly_one_place(redis_url: str) -> None:
-    model: type[StoreModel] = type("Model", (StoreModel,), {"url": redis_url})
-    case = model.TestCase
-    case.settings = settings(
-        max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-    )
-    case("runTest").runTest()
+    check(StoreModel, redis_url, examples=40, steps=40)

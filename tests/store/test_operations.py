@@ -14,12 +14,15 @@ from pyworkers.config.cron_entries import dump
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import Keys
-from pyworkers.store import cron, processes, queues, sets, stats
+from pyworkers.store import cron, queues, sets, stats
 from pyworkers.store.calls import Pages, Work
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import removal
-from pyworkers.store.processes import Processes, Works
-from pyworkers.store.queues import Entries
+from pyworkers.store.heartbeat import clock
+from pyworkers.store.measures import runs
+from pyworkers.store.processes import cleanup, reading, signals
+from pyworkers.store.processes.reading import Processes, Works
+from pyworkers.store.queues import Entries, Fate
 from pyworkers.store.search import Search
 from pyworkers.store.sets import Matches, MembersByScore, Move
 from tests.helpers.records import raw_job, register
@@ -40,7 +43,7 @@ def test_the_overview_counts_queues_sets_and_servers(run_work: Run, keys: Keys, 
     db.set(keys.stat("processed"), 10)
     db.sadd(keys.queues, "q", b"\xff")
     db.sadd(keys.paused, b"\xff")
-    db.lpush(keys.queue("q"), raw_job("next"), raw_job("newest"))
+    db.lpush(keys.queue("q"), raw_job("next", enqueued_at=1e9), raw_job("newest"))
     db.zadd(keys.retry, {raw_job("a"): 1.0})
     db.hset(keys.owners, "our:1:x", '["q"]')
     db.set(keys.lease("our:1:x"), "x")
@@ -48,20 +51,66 @@ def test_the_overview_counts_queues_sets_and_servers(run_work: Run, keys: Keys, 
     db.lpush(keys.inprogress("q", "go"), raw_job("d"), raw_job("e"))
     db.set(keys.inprogress("q", "odd"), "not a list")
     register(db, keys, "web:7:abc", INFO, busy=4, beat=time.time())
-    seen = run_work(stats.overview(keys, time.time(), Search(keys, budget_s=60)))
+    seen = run_work(stats.overview(keys, Search(keys, budget_s=60)))
     assert (seen.processed, seen.failed, seen.retries, seen.dead) == (10, 0, 1, 0)
     assert (seen.busy, seen.processes) == (4 + 1 + 2, 2)
     assert [server.identity for server in seen.servers] == ["web:7:abc"]
     q, odd = seen.queues
-    assert (q.name, q.size, q.next_job, q.in_progress_by) == (
+    assert (q.name, q.size, q.next_enqueued_at, q.in_progress_by) == (
         "q",
         2,
-        raw_job("next"),
+        1e9,
         {"our:1:x": 1, "go": 2},
     )
     assert (odd.name, odd.paused, odd.served) == (ODD, True, False)
-    [without] = [queue for queue in run_work(stats.overview(keys, 0.0)).queues if queue.name == "q"]
+    [without] = [queue for queue in run_work(stats.overview(keys)).queues if queue.name == "q"]
     assert without.in_progress_by == {"our:1:x": 1}
+
+
+def test_the_rates_are_those_of_this_minute_and_the_last(run_work: Run, keys: Keys, db: redis.Redis) -> None:
+    for owner in ("our:1:x", "gone:1:x"):
+        db.hset(keys.owners, owner, '["q", "idle"]' if owner == "our:1:x" else '["left"]')
+    db.set(keys.lease("our:1:x"), "x")
+    db.sadd(keys.queues, "ruby")
+    now = run_work(clock())
+    for ago, jobs in ((0, 10), (1, 20), (2, 40)):
+        run_work(runs.add(keys, {"q|p": jobs, "q|f": 2}, now - 60 * ago))
+    assert db.ttl(keys.runs(int(now // 60))) > 7000
+    minutes = 1 + now % 60 / 60
+    rates = run_work(runs.read_rates(keys, now))
+    assert rates == {"q|p": pytest.approx(30 / minutes), "q|f": pytest.approx(4 / minutes)}
+    found = {queue.name: queue for queue in run_work(stats.overview(keys)).queues}
+    assert {name: found[name].failed_per_min is None for name in found} == {
+        "q": False,
+        "idle": False,
+        "left": True,
+        "ruby": True,
+    }
+    assert (found["idle"].rate_per_min, found["ruby"].rate_per_min) == (0.0, None)
+
+
+def test_keys_of_other_types_and_bytes_count_as_empty(run_work: Run, keys: Keys, db: redis.Redis) -> None:
+    now = run_work(clock())
+    for key in (keys.stat("processed"), keys.schedule, keys.queue("q"), keys.paused):
+        db.hset(key, "a", "b")
+    db.sadd(keys.queues, "q")
+    db.set(keys.ordered("q"), "x")
+    db.hset(keys.runs(int(now // 60)), mapping={"q|p": "many", b"\xff": "1", "x": "-1"})
+    seen = run_work(stats.overview(keys))
+    assert (seen.processed, seen.scheduled) == (0, 0)
+    [queue] = seen.queues
+    assert (queue.size, queue.next_enqueued_at, queue.active, queue.paused) == (0, None, "", False)
+
+
+def test_counters_and_times_of_any_bytes_count_as_0_or_unknown(
+    run_work: Run, keys: Keys, db: redis.Redis
+) -> None:
+    db.mset({keys.stat("processed"): "9" * 5000, keys.stat("failed"): "-1", keys.stat("expired"): b"\xff"})
+    db.lpush(keys.queue("q"), b'{"enqueued_at":' + b"[" * 4000 + b"}")
+    db.sadd(keys.queues, "q")
+    seen = run_work(stats.overview(keys))
+    assert (seen.processed, seen.failed, seen.expired) == (0, 0, 0)
+    assert [(queue.size, queue.next_enqueued_at) for queue in seen.queues] == [(1, None)]
 
 
 def test_the_counters_of_days_are_read_and_set(run_work: Run, keys: Keys) -> None:
@@ -108,7 +157,7 @@ def test_processes_and_their_work_are_read_in_pages(run_work: Run, keys: Keys, d
     [work] = each(run_work, Works(keys, sorted(identities)))
     assert (work.identity, work.thread, work.run_at) == ("web:7:x", "t", 5.0)
     assert run_work(Works(keys, []).rest()) == []
-    assert run_work(processes.registered(keys)) == 250
+    assert run_work(reading.registered(keys)) == 250
 
 
 def test_expired_processes_are_removed_once_a_minute(run_work: Run, keys: Keys, db: redis.Redis) -> None:
@@ -116,30 +165,30 @@ def test_expired_processes_are_removed_once_a_minute(run_work: Run, keys: Keys, 
     gone = {b"gone%d" % number for number in range(250)} | {b"\xff"}
     db.sadd(keys.processes, "odd", *gone)
     db.set(keys.process("odd"), "of another type")
-    removed = run_work(processes.cleanup(keys))
+    removed = run_work(cleanup.cleanup(keys))
     assert (len(removed), set(removed)) == (251, gone)
     assert db.smembers(keys.processes) == {b"web:7:abc", b"odd"}
     assert 0 < db.ttl(keys.process_cleanup) <= 60
     db.sadd(keys.processes, "gone")
-    assert run_work(processes.cleanup(keys)) == []
+    assert run_work(cleanup.cleanup(keys)) == []
     assert db.sismember(keys.processes, "gone")
 
 
 def test_servers_are_signalled_and_asked_for_their_numbers(
     run_work: Run, keys: Keys, db: redis.Redis
 ) -> None:
-    run_work(processes.signal(keys, "web:7:abc", processes.QUIET))
+    run_work(signals.signal(keys, "web:7:abc", signals.Signal.QUIET))
     assert db.lrange(keys.signals("web:7:abc"), 0, -1) == [b"TSTP"]
     assert 0 < db.ttl(keys.signals("web:7:abc")) <= 60
-    look = run_work(processes.watch(keys))
+    look = run_work(signals.watch(keys))
     assert abs(look / 1e6 - time.time()) < 60
-    assert run_work(processes.answered(keys, look))
+    assert run_work(signals.answered(keys, look))
     register(db, keys, "our:1:x", INFO, beat=time.time(), look=look - 1)
-    assert not run_work(processes.answered(keys, look))
+    assert not run_work(signals.answered(keys, look))
     db.hset(keys.process("our:1:x"), "look", look)
-    assert run_work(processes.answered(keys, look))
+    assert run_work(signals.answered(keys, look))
     db.set(keys.leader, "web:7:abc")
-    assert run_work(processes.leader(keys)) == "web:7:abc"
+    assert run_work(reading.leader(keys)) == "web:7:abc"
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -203,12 +252,12 @@ def test_waiting_jobs_are_withdrawn(run_work: Run, keys: Keys, db: redis.Redis) 
         queues.Waiting(b"1500", 0),
         queues.Waiting(b"gone", 0),
     ]
-    assert run_work(queues.withdraw(keys, ODD, chosen, 1e9, to_dead=True)) == 102
+    assert run_work(queues.withdraw(keys, ODD, chosen, 1e9, Fate.DEAD)) == 102
     assert run_work(sets.size(keys.dead)) == 102
     assert run_work(queues.next_job(keys, ODD)) == b"2998"
     db.set(keys.dead, "of another type")
     with pytest.raises(StoreError, match="dead is a key of another type"):
-        run_work(queues.withdraw(keys, ODD, found[1:2], 1e9, to_dead=True))
+        run_work(queues.withdraw(keys, ODD, found[1:2], 1e9, Fate.DEAD))
     assert run_work(queues.clear(keys, ODD, 1e9)) == 2898
 
 

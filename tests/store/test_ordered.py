@@ -87,7 +87,7 @@ async def test_a_dead_server_is_replaced_once_its_job_is_recovered(bench: Bench)
     first = await bench.take(bench.a)
     await bench.redis.delete(bench.keys.lease(bench.a.identity))
     waiting = await bench.take(bench.b, bench.a.identity)
-    assert (waiting.word, waiting.wait_s) == ("standby", 0.2)
+    assert (waiting.word, waiting.wait_s, waiting.active) == ("expired", 0, bench.a.identity)
     assert await bench.b.recover(bench.a.identity, ["q"], 10) == 1
     found = await bench.take(bench.b, bench.a.identity)
     assert found.word == "job" and found.raw.rstrip(b"\t") == ONE and found.fence > first.fence

@@ -1,4 +1,4 @@
-"""The schedule store against real servers: each due member is moved once, by whoever has the turn."""
+"""The schedule store against real servers: each due member is moved once, by the server that has the turn."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_the_turn_of_a_master_that_died_ends_by_itself(
     assert await due("dead") == [b"q0000"]
     assert await async_wait_for(due, timeout=stretched(sets.TURN_MS / 1000)) == [b"q0000"]
     # One without an end, which is not ours, is none.
-    await bench.redis.set(bench.keys.turn(bench.zset), "somebody")
+    await bench.redis.set(bench.keys.turn(bench.zset), "another")
     assert await due() == [b"q0000"]
 
 
@@ -152,7 +152,7 @@ async def test_a_member_without_a_queue_is_buried_with_its_payload(bench: Bench)
     assert await bench.redis.zcard(bench.keys.retry) == 0
 
 
-async def test_a_queue_whose_key_is_no_list_loses_nothing_and_is_in_nobodys_way(bench: Bench) -> None:
+async def test_a_queue_whose_key_is_no_list_loses_nothing_and_delays_no_other(bench: Bench) -> None:
     planned = [*await bench.plan(2, "bad"), *await bench.plan(2, "good")]
     await bench.redis.set(bench.keys.queue("bad"), "no list")
     found = await bench.store.promote(bench.zset, planned, NOW, "a", 10)

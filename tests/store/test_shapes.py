@@ -12,6 +12,7 @@ import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
+from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome, Report
@@ -20,8 +21,9 @@ from pyworkers.store.calls import Call, Work, arun_one
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
 from pyworkers.store.jobs import InProgress, LeaseLostError
+from pyworkers.store.measures import runs
 from pyworkers.store.preflight import inspect
-from pyworkers.store.processes import cleanup
+from pyworkers.store.processes.cleanup import cleanup
 from pyworkers.store.sets import Move
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
@@ -54,7 +56,7 @@ class Parts:
         inprogress, store = InProgress(keys, ["q"], "h:1:a"), Store(self._redis, keys)
         tally = Tally(processed=1, total_ms=5)
         tally.buckets[0] = 1
-        firing = Firing("sweep", 1, b"{}", "q", 60)
+        firing = Firing("sweep", 1, [PushedJob("q", b"{}", "j")], 60)
         done = [("q", b"{}", Report(Outcome(Fate.DONE)))]
 
         kinds = {
@@ -92,6 +94,7 @@ class Parts:
             "owners": run(lambda: leases.owners(keys, "h:1:a")),
             "recover": run(lambda: leases.recover(keys, "h:2:b", ["q"], 5)),
             "count": run(lambda: counters.add(keys, {"processed": 1}, "2026-01-01")),
+            "runs": run(lambda: runs.add(keys, {"q|p": 1}, time.time())),
             "executions": run(lambda: counters.add_executions(keys, {"Add": tally}, datetime.now(UTC))),
             "clock": run(heartbeat.clock),
             "heartbeat": run(
@@ -108,6 +111,7 @@ class Parts:
             "first_score": run(lambda: sets.first_score(keys.retry)),
             "promote": run(lambda: sets.promote(keys, keys.retry, [Move(b"x", b"x", "q")], 1.0, "h:1:a", 5)),
             "fire": run(lambda: cron.fire(keys, firing)),
+            "claim": run(lambda: cron.claim(keys, "h:1:a", firing, 15.0)),
             "last_slots": run(lambda: cron.last_slots(keys)),
             "register": run(lambda: cron.register(keys, ["sweep"], 1)),
             "version": run(lambda: cron.version(keys)),

@@ -263,7 +263,7 @@ async def test_a_lease_is_held_and_made_again_when_it_was_deleted(bench: Bench) 
     assert 29_000 < await bench.redis.pttl(bench.keys.lease(store.identity)) <= 30_000
 
 
-async def test_nobody_recovers_from_a_live_owner(bench: Bench) -> None:
+async def test_no_peer_recovers_from_a_live_owner(bench: Bench) -> None:
     store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
     await bench.push("q", b"1")
     await store.renew(30, ["q"])
@@ -271,6 +271,30 @@ async def test_nobody_recovers_from_a_live_owner(bench: Bench) -> None:
     assert await peer.silent_owners() == {}
     assert await peer.recover("host:1:aaa", ["q"], 100) == -1
     assert await store.inprogress("q") == [b"1"]
+
+
+async def test_owners_that_another_program_has_written_hide_no_other(bench: Bench) -> None:
+    written = {
+        b"host:2:bbb": b'["q"]',
+        b"\xff:1:a": b'["q"]',
+        b"nested:1:a": b"[" * 100_000,
+        b"object:1:a": b"{}",
+        b"names:1:a": b'["q", 1, "\\ud800", ""]',
+    }
+    for name, stored in written.items():
+        await bench.redis.hset(bench.keys.owners, name, stored)
+    peer = bench.store("host:1:aaa")
+    silent = await peer.silent_owners()
+    assert silent == {
+        "host:2:bbb": ["q"],
+        "\udcff:1:a": ["q"],
+        "nested:1:a": [],
+        "object:1:a": [],
+        "names:1:a": ["q"],
+    }
+    for identity, queues in silent.items():
+        assert await peer.recover(identity, queues, 100) == 0
+    assert await peer.silent_owners() == {}
 
 
 @pytest.mark.fault("R11")
@@ -355,7 +379,7 @@ async def test_jobs_whose_queue_is_no_list_stay_until_it_is(bench: Bench) -> Non
     assert await peer.recover(store.identity, ["q", "good"], 100) == 1
     assert await bench.waiting("good") == [b"3"]
     assert await store.inprogress("q") == [b"2", b"1"]
-    assert list(await peer.silent_owners()) == [store.identity], "somebody will look again"
+    assert list(await peer.silent_owners()) == [store.identity], "a peer will look again"
     await bench.redis.delete(bench.keys.queue("q"))
     assert await peer.recover(store.identity, ["q", "good"], 100) == 2
     assert await bench.waiting("q") == [b"1", b"2"]

@@ -159,7 +159,7 @@ def test_a_login_that_is_interrupted_leaves_no_connection_to_another_database(
     [(b"hello\r\n", "PROTOCOL"), (b"+OK\r\n+OK\r\n", "UNREACHABLE"), (b"+OK\r\n$5\r\nhe", "UNREACHABLE")],
     ids=["no reply", "one too many", "a part too many"],
 )
-def test_what_nobody_asked_for_ends_the_connection(text: bytes, code: str) -> None:
+def test_a_reply_without_a_request_ends_the_connection(text: bytes, code: str) -> None:
     script = Script(text)
     with a_server(script) as address, opened(f"redis://{address}/0") as wires:
         for connections in (1, 2):
@@ -306,7 +306,7 @@ def test_a_forked_process_leaves_the_connection_to_its_parent(redis_url: str) ->
 
 
 def test_a_fork_while_threads_exchange(redis_url: str) -> None:
-    """The child can exchange at once, whatever the other threads were doing, and so can the parent."""
+    """The child can exchange at once, while other threads of the parent exchange, and so can the parent."""
 
     def work() -> None:
         while not stop.is_set():

@@ -107,7 +107,7 @@ def test_a_list_in_a_terminal_has_no_line_wider_than_it(
 def test_what_the_encoding_of_the_output_cannot_carry_is_escaped(
     encoding: str, shown: bytes, where: list[str], keys: Keys, db: redis.Redis
 ) -> None:
-    """For ASCII, click writes UTF-8: it takes that for a locale that somebody forgot to set."""
+    """For ASCII, click writes UTF-8: it takes that for a locale that was not set."""
     db.zadd(keys.dead, {json.dumps({"class": "語 ä", "jid": "j"}).encode(): 1.0})
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
     env |= {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -20,9 +20,11 @@ def make_report(*urls):
 def test_a_batch_and_a_canvas(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     with serving(tmp_path, one_redis_url, namespace, "\n".join([*PROGRAMS, REPORT])) as server:
         server.push("imports", job("first", "start", 7, ["a", "b"]), job("second", "make_report", "x", "xyz"))
-        [batch] = server.wait_for_notes(1, "batch")
-        server.wait_for_notes(1, "finished", 7, batch[2])
-        server.wait_for_notes(2, "row")
+        wait_for(lambda: re.search(r"^batch (\S+) has 2 jobs$", server.log_text(), re.MULTILINE))
+        [batch] = re.findall(r"^batch (\S+) has 2 jobs$", server.log_text(), re.MULTILINE)
+        server.wait_for_output(f"import 7 is done: batch {batch}\n")
+        server.wait_for_output("row a\n")
+        server.wait_for_output("row b\n")
         server.wait_for_notes(1, "made", "chain")
-        server.wait_for_notes(1, "published", "sizes", [1, 3])
+        server.wait_for_output("sizes [1, 3]\n")
         wait_for(lambda: server.settled("imports", "pages"))

@@ -72,7 +72,7 @@ def test_a_running_job_is_asked_and_its_worker_goes_on(
 
 
 @pytest.mark.parametrize("how", ["deaf", "fail"])
-def test_a_job_that_does_not_obey_is_not_tried_again(
+def test_a_job_that_does_not_end_is_killed_and_not_tried_again(
     tmp_path: Path, one_redis_url: str, namespace: str, how: str
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
@@ -171,7 +171,8 @@ def test_every_server_takes_part(tmp_path: Path, one_redis_url: str, namespace: 
             timeout=60,
         )
         assert done.returncode == 1, done.stderr
-        assert json.loads(done.stdout) == {"one": "running", "two": "running", "none": "unknown"}
+        results = {"one": "running", "two": "running", "none": "unknown"}
+        assert json.loads(done.stdout) == {"action": "cancel", "done": 2, "results": results}
         for server in (first, second):
             server.wait_for_notes(1, "end")
         wait_for(lambda: cancelled(first) == 2)
@@ -179,9 +180,7 @@ def test_every_server_takes_part(tmp_path: Path, one_redis_url: str, namespace: 
         wait_for(lambda: nothing_is_left(first))
 
 
-def test_sidekiqs_cancellation_of_a_running_job_is_obeyed(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
+def test_sidekiqs_cancellation_ends_a_running_job(tmp_path: Path, redis_url: str, namespace: str) -> None:
     """Whether it was cancelled before it began or while it runs, as Sidekiq's ``cancel!`` does it."""
     code = CODE.replace("concurrency=1", "concurrency=4")
     with serving(tmp_path, redis_url, namespace, code) as server:

@@ -167,7 +167,7 @@ def test_where_the_application_enqueues_is_compared_with_where_the_server_looks(
         return text.format(url=safe, namespace=namespace)
 
     (tmp_path / "tasks.py").write_text(APP.replace("Worker()", f"Worker({filled(made)})"))
-    # The server's variables win over its file, too: here it is told on the command line.
+    # The server's variables win over its file, too: here it is given on the command line.
     (tmp_path / "workers.toml").write_text(FILE.format(safe.replace("redis://", "redis://:pw@"), namespace))
     options = ("--config", "workers.toml", "--url", safe, "--namespace", namespace)
     _, output = check(tmp_path, *options, **{name: filled(value) for name, value in env.items()})

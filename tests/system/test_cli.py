@@ -93,7 +93,7 @@ def test_enqueue_many_prints_their_number(cli: Cli, db: redis.Redis, keys: Keys)
 
 @pytest.fixture
 def two_servers(db: redis.Redis, keys: Keys) -> None:
-    """Jobs in every state: a live server with two queues, a dead one, and a queue that nobody serves."""
+    """Jobs in every state: a live server with two queues, a dead one, and a queue that no server serves."""
     now = time.time()
     db.mset({keys.stat("processed"): 120, keys.stat("failed"): 7, keys.stat("expired"): 5})
     db.hset(keys.owners, mapping={"live:1:a": '["mail","bare"]', "dead:1:b": '["mail"]', "odd": "no JSON"})
@@ -127,7 +127,10 @@ SIZES = {"bare": 1, "idle": 0, "mail": 2, r"\xff": 0}
 def test_stats_count_the_jobs_in_each_state(cli: Cli) -> None:
     found = json.loads(cli("stats", "--json").stdout)
     assert {queue["name"]: queue["size"] for queue in found.pop("queues")} == SIZES
-    assert found == EXPECTED | {"groups": []}
+    oldest = found.pop("oldest")
+    assert oldest["queue"] == "mail"
+    assert 100 <= oldest["age_s"] < 160
+    assert found == EXPECTED | {"groups": [], "lost": ["dead:1:b", "odd"]}
     counts, queues = (text.splitlines() for text in cli("stats").stdout.split("\n\n"))
     assert {name: int(count) for name, count in map(str.split, counts)} == EXPECTED
     header, *rows = map(str.split, queues)
@@ -149,10 +152,11 @@ def test_stats_show_the_groups_of_all_servers_together(cli: Cli, db: redis.Redis
         db.hset(keys.process(identity), mapping=about)
     db.sadd(keys.processes, "silent:3:c")
     db.hset(keys.process("silent:3:c"), mapping={**about, "beat": "1"})
-    odd = {"name": "odd\n", "queues": {}, "strict": False, "mode": "", "servers": 2}
+    unknown = {"workers": {}, "restarts": 0}
+    odd = {"name": "odd\n", "queues": {}, "strict": False, "mode": "", "servers": 2, **unknown}
     assert json.loads(cli("stats", "--json").stdout)["groups"] == [
         {**odd, "processes": 0, "concurrency": 0, "busy": 0},
-        {**web, "name": "web", "servers": 2, "processes": 4, "concurrency": 100, "busy": 42},
+        {**web, "name": "web", "servers": 2, "processes": 4, "concurrency": 100, "busy": 42, **unknown},
     ]
     _, _, groups_shown = cli("stats").stdout.split("\n\n")
     assert groups_shown.splitlines() == [
@@ -163,7 +167,13 @@ def test_stats_show_the_groups_of_all_servers_together(cli: Cli, db: redis.Redis
 
 
 def test_stats_of_an_empty_namespace_are_zeros(cli: Cli) -> None:
-    empty = {**dict.fromkeys(EXPECTED, 0), "queues": [], "groups": []}
+    empty: dict[str, object] = {
+        **dict.fromkeys(EXPECTED, 0),
+        "queues": [],
+        "groups": [],
+        "lost": [],
+        "oldest": None,
+    }
     assert json.loads(cli("stats", "--json").stdout) == empty
 
 
@@ -176,6 +186,11 @@ def test_queues_show_size_latency_and_jobs_in_progress(cli: Cli) -> None:
     assert 100 <= latency_s < 160
     served, unserved = {"paused": False, "served": True}, {"paused": False, "served": False}
     whose = {name: queue.pop("in_progress_by") for name, queue in by_name.items()}
+    rates = {
+        name: (queue.pop("rate_per_min"), queue.pop("failed_per_min")) for name, queue in by_name.items()
+    }
+    assert rates["mail"] == (0, 0)
+    assert rates["idle"] == (None, None)
     assert whose["mail"] == {"live:1:a": 2, "dead:1:b": 1}
     assert sum(whose["bare"].values()) == 1
     assert whose["idle"] == {}
@@ -232,7 +247,7 @@ def test_what_redis_refuses_ends_with_1_and_its_words(
 ) -> None:
     db.set(keys.queue("mail"), "no list")
     db.sadd(keys.queues, "mail")
-    done = python_m_pyworkers("stats", "--url", redis_url, "--namespace", namespace)
+    done = python_m_pyworkers("jobs", "mail", "--url", redis_url, "--namespace", namespace)
     assert done.returncode == 1
     assert "WRONGTYPE" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""The embedded server: one real Valkey per directory, whoever starts it, however its owner ends."""
+"""The embedded server: one real Valkey per directory, for all who start it, however its owner ends."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_a_starter_gives_up_on_a_directory_that_is_held_in_silence(directory: Pa
             EmbeddedServer(directory, start_timeout_s=0.1).start()
 
 
-def test_somebody_elses_directory_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_another_user_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.mkdir()
     us = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: us + 1)

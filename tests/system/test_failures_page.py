@@ -22,7 +22,7 @@ ENDS = {
 
 def test_a_job_expires(tmp_path: Path, redis_url: str, namespace: str) -> None:
     # Without the calls at the end of the program, which a server would make when it imports it.
-    with serving(tmp_path, redis_url, namespace, PROGRAMS[1].partition("\n\nnotify.")[0]) as server:
+    with serving(tmp_path, redis_url, namespace, PROGRAMS[2].partition("\n\nnotify.")[0]) as server:
         client = Client(redis_url, namespace=namespace)
         client.enqueue("push", "notify", [7, "hello"], expires_in=600)
         server.push("push", job("late", "notify", 8, "late", expiry=1))
@@ -31,9 +31,18 @@ def test_a_job_expires(tmp_path: Path, redis_url: str, namespace: str) -> None:
         wait_for(lambda: server.settled("push"))
         assert "to 8" not in server.log_text()
     with fake() as queue:
-        exec(PROGRAMS[1], {"__name__": "page"})
+        exec(PROGRAMS[2], {"__name__": "page"})
     expiries = [found.data["expiry"] - found.data["created_at"] for found in queue.jobs]
     assert [round(expiry) for expiry in expiries] == [600, 4200, 5]
+
+
+def test_each_failed_run_is_reported(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    with serving(tmp_path, redis_url, namespace, PROGRAMS[1]) as server:
+        server.push("pay", job("j1", "charge", "offline"))
+        server.wait_for_output("charge j1, attempt 0: ConnectionError, RETRY\n")
+        server.wait_for_output("charge j1, attempt 1: ConnectionError, DEAD\n")
+        server.push("pay", job("j2", "charge", "segfault"))
+        server.wait_for_output("charge j2, attempt 0: crash, RETRY\n")
 
 
 def test_the_class_of_the_exception_decides(tmp_path: Path, redis_url: str, namespace: str) -> None:

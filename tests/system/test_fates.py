@@ -182,7 +182,7 @@ def test_a_process_handler_without_retry_keeps_its_failed_job_in_dead(server: Se
 
 def test_the_error_is_written_as_sidekiq_writes_it(server: ServerProcess) -> None:
     before = time.time()
-    server.push("mail", job_of("fail", "x" * 10, backtrace=True, retry=5))
+    server.push("mail", job_of("fail", "x" * 10, retry=5))
     first, score = one(server, "retry")
     assert (first["retry_count"], first["error_class"], first["error_message"]) == (
         0,

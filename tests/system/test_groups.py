@@ -164,13 +164,18 @@ def test_sizes_and_running_jobs_are_shown_for_the_group(
         push(server, "critical", 1, 2, 3)
         push(server, "default", 1)
         options = ["--url", one_redis_url, "--namespace", namespace]
-        found = json.loads(CliRunner().invoke(main, ["stats", "--json", *options]).stdout)
-        assert {queue["name"]: queue["size"] for queue in found["queues"]} == {"critical": 3, "default": 1}
+
+        def stats() -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(CliRunner().invoke(main, ["stats", "--json", *options]).stdout)
+            return found
+
+        queues = stats()["queues"]
+        assert {queue["name"]: queue["size"] for queue in queues} == {"critical": 3, "default": 1}
         web = {
             "name": "web", "queues": {"critical": 5, "default": 2}, "strict": False, "mode": "process",
-            "servers": 1, "processes": 2, "concurrency": 2, "busy": 2,
+            "servers": 1, "processes": 2, "concurrency": 2, "busy": 2, "workers": {"busy": 2}, "restarts": 0,
         }  # fmt: skip
-        assert found["groups"] == [web]
+        wait_for(lambda: stats()["groups"] == [web], message="both jobs are shown")
         frame = CliRunner().invoke(main, ["top", "--once", *options]).stdout
         assert ["web", "process", "1", "2", "2", "2", "critical:5,default:2"] in [
             line.split() for line in frame.splitlines()
@@ -202,9 +207,13 @@ worker.group("web", queues=["a", "b"], concurrency=7, processes=2, mode="{mode}"
         notes = server.wait_for_notes(7, "start")
         assert sorted(Counter(pid for pid, *_ in notes).values()) == [3, 4]
         options = ["--url", one_redis_url, "--namespace", namespace]
-        [group] = json.loads(CliRunner().invoke(main, ["stats", "--json", *options]).stdout)["groups"]
+
+        def busy() -> dict[str, Any] | None:
+            groups = json.loads(CliRunner().invoke(main, ["stats", "--json", *options]).stdout)["groups"]
+            return next((group for group in groups if group["busy"] == 7), None)
+
+        group = wait_for(busy, message="all jobs are shown")
         assert (group["mode"], group["processes"], group["concurrency"]) == (mode, 2, 7)
-        assert group["busy"] == 7
         running = json.loads(CliRunner().invoke(main, ["workers", "--json", *options]).stdout)
         assert len({work["thread"] for work in running}) == 7
         server.let_go("go")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 
+from pyworkers.api import ProcessSet, WorkerView
 from tests.helpers.replies import as_bytes, as_texts
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.sidekiq_api import sidekiq
@@ -48,6 +51,12 @@ def fields_of(server: ServerProcess) -> dict[str, str]:
     return as_texts(server.redis.hgetall(server.keys.process(identity_of(server))))
 
 
+def workers_of(server: ServerProcess) -> Counter[str]:
+    """The states of the workers of all groups."""
+    groups = json.loads(fields_of(server)["groups"]).values()
+    return sum((Counter(group["workers"]) for group in groups), Counter())
+
+
 def work_of(server: ServerProcess) -> list[dict[str, Any]]:
     found = server.redis.hgetall(server.keys.work(identity_of(server)))
     return [json.loads(value) for value in found.values()]
@@ -60,14 +69,16 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         started = time.time()
         server.push("q", raw)
         server.wait_for_notes(1, "start")
-        wait_for(lambda: fields_of(server).get("busy") == "1")
+        # Some workers may start after the first job.
+        wait_for(lambda: workers_of(server) == {"idle": 4, "busy": 1}, message="all workers are shown")
         fields = fields_of(server)
         info = json.loads(fields["info"])
         hostname, pid, _ = identity_of(server).split(":")
         assert set(fields) == {
             "info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "worker_heartbeats", "look",
-            "groups",
+            "groups", "classes", "workers", "stops_at",
         }  # fmt: skip
+        assert fields["stops_at"] == "0"
         assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")
         assert info["started_at"] - 1 < int(fields["beat"]) <= time.time()
         # A master, a fork server and five workers: what they share has 10 MB at least.
@@ -81,10 +92,24 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
             "q": {"concurrency": 2, "mode": "strict", "weights": {"q": 0}},
             "mail": {"concurrency": 3, "mode": "strict", "weights": {"mail": 0}},
         }
-        shared = {"strict": True, "mode": "process"}
+        shared = {"strict": True, "mode": "process", "ordered": False, "restarts": 0}
         assert json.loads(fields["groups"]) == {
-            "q": {**shared, "queues": {"q": 1}, "processes": 2, "concurrency": 2, "busy": 1},
-            "mail": {**shared, "queues": {"mail": 1}, "processes": 3, "concurrency": 3, "busy": 0},
+            "q": {
+                **shared,
+                "queues": {"q": 1},
+                "processes": 2,
+                "concurrency": 2,
+                "busy": 1,
+                "workers": {"idle": 1, "busy": 1},
+            },
+            "mail": {
+                **shared,
+                "queues": {"mail": 1},
+                "processes": 3,
+                "concurrency": 3,
+                "busy": 0,
+                "workers": {"idle": 3},
+            },
         }
         assert info["identity"] == identity_of(server) and info["labels"] == [] and info["embedded"] is False
         assert info["tag"] == tmp_path.name
@@ -97,6 +122,35 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         assert not server.redis.exists(server.keys.workers(identity_of(server)))
         (tmp_path / "finish").touch()
         wait_for(lambda: fields_of(server)["busy"] == "0" and not work_of(server))
+
+
+def test_workers_are_listed_with_their_state_and_a_crash_counts_as_a_restart(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+        server.push("q", {"class": "Any", "args": [], "jid": "a"})
+        [[busy, *_]] = server.wait_for_notes(1, "start")
+        servers = ProcessSet(one_redis_url, namespace=namespace)
+        wait_for(lambda: servers.size, message="it is listed")
+
+        def shown(pid: int) -> WorkerView | None:
+            servers.refresh()
+            [process] = servers
+            return next((worker for worker in process.view.workers if worker.pid == pid), None)
+
+        def measured() -> WorkerView | None:
+            worker = shown(busy)
+            return worker if worker is not None and worker.rss_kb else None
+
+        worker = wait_for(measured, message="it is measured")
+        assert worker is not None
+        assert (worker.group, worker.state, worker.jobs_done) == ("q", "busy", 0)
+        assert 0 <= time.time() - worker.started_at < 600
+        os.kill(busy, signal.SIGKILL)
+        wait_for(lambda: shown(busy) is None, message="the worker is gone")
+        [process] = servers
+        assert [(group.name, group.restarts) for group in process.about.groups] == [("q", 1), ("mail", 0)]
+        (tmp_path / "finish").touch()
 
 
 def test_memory_that_the_processes_share_counts_once(
@@ -137,6 +191,7 @@ def test_sidekiqs_buttons_quiet_and_stop_the_server(tmp_path: Path, own_url: str
     with serving(tmp_path, own_url, "", CODE) as server:
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start")
+        server.wait_until_listed()
         sidekiq(own_url, "Sidekiq::ProcessSet.new.each(&:quiet!); 1")
         server.wait_for_event("manager.state", queue="q", state="quiet")
         wait_for(lambda: fields_of(server)["quiet"] == "true")
@@ -146,9 +201,35 @@ def test_sidekiqs_buttons_quiet_and_stop_the_server(tmp_path: Path, own_url: str
         (tmp_path / "finish").touch()
         assert server.wait() == 0
         assert sidekiq(own_url, "[Sidekiq::ProcessSet.new.size, Sidekiq::WorkSet.new.size]") == [0, 0]
-        assert [name for name in server.redis.scan_iter() if server.redis.ttl(name) < 0] == [
+        assert {name for name in server.redis.scan_iter() if server.redis.ttl(name) < 0} == {
             b"stat:processed"
-        ]
+        }
+
+
+def test_a_stop_is_shown_with_its_end_and_differs_from_quiet(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    limit = {"PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "500"}
+    with serving(tmp_path, one_redis_url, namespace, CODE, **limit) as server:
+        server.push("q", {"class": "Any", "args": [], "jid": "a"})
+        server.wait_for_notes(1, "start")
+        identity_of(server)
+        server.signal(signal.SIGTSTP)
+
+        def state() -> str:
+            [process] = ProcessSet(one_redis_url, namespace=namespace)
+            return process.about.state(time.time())
+
+        wait_for(lambda: state() == "quiet")
+        begun = time.time()
+        server.signal(signal.SIGTERM)
+        wait_for(lambda: state() == "stopping")
+        [process] = ProcessSet(one_redis_url, namespace=namespace)
+        assert process.stopping and process.stops_at is not None
+        # Whole seconds, and two readings of the clock.
+        assert begun + 498 <= process.stops_at <= time.time() + 502
+        (tmp_path / "finish").touch()
+        assert server.wait() == 0
 
 
 def test_a_dump_can_be_asked_for_and_unknown_words_are_dropped(
@@ -197,6 +278,7 @@ def test_a_killed_server_is_listed_no_more_once_a_peer_has_recovered_it(
         dying.redis.set(dying.keys.process_cleanup, "1", ex=600)
         with serving(tmp_path / "peer", one_redis_url, namespace, CODE, **settings) as peer:
             peer.wait_for_event("process.recovered", owner=identity)
+            peer.wait_until_listed()
             listed = peer.redis.smembers(peer.keys.processes)
             assert identity.encode() not in listed and listed > sidekiqs
             for key in (peer.keys.work, peer.keys.workers, peer.keys.signals):
@@ -217,7 +299,7 @@ def test_a_heartbeat_that_fails_costs_no_job(tmp_path: Path, one_redis_url: str,
         server.wait_for_notes(1, "start")
         server.redis.delete(server.keys.processes)
         server.wait_for_event("redis.accepted", part="heartbeat")
-        assert fields_of(server)["busy"] == "0"
+        wait_for(lambda: fields_of(server)["busy"] == "0", message="the end of the job is shown")
         assert server.events("redis.down") == []
 
 

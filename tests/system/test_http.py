@@ -1,4 +1,4 @@
-"""The HTTP endpoint: what its pages say, and that nobody who asks can slow the server."""
+"""The HTTP endpoint: the contents of its pages, and that no client can slow the server."""
 
 from __future__ import annotations
 
@@ -92,10 +92,12 @@ def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
                 "q": {
                     "queues": {"q": 1}, "strict": True, "mode": "process",
                     "processes": 2, "concurrency": 2, "busy": 1,
+                    "ordered": False, "workers": {"busy": 1, "idle": 1}, "restarts": 0,
                 },
                 "mail": {
                     "queues": {"mail": 1}, "strict": True, "mode": "process",
                     "processes": 1, "concurrency": 1, "busy": 0,
+                    "ordered": False, "workers": {"idle": 1}, "restarts": 0,
                 },
             },
         }  # fmt: skip
@@ -112,6 +114,11 @@ def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
         assert site.number('pyworkers_queue_paused{queue="mail"}') == 0
         assert site.number('pyworkers_queue_size{queue="q"}') == 1
         assert site.number("pyworkers_retries") == 2
+        assert site.number("pyworkers_scheduled") == site.number("pyworkers_dead") == 0
+        assert site.number('pyworkers_queue_latency_seconds{queue="mail"}') == 0
+        assert site.number('pyworkers_queue_latency_seconds{queue="q"}') == -1
+        server.redis.rpush(server.keys.queue("q"), json.dumps({"class": "A", "enqueued_at": before - 100}))
+        wait_for(lambda: site.number('pyworkers_queue_latency_seconds{queue="q"}') >= 100)
         assert site.number("pyworkers_ready_fetching") == 1
         assert site.number("pyworkers_resident_memory_bytes") > 10_000_000
         assert "Nobody" not in site.get("/metrics")[1]
@@ -157,7 +164,7 @@ def thrown_out(client: socket.socket) -> None:
             pass
 
 
-def test_clients_that_hang_slow_nobody(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_clients_that_hang_slow_no_other(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     site = Site()
     host, _, port = site.bind.rpartition(":")
     with serving(tmp_path, one_redis_url, namespace, CODE, **site.environment) as server:

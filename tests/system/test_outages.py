@@ -120,7 +120,7 @@ def _kill_a_connection(server: ServerProcess, number: int) -> int:
 
 
 @pytest.mark.fault("M7")
-def test_a_deleted_lease_comes_back_and_nobody_recovers_from_the_living(
+def test_a_deleted_lease_comes_back_and_no_peer_recovers_from_its_owner(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     path = tmp_path / "workers.toml"

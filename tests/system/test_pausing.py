@@ -1,4 +1,4 @@
-"""Paused queues: no job is taken from them, whoever paused them and whenever the server started."""
+"""Paused queues: no job is taken from them, by whom and when ever they were paused."""
 
 from __future__ import annotations
 

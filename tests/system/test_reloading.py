@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyworkers.api import ProcessSet
 from tests.helpers.processes import process_alive
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve
@@ -110,3 +111,18 @@ def test_what_only_a_restart_changes_is_named(serve: Serve, file: Path) -> None:
         named = server.wait_for_event("reload.incomplete")["keys"]
         assert named == ["server.lease", "scheduler.poll_interval"]
         server.wait_for_event("reload.done")
+
+
+def test_a_reload_through_redis_loads_new_code(serve: Serve) -> None:
+    with serve(APP) as server:
+        before = server.wait_for_notes(2, "up")
+        server.write_app(APP.replace('note("ran", key)', 'note("ran anew", key)'))
+        servers = ProcessSet(server.url, namespace=server.keys.namespace)
+        [process] = wait_for(lambda: list(servers), message="it is listed")
+        process.reload()
+        server.wait_for_event("signal.received", signal="HUP")
+        server.wait_for_event("reload.done")
+        server.wait_for_notes(4, "up")
+        wait_for(lambda: not any(process_alive(note[0]) for note in before), message="the old ones left")
+        server.push("q", job("a", "ran", 1))
+        server.wait_for_notes(1, "ran anew", 1)

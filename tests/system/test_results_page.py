@@ -17,16 +17,22 @@ from tests.helpers.support import PATIENCE_S, ROOT
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "contrib/docs/results.md").read_text(), re.DOTALL)
 ASKING = """
 import asyncio
-from tasks import export, worker
+from tasks import copy, export, show, worker
+"""
+SHOWING = """
+jid = copy.enqueue("a/b")
+worker.result(jid)
+show(jid)
+show("another")
 """
 
 
 def test_the_program_of_the_page(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    jobs, asking = PROGRAMS
+    jobs, asking, showing = PROGRAMS
     asking = asking.replace("timeout=10", f"timeout={PATIENCE_S}")
-    with serving(tmp_path, redis_url, namespace, jobs) as server:
+    with serving(tmp_path, redis_url, namespace, f"{jobs}\n{showing}") as server:
         found = subprocess.run(
-            [sys.executable, "-c", f"{ASKING}{asking}\nasyncio.run(ask())"],
+            [sys.executable, "-c", f"{ASKING}{asking}\nask()\nasyncio.run(ask_in_a_loop())\n{SHOWING}"],
             cwd=tmp_path,
             env={
                 "PYTHONPATH": f"{tmp_path}:{ROOT}",
@@ -44,7 +50,10 @@ def test_the_program_of_the_page(tmp_path: Path, redis_url: str, namespace: str)
             "{'pages': 3}",
             "Progress(done=2, total=3, text='page 2')",
             "failed ValueError no pages",
+            "done ['a/b'] None",
+            lines[-1],
         ]
+        assert re.fullmatch(r"0 [\d.]+ \S+:\d+   ", lines[-1])
         [refused] = server.events("job.failed", job_class="refuse")
         [done] = server.events("job.done", job_class="export")
         options = ["--url", redis_url, "--namespace", namespace]

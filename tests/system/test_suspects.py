@@ -60,7 +60,7 @@ def test_suspects_run_one_after_the_other_beside_ordinary_jobs(
         # Beside it: one that only one dead server had.
         suspect(server, "once", "go", "1 0")
         server.wait_for_notes(1, "end", "once")
-        assert sorted(server.inprogress("q")) == sorted(raws)
+        wait_for(lambda: sorted(server.inprogress("q")) == sorted(raws), message="it is settled")
         for jid, raw in zip("bc", raws[1:], strict=True):
             server.let_go(f"end-{chr(ord(jid) - 1)}")
             server.wait_for_notes(1, "start", jid)

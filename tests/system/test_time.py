@@ -1,4 +1,4 @@
-"""Time, with real servers: on the dot, each slot once whoever is killed, and cheap when nothing is due."""
+"""Time, with real servers: on the dot, each slot once, with servers killed, and cheap when nothing is due."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_eight_servers_fire_each_slot_once_while_some_are_killed(
             assert {slot: jids for slot, jids in found.items() if len(jids) != 1} == {}
 
 
-def test_eight_servers_start_a_job_at_its_time_whoever_is_gone_by_then(
+def test_eight_servers_start_a_job_at_its_time_also_without_the_one_that_noted_it(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     # Without looking ahead, jobs would wait for a poll.

@@ -1,4 +1,4 @@
-"""Whoever looks at the servers' numbers sees those of now, and servers that nobody looks at write seldom."""
+"""A viewer gets the servers' numbers of now, and servers without a viewer write seldom."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ def refresh(url: str, namespace: str) -> None:
     assert time.monotonic() - began < PATIENCE_S, "it has waited in vain"
 
 
-def test_the_first_job_is_counted_as_soon_as_somebody_asks(
+def test_the_first_job_is_counted_as_soon_as_a_viewer_asks(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
+        server.wait_until_listed()
         for number in range(1, 4):
             server.push("q", {"class": "A", "args": [], "jid": str(number)})
             server.wait_for_notes(1, "end", str(number))
@@ -60,6 +61,7 @@ def test_a_running_job_is_shown_from_its_begin_to_its_end(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
+        server.wait_until_listed()
         for number in range(3):
             server.push("q", {"class": "A", "args": [f"go{number}"], "jid": str(number)})
             server.wait_for_notes(1, "start", str(number))
@@ -75,8 +77,11 @@ def test_a_running_job_is_shown_from_its_begin_to_its_end(
             assert json.loads(run(redis_url, namespace, "workers", "--json")) == []
 
 
-def test_servers_go_on_writing_while_somebody_looks(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_servers_continue_to_write_while_a_viewer_runs(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
     with serving(tmp_path, redis_url, namespace, CODE) as server:
+        server.wait_until_listed()
         refresh(redis_url, namespace)
         assert 0 < server.redis.ttl(server.keys.watched) <= 10
         took = []
@@ -90,7 +95,7 @@ def test_servers_go_on_writing_while_somebody_looks(tmp_path: Path, redis_url: s
         assert sorted(took)[1] < by_load(2.5)
 
 
-def test_without_servers_nobody_waits(redis_url: str, namespace: str) -> None:
+def test_without_servers_a_viewer_does_not_wait(redis_url: str, namespace: str) -> None:
     refresh(redis_url, namespace)
     assert list(WorkSet(redis_url, namespace=namespace)) == []
 
@@ -123,7 +128,7 @@ def test_who_may_not_write_sees_the_last_beat_and_no_error(
 ) -> None:
     url = url_of(redis_url, Role.READ_ONLY, namespace)
     with serving(tmp_path, redis_url, namespace, CODE) as server:
-        wait_for(lambda: server.redis.smembers(server.keys.processes), message="it is registered")
+        server.wait_until_listed()
         (process,) = json.loads(run(url, namespace, "processes", "--json"))
         assert process["queues"] == ["q"]
         assert not server.redis.exists(server.keys.watched)

@@ -267,7 +267,7 @@ def test_threads_that_the_application_starts_are_named(serve: Serve) -> None:
         assert server.stop() == 0
 
 
-def test_workers_log_as_the_server_does_whatever_the_application_configures(serve: Serve) -> None:
+def test_workers_log_as_the_server_does_if_the_application_configures_logging(serve: Serve) -> None:
     code = """
     import logging.config, structlog
     structlog.configure(processors=[lambda *_: "not ours"])
@@ -350,7 +350,7 @@ def test_workers_outlive_their_fork_server(serve: Serve) -> None:
         server.wait_for_event("reload.done")
         assert process_alive(finishing)
         assert process_alive(dying)
-        # Both have lost their parent. The master is told of their ends all the same.
+        # Both have lost their parent. The master gets the reports of their ends nevertheless.
         os.kill(dying, signal.SIGKILL)
         assert "SIGKILL" in member(server, "retry", "dies")["error_message"]
         server.let_go("new")
@@ -585,7 +585,7 @@ def test_a_reload_under_load_loses_no_job_and_repeats_none(serve: Serve) -> None
         assert {pid for pid, *_ in _notes(server, "on_startup", 2)} == new_workers
         assert len(_notes(server, "before_start", 2)) == 1
 
-        server.push("old", job("nobody serves it any more"))
+        server.push("old", job("not served any more"))
         server.signal(signal.SIGTERM)
         [[drainer, *_]] = server.wait_for_notes(1, "drain")
         assert drainer not in new_workers | {server.pid, fork_server(server)}

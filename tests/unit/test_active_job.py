@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pyworkers.errors import BadMessageError
-from pyworkers.handler import call_with_args
+from pyworkers.functions import call_with_args
 from pyworkers.protocol.message import Message
 
 WRAPPER = "Sidekiq::ActiveJob::Wrapper"

@@ -1,4 +1,4 @@
-"""JobRecord: what people see of a stored job, whatever wrote it."""
+"""JobRecord: a stored job for display, written by any program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from pyworkers.api import CronJob, Day, JobRecord, QueueStats, RetrySet, SortedEntry, Stats, Work
 from pyworkers.api.processes import describe
 from pyworkers.protocol.cron import CronEntry
-from pyworkers.store.processes import WorkView, process_view
+from pyworkers.store.processes.decoding import process_view
+from pyworkers.store.processes.views import WorkView
 from pyworkers.store.queues import align
 
 GO_TIME = "2026-11-21 01:39:57 UTC"
@@ -51,6 +52,7 @@ def test_bytes_that_are_no_job_say_why_and_raise_nothing(raw: bytes) -> None:
         ("jid", {"jid": ["x"]}, '["x"]'),
         ("args", {"args": None}, []),
         ("args", {"args": {"a": 1}}, [{"a": 1}]),
+        ("args", {"class": {"a": 1}}, [1]),
         ("args", {"args": ["x", "cipher"], "encrypt": True}, ["x", "[encrypted data]"]),
         ("failed_at", {"failed_at": GO_TIME}, 1795225197.0),
         ("failed_at", {"failed_at": 1795225197500}, 1795225197.5),
@@ -86,6 +88,10 @@ def test_a_job_is_described_for_json() -> None:
     assert record(queue="q").as_dict() == shown | {"job": envelope}
     failed = record(queue="q", error_class="E").as_dict()
     assert list(failed) == ["jid", "class", "queue", "args", "error", "job"]
+    sealed = record(args=["c2VhbGVk"], encrypted=True).as_dict()
+    assert (sealed["args"], sealed["job"]["args"]) == (["(encrypted)"], ["(encrypted)"])
+    half = record(args=[1, "cipher"], encrypt=True).as_dict()
+    assert half["args"] == half["job"]["args"] == [1, "[encrypted data]"]
     broken = JobRecord(b"\xff").as_dict()
     assert (broken["raw"], broken["error"]) == ("\\xff", f"unreadable: {broken['unreadable']}")
     assert "job" not in broken
@@ -106,9 +112,13 @@ def test_a_server_and_its_work_are_described_for_json() -> None:
     assert about is not None
     described = describe(about)
     assert described | {"identity": "web:\\xff", "pid": 7, "queues": ["q"], "quiet": False} == described
+    assert described["stops_at"] is None
     assert json.loads(json.dumps(described)) == described
     work = Work(WorkView(identity, "t", "q", 5.0, b'{"class": "Add", "args": [], "jid": "j"}')).as_dict()
-    assert list(work) == ["identity", "thread", "run_at", "jid", "class", "queue", "args", "job"]
+    assert list(work) == [
+        "identity", "thread", "run_at", "limit_at", "rss_kb", "progress", "jid", "class", "queue", "args",
+        "job",
+    ]  # fmt: skip
     assert (work["identity"], work["thread"], work["run_at"], work["jid"]) == ("web:\\xff", "t", 5.0, "j")
 
 
@@ -116,11 +126,14 @@ def test_counts_are_described_for_json() -> None:
     queue = QueueStats("\udcff", 2, 1, 90.0, False, True, {"our:1:x": 1})
     stats = Stats(5, 1, 2, 1, 0, 0, 0, 1, [queue])
     row = {"name": "\\xff", "size": 2, "latency_s": 10.0, "in_progress": 1, "in_progress_by": {"our:1:x": 1}}
-    assert queue.as_dict(100.0) == row | {"paused": False, "served": True}
+    rates = {"rate_per_min": None, "failed_per_min": None}
+    assert queue.as_dict(100.0) == row | rates | {"paused": False, "served": True}
     assert stats.as_dict(100.0) == stats.counts() | {
+        "oldest": {"queue": "\\xff", "age_s": 10.0},
         "queues": [queue.as_dict(100.0)],
         "groups": [],
         "servers": [],
+        "lost": [],
     }
     day = Day(date(2026, 11, 21), 5, 1)
     assert day.as_dict() == {"date": "2026-11-21", "processed": 5, "failed": 1}

@@ -6,19 +6,24 @@ import asyncio
 import functools
 import inspect
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyworkers.app import Job, Worker
-from pyworkers.client import AsyncClient, Client
-from pyworkers.errors import BadArgumentError, ConfigError, DeclarationError, UnknownJobError
+from pyworkers.asyncclient import AsyncClient
+from pyworkers.client import Client
+from pyworkers.errors import BadArgumentError, ConfigError, DeclarationError, UnknownJobError, place_of
 from pyworkers.groups import GroupOptions
 from pyworkers.handler import CronOptions, HandlerOptions, JobOptions
-from pyworkers.protocol.cron import CronEntry, envelope_of
+from pyworkers.protocol.cron import CronEntry, job_of
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.options import EnqueueOptions, JobOverrides
 from pyworkers.protocol.retry import Policy
@@ -68,7 +73,7 @@ def test_a_timeout_of_zero_is_none(worker: Worker) -> None:
 # --- job ----------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_found_by_its_class_whatever_the_queue(worker: Worker) -> None:
+def test_a_job_is_found_by_its_class_in_any_queue(worker: Worker) -> None:
     @worker.job(queue="mail")
     def send(user_id: int, subject: str) -> str:
         return f"{user_id}: {subject}"
@@ -78,7 +83,7 @@ def test_a_job_is_found_by_its_class_whatever_the_queue(worker: Worker) -> None:
     assert handler.run(message(7, "hello")) == "7: hello"
 
 
-def test_a_class_that_nobody_declared(worker: Worker) -> None:
+def test_an_undeclared_class(worker: Worker) -> None:
     worker.process("other")(lambda message: None)
     with pytest.raises(UnknownJobError, match=r"no handler for the class 'os\.system' of the queue 'q'"):
         worker.lookup("q", "os.system")
@@ -139,7 +144,7 @@ def declare_charge(worker: Worker) -> None:
 DECLARED = {"retry": 0, "dead": False, "backtrace": 5, "tags": ["x"]}
 
 
-def test_what_a_job_declares_goes_with_it_whoever_enqueues_it(queue: Fake) -> None:
+def test_the_declared_options_of_a_job_go_with_it_from_every_producer(queue: Fake) -> None:
     worker = Worker("redis://127.0.0.1:1/0")
     declare_charge(worker)
     worker.enqueue("pay", "charge", [1])
@@ -221,7 +226,7 @@ def test_fields_of_ones_own_are_declared_or_given(worker: Worker, queue: Fake) -
         {"retry": True, "tenant": 7},
     ]
     [row] = json.loads(json.dumps(worker.manifest()))["cron"]
-    job = json.loads(envelope_of(CronEntry(**row | {"args": ()}), 60, 61.0, "j1"))
+    job = json.loads(job_of(CronEntry(**row | {"args": ()}), 60, 61.0, "j1").payload)
     assert (job["tenant"], "extra" in job) == (7, False)
 
 
@@ -488,6 +493,109 @@ def test_a_job_without_a_name_needs_one(worker: Worker, function: Any) -> None:
     assert worker.job(name="x")(function).name == "x"
 
 
+def test_a_name_prefix_stands_in_front_of_the_functions_name() -> None:
+    shop = Worker(name_prefix="shop.")
+
+    def notify(user: int) -> None: ...
+
+    assert shop.job(notify).name == "shop.notify"
+    assert shop.job(name_prefix="stock.")(notify).name == "stock.notify"
+    assert shop.job(name_prefix="")(notify).name == "notify"
+    assert shop.job(name="Notify")(notify).name == "Notify"
+    names = [handler.name for handler in shop.handlers()]
+    assert names == ["shop.notify", "stock.notify", "notify", "Notify"]
+    with fake() as jobs:
+        shop.enqueue("default", "stock.notify", [7])
+        assert [job.job_class for job in jobs.jobs] == ["stock.notify"]
+
+
+def test_a_function_chooses_the_name_prefix_of_each_function() -> None:
+    worker = Worker(name_prefix=lambda function: function.__module__.rpartition(".")[2] + ".")
+    assert worker.job(message).name == "test_app.message"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"name_prefix": 3}, "the name_prefix of the job 'message' is a string, not 3"),
+        ({"name": 3}, "the name of a job is a string, not 3"),
+        ({"name": ""}, "the name of a job is empty"),
+        ({"name": "x", "name_prefix": "y"}, "the job 'x' has a name_prefix, but its name is the whole class"),
+    ],
+)
+def test_a_name_that_cannot_be_one_is_an_error(worker: Worker, options: dict[str, Any], error: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        worker.job(**options)(message)
+    assert caught.value.message == error
+
+
+# --- queues ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def thumbs(worker: Worker, queue: Fake) -> Job[[int], None]:
+    @worker.job(queue="thumbs")
+    def thumb(number: int) -> None: ...
+
+    return thumb
+
+
+def test_a_queue_that_the_application_does_not_know_is_an_error_with_a_suggestion(
+    thumbs: Job[[int], None], queue: Fake
+) -> None:
+    other = thumbs.options(queue="thumbs-fooo")
+    uses: list[Callable[[], object]] = [
+        lambda: other.enqueue(1),
+        lambda: other.try_enqueue(1),
+        lambda: other.enqueue_in(10, 1),
+        lambda: other.enqueue_at(4e9, 1),
+        lambda: other.enqueue_bulk([(1,)]),
+        lambda: other.call(1),
+        lambda: other.options(retry=3).enqueue(1),
+        lambda: asyncio.run(other.aenqueue(1)),
+        lambda: asyncio.run(other.aenqueue_bulk([(1,)])),
+    ]
+    for use in uses:
+        with pytest.raises(BadArgumentError) as caught:
+            use()
+        assert caught.value.message == "the application knows no queue 'thumbs-fooo'"
+        assert caught.value.hint.startswith("did you mean thumbs? Otherwise: any_queue=True")
+    assert queue.jobs == []
+    thumbs.options(queue="thumbs-fooo", any_queue=True).enqueue(1)
+    assert [job.queue for job in queue.jobs] == ["thumbs-fooo"]
+
+
+def test_queues_of_other_jobs_handlers_and_groups_are_known_also_if_they_are_declared_later(
+    worker: Worker, thumbs: Job[[int], None], queue: Fake
+) -> None:
+    names = ["thumbs2", "thumbs3", "thumbs4", "thumbs5"]
+    others = [thumbs.options(queue=name) for name in names]
+    worker.job(queue="thumbs2", name="other")(lambda: None)
+    worker.process("thumbs3")(lambda message: None)
+    worker.group("slow", queues=["thumbs4"])
+    worker.group("slower", queues={"thumbs5": 2})
+    for other in others:
+        other.enqueue(1)
+    assert [job.queue for job in queue.jobs] == names
+
+
+def test_without_a_file_another_name_may_be_that_of_a_group_of_the_server(
+    thumbs: Job[[int], None], queue: Fake
+) -> None:
+    thumbs.options(queue="nightly").enqueue(1)
+    assert [job.queue for job in queue.jobs] == ["nightly"]
+
+
+def test_with_the_file_its_groups_are_known_and_nothing_else(tmp_path: Path, queue: Fake) -> None:
+    file = tmp_path / "workers.toml"
+    file.write_text('[groups.web]\nqueues = ["urgent"]\n[queues.thumbs]\nconcurrency = 2\n')
+    job = Worker(config=file).job(queue="thumbs")(message)
+    job.options(queue="urgent").enqueue(1)
+    with pytest.raises(BadArgumentError, match="the application knows no queue 'nightly'\nany_queue=True"):
+        job.options(queue="nightly").enqueue(1)
+    assert [job.queue for job in queue.jobs] == ["urgent"]
+
+
 def test_a_bound_method_can_be_a_job(worker: Worker) -> None:
     assert worker.job(Plain().method).name == "method"
 
@@ -555,7 +663,7 @@ def test_the_jobs_of_a_queue_have_one_mode(worker: Worker) -> None:
 
 
 def test_a_process_handler_takes_one_argument(worker: Worker) -> None:
-    with pytest.raises(DeclarationError, match="must take one argument, the message"):
+    with pytest.raises(DeclarationError, match=r"must be callable with \(message\)"):
         worker.process("q")(lambda: None)  # type: ignore[arg-type, misc]
     worker.process("q")(lambda message, extra=None: None)  # type: ignore[misc]
 
@@ -583,12 +691,108 @@ def test_a_queue_has_one_owner(worker: Worker) -> None:
         worker.process("jobs")(lambda message: None)
 
 
-def test_two_jobs_of_one_name(worker: Worker) -> None:
+def test_two_jobs_of_one_name_are_an_error_with_both_places(worker: Worker) -> None:
     worker.job(name="same")(lambda: 1)
-    with pytest.raises(
-        DeclarationError, match=r'two jobs are named \'same\'\ngive one another name: .*name="…"'
-    ):
+    line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+    with pytest.raises(DeclarationError) as caught:
         worker.job(name="same", queue="other")(lambda: 2)
+    first, second = place_of(__file__, line), place_of(__file__, line + 3)
+    assert caught.value.message == f"two jobs are named 'same', at {first} and {second}"
+    assert caught.value.hint.startswith('give one another name: name="…", or name_prefix="…"')
+
+
+def test_a_declaration_error_names_the_line_of_the_application(worker: Worker) -> None:
+    misspelt: Any = {"timeot": 3}
+    with pytest.raises(DeclarationError) as caught:
+        worker.job(**misspelt)
+    line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+    assert str(caught.value).startswith(f"{place_of(__file__, line)}: job has no option timeot\n")
+
+
+@pytest.mark.parametrize(
+    ("declare", "function", "message"),
+    [
+        (
+            Worker.middleware,
+            lambda message: None,
+            "a middleware must be callable with (message, call_next)",
+        ),
+        (
+            Worker.client_middleware,
+            lambda: None,
+            "a client middleware must be callable with (draft, call_next)",
+        ),
+        (Worker.on_startup, lambda worker: None, "on_startup must be callable with (): "),
+        (Worker.during_drain, lambda worker: None, "during_drain must be callable with (): "),
+        (Worker.on_exhausted, lambda message: None, "on_exhausted must be callable with (message, error): "),
+    ],
+)
+def test_a_link_or_hook_of_another_shape_is_refused(
+    worker: Worker, declare: Callable[..., object], function: Callable[..., object], message: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        declare(worker, function)
+    assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("option", "function", "error"),
+    [
+        ("retry_in", lambda count: 3, "retry_in of x must be callable with (failures, error, message): "),
+        ("on_exhausted", lambda message: None, "on_exhausted of x must be callable with (message, error): "),
+        ("middleware", [lambda m: None], "middleware of x must be callable with (message, call_next): "),
+    ],
+)
+def test_a_function_among_the_options_of_another_shape_is_refused(
+    worker: Worker, option: str, function: Any, error: str
+) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        worker.job(name="x", **{option: function})(lambda: None)
+    assert caught.value.message.startswith(error)
+    assert caught.value.location.startswith("tests/unit/test_app.py:")
+
+
+def test_a_client_refuses_a_link_of_another_shape() -> None:
+    with pytest.raises(DeclarationError, match=r"must be callable with \(draft, call_next\)"):
+        Client(middleware=[lambda draft: "jid"])  # type: ignore[list-item, misc]
+
+
+def _declare_with(form: str, option: str, value: Any) -> None:
+    worker = Worker()
+    options: dict[str, Any] = {option: value}
+    if form == "job":
+        worker.job(**options)(message)
+    elif form == "process":
+        worker.process("q", **options)(lambda message: None)
+    elif form == "cron":
+        worker.cron("@daily", **{"args": [1], **options})(worker.job(message))
+    elif form == "group":
+        worker.group("g", **{"queues": ["a"], **options})
+    else:
+        worker.limit("erp", **{"rate": 1, **options})
+
+
+_FORMS = {
+    "job": sorted(inspect.get_annotations(JobOptions)),
+    "process": sorted(inspect.get_annotations(HandlerOptions)),
+    "cron": sorted(inspect.get_annotations(CronOptions)),
+    "group": sorted(inspect.get_annotations(GroupOptions)),
+    "limit": ["rate", "per", "concurrency", "by"],
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "option"), [(form, name) for form, names in _FORMS.items() for name in names]
+)
+def test_a_bad_value_of_any_option_is_an_error_of_the_declaration(form: str, option: str) -> None:
+    """No other exception, which would not say where; and an object is a value of no option."""
+    values: list[Any] = [5, "x", None, [], {}, -1, 1.5, True, math.nan, timedelta(seconds=3), lambda: 1]
+    for value in values:
+        with suppress(DeclarationError):
+            _declare_with(form, option, value)
+    with pytest.raises(DeclarationError) as caught:
+        _declare_with(form, option, object())
+    assert caught.value.location.startswith("tests/unit/test_app.py:")
 
 
 def test_a_job_is_not_declared_twice(worker: Worker) -> None:
@@ -725,8 +929,22 @@ def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
             "dead": False,
             "is_async": False,
         },
-        "mail": {"kind": "job", "concurrency": 4, "processes": 2, "mode": "thread", "is_async": False},
-        "default": {"kind": "job", "concurrency": None, "processes": None, "mode": None, "is_async": False},
+        "mail": {
+            "kind": "job",
+            "concurrency": 4,
+            "processes": 2,
+            "mode": "thread",
+            "is_async": False,
+            "classes": ["a", "b", "c"],
+        },
+        "default": {
+            "kind": "job",
+            "concurrency": None,
+            "processes": None,
+            "mode": None,
+            "is_async": False,
+            "classes": ["d"],
+        },
     }
     assert manifest["groups"] == {
         "web": {"queues": {"mail": 5, "low": 1}, "concurrency": 20, "processes": 2, "mode": "thread"},

@@ -13,8 +13,10 @@ from pyworkers.errors import BadArgumentError, BatchError, Discard, Kill
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.effects import CountMember, Effect
-from pyworkers.protocol.flow import effects_of
+from pyworkers.protocol.flow import effects_of, member_at
+from pyworkers.protocol.flow.batch import counted, expanded
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.outcome import DONE, MemberAt, done_member
 from pyworkers.testing import Fake, fake, inline
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -58,6 +60,47 @@ def test_a_result_is_kept_at_its_place() -> None:
     assert ended(Ending.DONE, batch="b", batch_index=0) == (CountMember("b", "j", "done", 0, b"null"),)
     assert ended(Ending.DONE, batch="b", batch_index="3") == (CountMember("b", "j", "done"),)
     assert ended(Ending.RETRY, batch="b", batch_index=3) == (CountMember("b", "j", "failed", 3),)
+
+
+ID, JID = "b" * 24, "0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize("args", [[], [7, ID], [JID, JID], ["ä" * 5]])
+def test_a_member_that_is_done_is_counted_by_the_places_of_its_ids(args: list[Any]) -> None:
+    data = {"args": args, "jid": JID, "batch": ID, "retry_count": 1}
+    raw = json.dumps(data, ensure_ascii=False).encode()
+    at = member_at(data, JID, raw)
+    assert at is not None
+    effect = CountMember(ID, JID, "done")
+    assert counted(raw, MemberAt(*at)) == effect
+    assert expanded(done_member(*at), raw).effects == (effect,)
+    assert expanded(DONE, raw) is DONE
+    assert (effect,) == effects_of(Ended(Ending.DONE, data, JID, "q", "C", 1.0))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"batch": None},
+        {"batch": 7},
+        {"batch": "b"},
+        {"batch": "ä" * 24},
+        {"jid": "j"},
+        {"jid": "\ud800" * 24},
+        {"jid": '"' * 24},
+        {"then": []},
+        {"batch_index": 0},
+        {"track": 60},
+        {"unique_key": "k"},
+    ],
+)
+def test_other_members_have_effects(more: dict[str, Any]) -> None:
+    data = {"jid": JID, "batch": ID, **more}
+    assert member_at(data, data["jid"], json.dumps(data).encode()) is None
+
+
+def test_a_job_without_a_batch_has_no_places() -> None:
+    assert member_at({"jid": JID}, JID, b'{"jid":"%b"}' % JID.encode()) is None
 
 
 class App:

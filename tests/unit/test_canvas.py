@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from pyworkers import RESULT, RESULTS, Worker, chain, group
-from pyworkers.errors import BadArgumentError, Discard, Kill
+from pyworkers.errors import BadArgumentError, BadResultError, Discard, Kill
 from pyworkers.plugins.batches import Batch
 from pyworkers.plugins.canvas import Chain, Group
 from pyworkers.protocol.effects import CountMember, CutChain, Push
 from pyworkers.protocol.flow import effects_of
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.testing import EnqueuedJob, Fake, fake, inline
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -65,7 +66,7 @@ def queue() -> Iterator[Fake]:
 
 
 def finish(queue: Fake) -> None:
-    """Drain, whatever a job raises."""
+    """Drain, also if a job raises."""
     while queue.jobs:
         try:
             queue.drain()
@@ -200,6 +201,17 @@ def test_a_canvas_runs_inline_and_in_an_event_loop(app: App) -> None:
     with inline():
         asyncio.run(enqueue())
     assert app.ran == [("start", 1), ("show", 1)]
+
+
+def test_a_result_that_is_too_large_for_the_jobs_that_follow_fails_its_job(app: App, queue: Fake) -> None:
+    batch = chain(
+        app.start.call("x" * 3_000_000), group(app.show.call(RESULT, n) for n in range(3))
+    ).enqueue()
+    with pytest.raises(BadResultError, match="the jobs that follow, with the result, are larger than"):
+        queue.drain()
+    assert queue.jobs == []
+    assert (queue.ran[0].outcome or DONE).fate is Fate.RETRY
+    assert (batch.status().done, batch.status().failed) == (0, 1)
 
 
 def test_a_long_chain_is_flat(app: App, queue: Fake) -> None:

@@ -66,7 +66,15 @@ def test_without_a_value_nothing_is_written_or_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [{"c": b"{"}, {"c": b"\xff"}, {"ex": b"\xff", "rt": b"nan"}, {"rt": b"x", "c": b"1"}]
+    "state",
+    [
+        {"c": b"{"},
+        {"c": b"\xff"},
+        {"ex": b"\xff", "rt": b"nan"},
+        {"rt": b"x", "c": b"1"},
+        {"c": b"[" * 100_000},
+    ],
+    ids=lambda state: str(state)[:30],
 )
 def test_a_foreign_state_is_the_default(state: dict[str, bytes]) -> None:
     clock = Clock()

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
 from pyworkers.cli import main
+from pyworkers.cli import run as run_command
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError
 from pyworkers.version import __version__
 from tests.helpers.support import ROOT
 
 COMMANDS = [
-    *([name] for name in ("run", "enqueue", "stats", "queues", "version", "top", "processes", "workers")),
-    *([name] for name in ("quiet", "stop", "pause", "resume", "check")),
+    *(
+        [name]
+        for name in (
+            "init",
+            "completion",
+            "run",
+            "enqueue",
+            "stats",
+            "queues",
+            "version",
+            "top",
+            "processes",
+            "workers",
+            "audit",
+        )
+    ),
+    *([name] for name in ("quiet", "stop", "reload", "pause", "resume", "check", "web", "web-user")),
     ["config", "check"],
     ["config", "show"],
     *(["jobs", name] for name in ("list", "show", "kill", "delete", "clear")),
@@ -80,7 +98,11 @@ def test_the_help_imports_no_command_and_none_of_their_libraries() -> None:
 
 def test_a_command_imports_no_other_command() -> None:
     loaded = modules_after("version")
-    assert {name for name in loaded if name.startswith("pyworkers.cli.")} == {"pyworkers.cli.version"}
+    shared = {"pyworkers.cli.output", "pyworkers.cli.output.records"}
+    assert {name for name in loaded if name.startswith("pyworkers.cli.")} == {
+        "pyworkers.cli.version",
+        *shared,
+    }
     assert "redis" not in loaded
 
 
@@ -142,6 +164,15 @@ def test_help_mentions_every_option_with_a_sentence(path: list[str], option: str
             assert parameter.make_metavar(click.Context(_command(path))) in result.output
 
 
+def test_the_help_of_every_command_has_one_line_of_summary_and_an_example() -> None:
+    for name, command in _leaves(main):
+        summary = (command.help or "").split("\n\n")[0]
+        assert "\n" not in summary.strip(), name
+        assert len(summary) <= 90, name
+        if name not in ("run", "init", "completion"):
+            assert "Example" in (command.help or ""), name
+
+
 def _command(path: list[str]) -> click.Command:
     command: click.Command = main
     for name in path:
@@ -184,3 +215,57 @@ def _raise_not_found(package: str) -> str:
     from importlib.metadata import PackageNotFoundError
 
     raise PackageNotFoundError(package)
+
+
+# JSON
+
+
+def _leaves(command: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield " ".join(path), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from _leaves(found, *path, name)
+
+
+def test_every_command_takes_json() -> None:
+    leaves = dict(_leaves(main))
+    assert len(leaves) > 40
+    with_json = {
+        name for name, command in leaves.items() if any("--json" in option.opts for option in command.params)
+    }
+    assert with_json == leaves.keys()
+
+
+@pytest.mark.parametrize(
+    "words", [["version"], ["config", "check"], ["config", "show"], ["completion", "fish"]]
+)
+def test_the_commands_without_a_redis_print_an_object(words: list[str]) -> None:
+    result = run(*words, "--json")
+    assert result.exit_code == 0
+    assert isinstance(json.loads(result.output), dict)
+
+
+def test_run_logs_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    formats: list[str] = []
+    monkeypatch.setattr(run_command, "serve", lambda config, *_, **__: formats.append(config.log.format))
+    assert [run("run", "--app", "tasks:worker", *words).exit_code for words in ([], ["--json"])] == [0, 0]
+    assert formats == ["auto", "json"]
+
+
+def test_init_as_json_names_the_files(tmp_path: Path) -> None:
+    result = run("init", str(tmp_path / "shop"), "--json")
+    written = [str(tmp_path / "shop" / name) for name in ("tasks.py", "workers.toml")]
+    assert json.loads(result.output) == {"action": "init", "done": 2, "written": written}
+    assert all(Path(path).exists() for path in written)
+
+
+def test_the_configuration_as_json_has_its_types_and_no_password() -> None:
+    result = run("config", "show", "--json", "--url", "redis://:secret@127.0.0.1/3")
+    shown = json.loads(result.output)
+    assert shown["server"]["shutdown_timeout"] == 25.0
+    assert shown["retry"] == {"max": 25, "backtrace": 20, "drain_goretry": False}
+    assert "secret" not in result.output

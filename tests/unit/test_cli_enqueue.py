@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pyworkers import client
 from pyworkers.cli import main
 from pyworkers.cli.enqueue import parse_time
 from pyworkers.cli.params import parse_args, parse_duration, parse_retry
+from pyworkers.enqueueing import interception
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.status import JobStatus
 
@@ -22,9 +24,14 @@ class Pushes:
     """Takes the jobs instead of Redis."""
 
     def __init__(self) -> None:
-        self.jobs: list[client.PushedJob] = []
+        self.jobs: list[PushedJob] = []
 
-    def push(self, jobs: list[client.PushedJob], owner: object) -> None:
+    def now(self) -> float:
+        return time.time()
+
+    def redis(self) -> None: ...
+
+    def push(self, jobs: list[PushedJob], owner: object) -> None:
         self.jobs += jobs
 
     def enlist(self, plan: BatchPlan, owner: object) -> None:
@@ -33,16 +40,19 @@ class Pushes:
     def batch_status(self, batch: str) -> BatchStatus | None:
         raise NotImplementedError
 
-    def batch_result(self, batch: str) -> str | None:
+    def batch_result(self, batch: str, deadline: float) -> object:
         raise NotImplementedError
 
     def status(self, jid: str) -> JobStatus:
         raise NotImplementedError
 
+    def history(self, jid: str) -> JobHistory | None:
+        raise NotImplementedError
+
     def iteration(self, jid: str) -> dict[str, bytes]:
         raise NotImplementedError
 
-    def result(self, jid: str) -> object:
+    def result(self, jid: str, deadline: float) -> object:
         raise NotImplementedError
 
     def envelope(self) -> dict[str, Any]:
@@ -54,9 +64,9 @@ class Pushes:
 @pytest.fixture
 def pushes() -> Iterator[Pushes]:
     taken = Pushes()
-    previous = client.intercept(taken)
+    previous = interception.intercept(taken)
     yield taken
-    client.intercept(previous)
+    interception.intercept(previous)
 
 
 def enqueue(*words: str, stdin: bytes = b"") -> Result:

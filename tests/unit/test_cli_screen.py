@@ -1,18 +1,23 @@
-"""One frame of ``pyworkers top``: what it says, and that it fits whatever there is to say."""
+"""One frame of ``pyworkers top``: its contents, and that all of them fit."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pyworkers.api import GroupStats, QueueStats, Stats, Work
+from pyworkers.cli.listing import process_row
+from pyworkers.cli.output.times import Times
 from pyworkers.cli.text import width
-from pyworkers.cli.top import Sample, frame
-from pyworkers.store.processes import ProcessView, WorkView, process_view
+from pyworkers.cli.top import Sample, View, frame
+from pyworkers.store.processes.decoding import process_view
+from pyworkers.store.processes.views import ProcessView, WorkView
 
 NOW = 1_795_225_197.5
+VIEW = View("title", Times())
 EMPTY = Stats(0, 0, 0, 0, 0, 0, 0, 0)
 
 
@@ -43,7 +48,7 @@ def sample(queues: int, servers: int, works: int, groups: int = 0) -> Sample:
 
 
 def test_a_frame_shows_counts_queues_servers_and_running_jobs() -> None:
-    lines = [line.rstrip() for line in frame(sample(2, 1, 1, 2), None, "title", 80, None)]
+    lines = [line.rstrip() for line in frame(sample(2, 1, 1, 2), None, VIEW, 80, None)]
     assert lines == [
         "title",
         "processed 1,000  failed 0  expired 0  enqueued 0  busy 0  scheduled 0  retries 0",
@@ -57,46 +62,60 @@ def test_a_frame_shows_counts_queues_servers_and_running_jobs() -> None:
         "g0     async        1          2     0  50  q0:5,low:1",
         "g1     async        1          2     1  50  q1:5,low:1",
         "",
-        "SERVER    UP    BUSY  OF  MEMORY  BEAT  STATE  QUEUES",
-        "host:0:a  2h1m     1   5    2 MB  3s    quiet  q",
+        "IDENTITY  STARTED  BUSY  OF  MEMORY  BEAT     STATE  QUEUES",
+        "host:0:a  2 h ago     1   5    2 MB  3 s ago  quiet  q",
         "",
-        "RUNNING  JID  QUEUE  CLASS  THREAD  SERVER",
-        "0ms      j0   q      Add    t1      host:1:a",
+        "STARTED  JID  QUEUE  CLASS  THREAD  IDENTITY",
+        "now      j0   q      Add    t1      host:1:a",
     ]
 
 
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, "quiet"),
+        ({"stops_at": NOW + 20.4}, "stopping 20s"),
+        ({"stops_at": NOW - 5}, "stopping 0s"),
+        ({"stops_at": NOW + 20, "beat": NOW - 61}, "silent"),
+        ({"quiet": False}, ""),
+    ],
+)
+def test_the_state_of_a_server(changes: dict[str, Any], state: str) -> None:
+    assert process_row(replace(server("host:1:a"), **changes), NOW, Times())[6] == state
+
+
 def test_the_longest_running_job_and_the_fullest_queue_are_first() -> None:
-    lines = frame(sample(9, 0, 9), None, "title", 80, None)
+    lines = frame(sample(9, 0, 9), None, VIEW, 80, None)
     assert lines[5].startswith("q8 ")
-    assert next(line for line in lines if " j" in line).split()[:2] == ["8s", "j8"]
+    assert next(line for line in lines if " j" in line).split()[:4] == ["8", "s", "ago", "j8"]
 
 
 def test_rates_count_since_the_frame_before() -> None:
     now, before = sample(0, 0, 0), replace(sample(0, 0, 0), at=NOW - 2)
     now = replace(now, stats=replace(now.stats, processed=1500, failed=4))
-    assert frame(now, before, "t", 200, None)[1].startswith("processed 1,500 (250/s)  failed 4 (2/s)")
+    assert frame(now, before, VIEW, 200, None)[1].startswith("processed 1,500 (250/s)  failed 4 (2/s)")
 
 
 def test_counters_that_were_reset_have_no_negative_rate() -> None:
     before = replace(sample(0, 0, 0), at=NOW - 2)
     now = replace(sample(0, 0, 0), stats=EMPTY)
-    assert "processed 0 (0/s)" in frame(now, before, "t", 200, None)[1]
+    assert "processed 0 (0/s)" in frame(now, before, VIEW, 200, None)[1]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (132, 50), (20, 5), (1, 1), (80, 3)])
 @pytest.mark.parametrize("things", [(0, 0, 0), (1, 1, 1, 1), (500, 40, 100, 30), (3, 0, 200)])
 def test_a_frame_never_leaves_the_screen(size: tuple[int, int], things: tuple[int, ...]) -> None:
     columns, lines = size
-    shown = frame(sample(*things), None, "pyworkers top", columns, lines)
+    shown = frame(sample(*things), None, VIEW, columns, lines)
     assert len(shown) <= lines
     assert {width(line) for line in shown} == {columns}
 
 
 def test_at_80_by_24_each_section_keeps_room_and_says_what_is_cut() -> None:
-    lines = [line.rstrip() for line in frame(sample(500, 40, 100, 30), None, "t", 80, 24)]
+    lines = [line.rstrip() for line in frame(sample(500, 40, 100, 30), None, VIEW, 80, 24)]
     assert len(lines) == 24
     assert sum(line.endswith(" more") for line in lines) == 4
-    assert [line.split()[0] for line in lines if line.isupper()] == ["QUEUE", "GROUP", "SERVER", "RUNNING"]
+    assert [line.split()[0] for line in lines if line.isupper()] == ["QUEUE", "GROUP", "IDENTITY", "STARTED"]
 
 
 def test_nothing_that_is_shown_steers_the_terminal() -> None:
@@ -107,4 +126,4 @@ def test_nothing_that_is_shown_steers_the_terminal() -> None:
         servers=[server("\x9bm\n")],
     )
     evil = Sample(NOW, stats, [work("\x1b]0;title\x07", NOW)])
-    assert all(line.isprintable() for line in frame(evil, None, "t", 200, None))
+    assert all(line.isprintable() for line in frame(evil, None, VIEW, 200, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.cli.text import duration, fit, table, width
+from pyworkers.cli.text import duration, fit, width
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,8 @@ from pyworkers.cli.text import duration, fit, table, width
         ("語語語", 5, "語語…"),
         ("語語語", 4, "語… "),
         ("ab", 0, ""),
+        ("e\u0301e\u0301e\u0301", 2, "e\u0301…"),
+        ("☎\ufe0f☎", 2, "☎\ufe0f☎"),
     ],
 )
 def test_a_text_fits_into_its_cells(text: str, cells: int, fitted: str) -> None:
@@ -36,16 +38,3 @@ def test_a_text_fits_into_its_cells(text: str, cells: int, fitted: str) -> None:
 )
 def test_time_spans(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-def test_columns_are_aligned_by_cells() -> None:
-    rows = [("語", "10"), ("x", "5")]
-    assert list(table(("a", "n"), rows, right=(1,))) == ["a    n", "語  10", "x    5"]
-
-
-def test_a_table_begins_before_its_last_row_is_known() -> None:
-    rows = iter([("x",)] * 100 + [("longer",)] * 10)
-    lines = table(("a",), rows)
-    assert next(lines) == "a"
-    assert next(rows) == ("longer",)
-    assert list(lines)[-1] == "longer"

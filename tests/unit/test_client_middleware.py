@@ -11,7 +11,7 @@ from pyworkers import AsyncClient, BadArgumentError, Client, Worker
 from pyworkers.errors import DeclarationError
 from pyworkers.middleware import ClientCallNext, ClientMiddleware
 from pyworkers.protocol import envelope
-from pyworkers.protocol.draft import JobDraft
+from pyworkers.protocol.draft import Bulk, JobDraft
 from pyworkers.testing import Fake, fake
 
 
@@ -186,3 +186,23 @@ def test_a_link_that_is_declared_after_the_first_enqueue_counts(pushed: Fake) ->
     worker.client_middleware(tenant)
     worker.enqueue("q", "add", [2])
     assert [job.get("tenant") for job in data(pushed)] == [None, 7]
+
+
+def test_a_link_sees_which_jobs_are_enqueued_together(pushed: Fake) -> None:
+    seen: list[Bulk | None] = []
+
+    def look(draft: JobDraft, call_next: ClientCallNext) -> str:
+        seen.append(draft.with_extra(tenant=7).bulk)
+        return call_next(draft)
+
+    worker = an_app(look)
+    worker.enqueue("q", "add", [1])
+    worker.enqueue_bulk("q", "add", [[1], [2]])
+    worker.enqueue_bulk("q", "add", [[1]])
+    alone, first, second, third = seen
+    assert alone is None
+    assert first is second
+    assert first is not None
+    assert third is not None
+    assert third is not first
+    assert (first.size, third.size) == (2, 1)

@@ -12,6 +12,7 @@ from typing import get_type_hints
 
 import pytest
 
+from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import (
     Config,
     CronConfig,
@@ -24,10 +25,11 @@ from pyworkers.config.fields import (
     RetryConfig,
     SchedulerConfig,
     ServerConfig,
-    describe,
-    mask_url,
+    WebConfig,
 )
 from pyworkers.config.loading import load, render
+from pyworkers.config.options import describe
+from pyworkers.config.sample import sample
 from pyworkers.errors import ConfigError
 
 SAMPLE = Path(__file__).parents[2] / "conf" / "workers.toml"
@@ -84,6 +86,7 @@ def test_without_any_source_every_key_has_its_default() -> None:
         encryption=EncryptionConfig(keys=""),
         log=LogConfig(level="info", format="auto"),
         http=HttpConfig(bind=""),
+        web=WebConfig(bind="127.0.0.1:7440", auth="", hosts=(), mask=("password", "token")),
         cron=(),
         path=None,
     )
@@ -393,7 +396,7 @@ def test_a_queue_that_only_a_variable_or_the_command_line_names_must_be_a_queue_
     [
         ("\n[reddis]\nurl = 1", 2, "unknown key reddis", "did you mean redis?"),
         ("[server]\n\nleese = 1", 3, "unknown key server.leese", "did you mean server.lease?"),
-        ("[log]\nlevel = 'info'\nx = 1", 3, "unknown key log.x", "known here: format, level"),
+        ("[log]\nlevel = 'info'\nx = 1", 3, "unknown key log.x", "known here: carry, format, level"),
         ("server.lease = 2\nserver.leese = 1", 2, "unknown key server.leese", "did you mean server.lease?"),
         ("\nlog = {levle = 'info'}", 2, "unknown key log.levle", "did you mean log.level?"),
         (
@@ -440,7 +443,9 @@ def test_an_error_ends_the_command_with_exit_code_2(toml: Toml) -> None:
         ("[server]\nlease = [\n 1,\n 2]\n[log]", 2),
     ],
 )
-def test_the_line_is_where_the_key_stands_whatever_looks_like_it(toml: Toml, text: str, line: int) -> None:
+def test_the_line_is_where_the_key_stands_not_where_a_text_looks_like_it(
+    toml: Toml, text: str, line: int
+) -> None:
     assert Path(load_error(toml, text).location).name == f"workers.toml:{line}"
 
 
@@ -712,6 +717,32 @@ def test_no_repr_shows_a_secret() -> None:
     assert "username='me'" in repr(config)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("bind", "[::1]:7440", ""),
+        ("bind", "unix:web.sock", ""),
+        ("bind", "unix:", "unix: needs a path"),
+        ("bind", "", "must be host:port or unix:PATH, not empty"),
+        ("bind", "7440", "must be empty or host:port"),
+        ("hosts", ["jobs.example.com", "[::1]", "10.0.0.1"], ""),
+        ("hosts", ["jobs.example.com:80"], "must be names without port"),
+        ("hosts", ["https://jobs.example.com"], "must be names without port"),
+        ("hosts", [7], "must be names without port"),
+        ("mask", ["password", "any name"], ""),
+        ("mask", [""], "must be names of keys"),
+    ],
+)
+def test_the_keys_of_the_dashboard(toml: Toml, key: str, value: object, error: str) -> None:
+    text = f"[web]\n{key} = {value!r}\n"
+    if error:
+        with pytest.raises(ConfigError, match=rf"web\.{key}: {re.escape(error)}"):
+            toml(text)
+    else:
+        found = getattr(toml(text).web, key)
+        assert (list(found) if isinstance(value, list) else found) == value
+
+
 EVERY_KEY = Config(
     app="tasks:worker",
     redis=RedisConfig(
@@ -736,11 +767,12 @@ EVERY_KEY = Config(
         "a.b": GroupConfig(queues={"x": 5, "y.z": 1}),
         "é": GroupConfig(),
     },
-    retry=RetryConfig(max=0, drain_goretry=True),
+    retry=RetryConfig(max=0, backtrace=7, drain_goretry=True),
     scheduler=SchedulerConfig(poll_interval=0.25),
     encryption=EncryptionConfig(keys="/etc/pyworkers/keys"),
     log=LogConfig(level="debug", format="json"),
     http=HttpConfig(bind="[::1]:7433"),
+    web=WebConfig(bind="unix:/run/web.sock", auth="users", hosts=("jobs.example.com",), mask=("pin",)),
     cron=(
         CronConfig(
             name="sweep it",
@@ -827,11 +859,12 @@ def test_every_field_of_every_dataclass_is_described() -> None:
         EncryptionConfig: ("encryption",),
         LogConfig: ("log",),
         HttpConfig: ("http",),
+        WebConfig: ("web",),
         CronConfig: ("cron", "*"),
     }.items():
         expected |= {(*group, name) for name in get_type_hints(cls)}
     assert described == expected
-    assert {path[0] for path in expected} == get_type_hints(Config).keys() - {"path"}
+    assert {path[0] for path in expected} == get_type_hints(Config).keys() - {"path", "import_path"}
 
 
 @pytest.mark.parametrize(
@@ -931,7 +964,8 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         key: value for key, value in sample_with_everything_switched_on().items() if key not in examples
     }
     defaults = {option.key: option.default for option in describe() if option.key not in examples}
-    assert stated == defaults | {"cron.*.args": []}
+    lists = {"cron.*.args": [], "log.carry": [], "web.hosts": [], "web.mask": ["password", "token"]}
+    assert stated == defaults | lists
     assert '# Default: "redis://127.0.0.1:6379/0".' in SAMPLE.read_text(encoding="utf-8")
 
 
@@ -946,3 +980,27 @@ def test_the_sample_says_of_every_key_what_the_code_says() -> None:
         if not line.startswith("# "):
             comment = []
     assert explained == [(option.path[-1], f"# {option.doc}") for option in describe()]
+
+
+# The file that ``pyworkers init`` writes
+
+
+def test_a_new_configuration_loads_with_the_defaults_but_for_the_values_that_it_is_given(toml: Toml) -> None:
+    text = sample("workers.toml", {"app": "tasks:worker", "redis.url": "embedded:.pyworkers"})
+    assert toml(text) == Config(app="tasks:worker", redis=RedisConfig(url="embedded:.pyworkers"))
+
+
+def test_a_new_configuration_with_everything_switched_on_has_every_key_and_loads(toml: Toml) -> None:
+    text = re.sub(r"^#(?=\S)", "", sample("workers.toml", {}), flags=re.MULTILINE)
+    values = tomllib.loads(text)
+    groups = {"*": values["groups"]["web"]}
+    switched_on = {
+        "queues": {"*": values["queues"]["default"]},
+        "groups": groups,
+        "cron": {"*": values["cron"][0]},
+    }
+    assert list(flat(values | switched_on)) == [option.key for option in describe()]
+    config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
+    assert config.queues["default"].concurrency == 10
+    assert config.groups["web"].queues == ("critical", "low")
+    assert config.cron[0].job_class == "greet"

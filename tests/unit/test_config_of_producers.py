@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from pyworkers.app import Worker
-from pyworkers.client import AsyncClient, Client
+from pyworkers.asyncclient import AsyncClient
+from pyworkers.client import Client
 from pyworkers.config import own_redis
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.loading import load
+from pyworkers.config.producers import config_for
 from pyworkers.errors import ConfigError
-from pyworkers.store.transport.connections import config_for
 
 pytestmark = pytest.mark.usefixtures("no_redis_in_environment")
 

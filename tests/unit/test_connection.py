@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers.client import AsyncClient, Client
+from pyworkers.asyncclient import AsyncClient
+from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
+from pyworkers.config.producers import config_for
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.store.transport.connections import (
-    config_for,
     connect,
     connect_async,
     errors_translated,
@@ -176,7 +177,7 @@ def test_a_url_that_cannot_be_used(url: str) -> None:
 )
 def test_translate(error: Exception, kind: type[PyworkersError], text: str) -> None:
     found = translate(error)
-    assert (type(found), str(found)) == (kind, text)
+    assert (type(found), found.message) == (kind, text)
 
 
 def test_only_errors_of_redis_and_the_system_are_translated() -> None:

@@ -25,7 +25,7 @@ from pyworkers.protocol.cron import (
     check,
     check_schedule,
     due,
-    envelope_of,
+    job_of,
     next_slot,
     slots,
 )
@@ -113,6 +113,15 @@ def test_a_period_does_not_drift() -> None:
     # 7 s do not divide the minute; what counts is the epoch, not when we look.
     assert all(slot % 7 == 0 for slot in slots(entry("every 7s"), NOON, NOON + 1000))
     assert next_slot(entry("every 7s"), NOON + 5.9) == NOON + 7
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["0 0 31 * *", "0 0 31 1-12 *", "59 23 * 2 *", "0 0 1-31 2 7", "*/59 */23 */31 * 0", "1-2,5 3/4 30 * 1"],
+)
+def test_a_line_that_is_accepted_without_a_look_comes_within_a_year(line: str) -> None:
+    check_schedule(line)
+    assert next_slot(entry(line), NOON) < NOON + 366 * 86_400
 
 
 def test_a_date_that_comes_every_four_years_is_found_at_once() -> None:
@@ -416,7 +425,7 @@ def test_the_sweep_of_a_quarter_of_a_century_meets_shifts_of_all_kinds() -> None
 
 
 @pytest.mark.parametrize("line", ["30 0 * * *", "30 1 * * *", "15 2 * * *", "59 23 * * *"])
-def test_a_fixed_local_time_fires_once_a_day_whatever_shift_there_was(line: str) -> None:
+def test_a_fixed_local_time_fires_once_a_day_at_every_shift(line: str) -> None:
     for shift in shifts():
         if abs(shift.new - shift.old) == DAY:  # Samoa has a test of its own
             continue
@@ -429,7 +438,7 @@ def test_a_fixed_local_time_fires_once_a_day_whatever_shift_there_was(line: str)
         assert all(abs(later - earlier - DAY) <= moved for earlier, later in pairwise(found)), shift
 
 
-def test_an_interval_follows_elapsed_time_whatever_shift_there_was() -> None:
+def test_an_interval_follows_elapsed_time_at_every_shift() -> None:
     for shift in shifts():
         begin, end = shift.moment - 2 * HOUR, shift.moment + 2 * HOUR
         found = list(slots(entry("*/15 * * * *", shift.zone), begin - 1, end - 1))
@@ -524,7 +533,7 @@ def test_the_latest_of_a_month_of_seconds_is_found_without_counting_through_them
 def test_the_envelope_is_sidekiqs_with_the_slot() -> None:
     one = entry(args=(1, "ü", None), options={"backtrace": 5, "tags": ["a"]}, retry=3)
     assert (
-        envelope_of(one, NOON, NOON + 0.25, "0123456789abcdef01234567")
+        job_of(one, NOON, NOON + 0.25, "0123456789abcdef01234567").payload
         == (
             '{"retry":3,"queue":"mail","class":"Sweep","args":[1,"ü",null],"backtrace":5,"tags":["a"],'
             '"jid":"0123456789abcdef01234567","created_at":1793534400.25,"enqueued_at":1793534400.25,'
@@ -535,10 +544,10 @@ def test_the_envelope_is_sidekiqs_with_the_slot() -> None:
 
 @pytest.mark.parametrize("retry", [True, False, 0, 7])
 def test_the_retry_of_the_entry_is_that_of_its_jobs(retry: bool | int) -> None:
-    stored = envelope.decode(envelope_of(entry(retry=retry), NOON, NOON + 1.0, "j"))["retry"]
+    stored = envelope.decode(job_of(entry(retry=retry), NOON, NOON + 1.0, "j").payload)["retry"]
     assert stored == retry
     assert type(stored) is type(retry)
-    assert "retry" not in envelope.decode(envelope_of(entry(), NOON, NOON + 1.0, "j"))
+    assert "retry" not in envelope.decode(job_of(entry(), NOON, NOON + 1.0, "j").payload)
 
 
 def test_an_entry_cannot_be_changed() -> None:

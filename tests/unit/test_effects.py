@@ -83,7 +83,7 @@ def test_bytes_that_are_no_effects_are_refused(garbage: bytes) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for read in (effects.unpack, Report.unpack):
         try:
             read(data)

@@ -19,7 +19,7 @@ from pyworkers import BadArgumentError, Client, EncryptionKeyError, Worker
 from pyworkers.api.record import JobRecord
 from pyworkers.config.cron_entries import check_entry
 from pyworkers.encryption import Encryption, hand_over, read_keys
-from pyworkers.errors import ConfigError, DeclarationError, MissingExtraError
+from pyworkers.errors import ConfigError, MissingExtraError
 from pyworkers.protocol import cron, envelope
 from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.cron import CronEntry
@@ -372,21 +372,19 @@ def test_records_do_not_show_the_sealed_text() -> None:
     assert JobRecord(raw).as_dict()["args"] == ["(encrypted)"]
 
 
-def test_a_cron_entry_of_an_encrypted_job_has_no_arguments() -> None:
+def test_a_run_time_entry_of_an_encrypted_job_has_no_arguments() -> None:
     worker = Worker()
 
     @worker.cron("@daily")
     @worker.job(encrypt=True)
     def sweep(number: int = 0) -> None: ...
 
-    fired = envelope.decode(cron.envelope_of(worker.cron_entries[0], 0, 1.0, JID))
+    fired = envelope.decode(cron.job_of(worker.cron_entries[0], 0, 1.0, JID).payload)
     assert fired["args"] == []
     assert "encrypted" not in fired and "encrypt" not in fired
-    with pytest.raises(
-        DeclarationError, match="the arguments of an entry cannot be encrypted: Redis lists them"
-    ):
-        worker.cron("@daily", name="with", args=[7])(sweep)
-    entry = CronEntry("x", "@daily", "q", "A", (7,), options={"encrypt": True})
+    worker.cron("@daily", name="with", args=[7])(sweep)
+    assert worker.cron_entries[1].args == (7,)
+    entry = CronEntry("x", "@daily", "q", "A", (7,), options={"encrypt": True}, origin="run time")
     with pytest.raises(ValueError, match="cannot be encrypted"):
         check_entry(entry)
 

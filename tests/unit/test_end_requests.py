@@ -73,7 +73,7 @@ def chain(
 def run(
     job: Job, after: Callable[[Execution], None] = lambda _: None, limits: Limits | None = None
 ) -> Outcome:
-    """The outcome of a job that hears the signals."""
+    """The outcome of a job that gets the signals."""
     execution = Execution(MESSAGE)
     listen(execution.ask)
     return chain(job, after, limits).run(execution)

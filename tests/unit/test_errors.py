@@ -53,7 +53,7 @@ REPLIES = [
     ("WRONGTYPE Operation against a key", "WRONGTYPE", STOP, HERE),
     ("CROSSSLOT Keys in request don't hash to the same slot", "CROSSSLOT", STOP, HERE),
     ("ERR unknown command 'EVALSHA'", "UNKNOWN", STOP, HERE),
-    ("ERR something that nobody has seen", "ERR", PAUSE, HERE),
+    ("ERR something new", "ERR", PAUSE, HERE),
     ("NEWCODE of a later server", "ERR", PAUSE, HERE),
     # Inside a script: by Redis 7, and as Redis 6.2 wraps it.
     ("OOM command not allowed script: 58, on @user_script:1.", "OOM", PAUSE, HERE),
@@ -69,7 +69,7 @@ def test_a_reply(reply: str, code: str, action: Action, kind: type[PyworkersErro
     assert rule_for(code).action is action
     found = translate(error)
     assert (type(found), found.code) == (kind, code)
-    # As redis-py before 6 makes it.
+    # As redis-py before 7.4 makes it.
     error.status_code = None
     assert rule_for(code_of(error)).away == (kind is AWAY)
 
@@ -113,7 +113,9 @@ def test_every_row_is_met_here() -> None:
 
 def test_the_text_of_a_reply_is_redis_own() -> None:
     error = BaseParser.parse_error("WRONGPASS invalid username-password pair")
-    assert str(translate(error)) == "Redis refused the login: WRONGPASS invalid username-password pair"
+    # redis-py before 7.4 leaves the code out.
+    text = translate(error).message.replace("WRONGPASS ", "")
+    assert text == "Redis refused the login: invalid username-password pair"
 
 
 @pytest.mark.parametrize(("action", "longest"), [(RETRY, 1), (RECONNECT, 1), (PAUSE, 1), (STOP, 5)])

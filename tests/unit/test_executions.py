@@ -69,6 +69,7 @@ def test_the_keys_are_those_of_both_sidekiqs() -> None:
     found = commands(Keys("app:"), {"Ok|Job": tally_of(10, 12, 1000, failed=3)}, NOW)
     hashes = ["app:j|20261121|1:43", "app:j|261121|1:43", "app:j|261121|1:4"]
     histograms = ["app:Ok_Job-21-01:43", "app:h|Ok_Job-21-1:43"]
+    durations = f"app:pyworkers:durations:Ok_Job:{int(NOW.timestamp() // 3600)}"
     for key in hashes:
         assert [command[2:] for command in found if command[:2] == ("HINCRBY", key)] == [
             ("Ok_Job|p", 6), ("Ok_Job|f", 3), ("Ok_Job|ms", 1022),
@@ -76,8 +77,13 @@ def test_the_keys_are_those_of_both_sidekiqs() -> None:
     for key in histograms:
         expected = ("BITFIELD", key, "OVERFLOW", "SAT", "INCRBY", "u16", "#0", 2, "INCRBY", "u16", "#10", 1)
         assert [command for command in found if command[:2] == ("BITFIELD", key)] == [expected]
+    hour = ("BITFIELD", durations, "OVERFLOW", "SAT", "INCRBY", "u32", "#0", 2, "INCRBY", "u32", "#10", 1)
+    assert [command for command in found if command[:2] == ("BITFIELD", durations)] == [hour]
     lives = {command[1]: command[2] for command in found if command[0] == "EXPIRE"}
-    assert lives == dict.fromkeys([*hashes[:2], *histograms], 8 * 3600) | {hashes[2]: 72 * 3600}
+    assert lives == dict.fromkeys([*hashes[:2], *histograms], 8 * 3600) | {
+        hashes[2]: 72 * 3600,
+        durations: 25 * 3600,
+    }
 
 
 def test_minutes_below_ten() -> None:
@@ -85,6 +91,7 @@ def test_minutes_below_ten() -> None:
     found = commands(Keys(), {"A": tally_of(1)}, early)
     assert {command[1] for command in found} == {
         "j|20260102|13:7", "j|260102|13:07", "j|260102|13:0", "A-02-13:7", "h|A-2-13:7",
+        f"pyworkers:durations:A:{int(early.timestamp() // 3600)}",
     }  # fmt: skip
 
 

@@ -133,14 +133,14 @@ def test_the_declaration_goes_with_each_job() -> None:
     [entry] = worker.cron_entries
     assert entry.options == {"expires_in": 600}
     assert json.dumps(worker.manifest()["cron"])
-    assert json.loads(cron.envelope_of(entry, 60, NOW, "j"))["expiry"] == NOW + 600
+    assert json.loads(cron.job_of(entry, 60, NOW, "j").payload)["expiry"] == NOW + 600
     with pytest.raises(DeclarationError, match="expires_in must be seconds above 0"):
         worker.job(name="x", expires_in=0)(lambda: None)
     with pytest.raises(DeclarationError, match="process has no option expires_in"):
         worker.process("q", expires_in=5)  # type: ignore[call-arg]
 
 
-def test_in_tests_an_expired_job_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_tests_an_expired_job_does_not_run() -> None:
     worker, ran = Worker("redis://127.0.0.1:1/0"), list[int]()
 
     @worker.job(expires_in=60)
@@ -151,8 +151,7 @@ def test_in_tests_an_expired_job_does_not_run(monkeypatch: pytest.MonkeyPatch) -
         job.enqueue(1)
     with fake() as queue:
         job.enqueue(2)
-        with monkeypatch.context() as patch:
-            patch.setattr("time.time", lambda: NOW + 10**9)
-            assert queue.drain() == 1
+        queue.travel(seconds=10**9)
+        assert queue.drain() == 1
         assert [found.outcome for found in queue.ran] == [EXPIRED]
     assert ran == [1]

@@ -41,6 +41,10 @@ class LastingFirst(Lasting, Passing):
     pass
 
 
+class Child(LastingFirst):
+    pass
+
+
 BOTH = Fates(retry=[Passing], discard=[Trouble], dead=[Lasting])
 
 
@@ -51,9 +55,11 @@ BOTH = Fates(retry=[Passing], discard=[Trouble], dead=[Lasting])
         (BOTH, Passing, None),
         (BOTH, Trouble, Fate.DISCARD),
         (BOTH, Lasting, Fate.DEAD),
-        # Of two bases, the one that is named first.
+        # Of two bases, neither counts, unless the class is listed itself, or the lists agree.
         (BOTH, PassingFirst, None),
-        (BOTH, LastingFirst, Fate.DEAD),
+        (BOTH, LastingFirst, None),
+        (Fates(retry=[Passing], dead=[Lasting, LastingFirst]), Child, Fate.DEAD),
+        (Fates(dead=[Passing, Lasting]), LastingFirst, Fate.DEAD),
         # With retry_on, no other exception is retried; without it, all others are.
         (BOTH, ValueError, Fate.DEAD),
         (Fates(retry=[Passing]), ValueError, Fate.DEAD),
@@ -91,6 +97,13 @@ def test_what_cannot_be_declared(options: dict[str, Any], message: str) -> None:
         worker.job(name="x", **options)
     with pytest.raises(DeclarationError, match=message):
         worker.process("x", **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tied"), [(LastingFirst, ["Lasting", "Passing"]), (Child, ["Lasting", "Passing"]), (Passing, [])]
+)
+def test_a_tie_names_the_listed_classes(kind: type[BaseException], tied: list[str]) -> None:
+    assert BOTH.tie(kind) == tied
 
 
 def test_one_class_twice_in_one_list_is_no_contradiction() -> None:

@@ -1,4 +1,4 @@
-"""The job socket: whole packets, each to one reader, whatever their size; and how a reader leaves."""
+"""The job socket: whole packets, each to one reader, of any size; and how a reader leaves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def packet(number: int, payload: bytes = b"{}") -> Packet:
 def test_a_packet_arrives_whole_and_leaves_no_descriptor(ends: Pair, size: int) -> None:
     masters, workers = ends
     before = descriptors(os.getpid())
-    sent = Packet(2**63, Kind.EXHAUSTED, "Wörter".encode(), os.urandom(size))
+    sent = Packet(2**63, Kind.LOST, "Wörter".encode(), os.urandom(size))
     masters.send(*sent)
     assert receive(workers) == sent
     assert descriptors(os.getpid()) == before

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
+from uuid import UUID
 
 import pytest
 import simplejson
 
 from pyworkers import Worker
-from pyworkers.errors import DeclarationError
+from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.ipc.frames import fits
 from pyworkers.protocol.limits import (
     Ask,
@@ -90,8 +92,16 @@ def test_the_key_of_a_limit_has_the_value_of_by() -> None:
         assert (len(key), key.isprintable()) == (len("tenant:") + 64, True)
 
 
+def test_a_value_of_by_has_the_same_text_in_each_process() -> None:
+    for value in (None, 1.5, float("nan"), [1, {"a": 2}], UUID(int=7), date(2026, 1, 2), "at 0xff"):
+        assert Limit("t", concurrency=1, by=lambda *_, value=value: value).want([]).key == f"t:{value}"
+    for wrong in (object(), [object()], lambda: 1, (n for n in "ab")):
+        with pytest.raises(BadArgumentError, match=r"the limit .t.: by returned .* differs in each process"):
+            Limit("t", concurrency=1, by=lambda *_, wrong=wrong: wrong).want([])
+
+
 def test_a_window_is_a_little_longer_than_declared() -> None:
-    assert [window_of(per) for per in (0.1, 1.0, 60.0)] == pytest.approx([0.11, 1.1, 60.1])
+    assert [window_of(per) for per in (0.01, 1.0, 60.0)] == pytest.approx([0.011, 1.004, 60.004])
     assert [period_of(window_of(per)) for per in (0.001, 0.1, 1.0, 60.0)] == [0.001, 0.1, 1.0, 60.0]
 
 

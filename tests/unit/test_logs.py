@@ -244,7 +244,7 @@ def test_reset_leaves_no_handler_and_no_configuration(stream: io.StringIO) -> No
     log = logs.get_logger()
     logs.reset()
     log.error("structlog's own default prints this")
-    logging.getLogger("app").error("nobody listens")
+    logging.getLogger("app").error("unread")
     assert logging.getLogger().handlers == before
     assert not structlog.is_configured()
     assert stream.getvalue() == ""
@@ -499,9 +499,7 @@ def test_configuring_again_and_again_leaks_no_descriptor(pipe: tuple[int, TextIO
     assert len(descriptors()) == before
 
 
-def test_configure_closes_no_descriptor_that_became_somebody_elses(
-    pipe: tuple[int, TextIO], tmp_path: Path
-) -> None:
+def test_configure_closes_no_descriptor_that_was_reused(pipe: tuple[int, TextIO], tmp_path: Path) -> None:
     before = descriptors()
     logs.configure("info", "json", pipe[1])
     opened = descriptors() - before
@@ -531,7 +529,7 @@ def test_a_process_without_stderr_logs_nowhere(
 ) -> None:
     monkeypatch.setattr("sys.stderr", None)
     logs.configure("info", "auto")
-    logs.get_logger().info("nobody listens")
+    logs.get_logger().info("unread")
     assert capsys.readouterr().out == ""
 
 
@@ -540,13 +538,13 @@ def test_a_pipe_whose_reader_is_gone_costs_the_line_only() -> None:
     with os.fdopen(writer, "w") as stream:
         logs.configure("info", "json", stream)
         os.close(reader)
-        logs.get_logger().info("nobody reads")
+        logs.get_logger().info("unread")
         logs.configure("info", "json", stream)
-        logs.get_logger().info("nobody reads")
+        logs.get_logger().info("unread")
         logs.reset()
 
 
-def test_a_reader_that_stands_still_blocks_nobody_and_is_told_what_it_missed(
+def test_a_reader_that_stands_still_blocks_no_call_and_gets_the_number_of_lost_lines(
     pipe: tuple[int, TextIO],
 ) -> None:
     logs.configure("info", "json", pipe[1])
@@ -578,7 +576,7 @@ def test_a_line_that_went_out_in_part_does_not_spoil_the_next(pipe: tuple[int, T
     assert json.loads(dropped)["count"] == 1
 
 
-def test_a_socket_that_is_full_blocks_nobody() -> None:
+def test_a_socket_that_is_full_blocks_no_call() -> None:
     ours, theirs = socket.socketpair()
     with theirs, os.fdopen(ours.detach(), "w") as stream:
         logs.configure("info", "json", stream)

@@ -116,7 +116,7 @@ def test_the_current_message_is_that_of_the_context() -> None:
 
     found = parse({})
     assert contextvars.copy_context().run(inside) is found
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError, match="no job runs here"):
         contextvars.Context().run(current_message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import random
@@ -12,17 +13,19 @@ from typing import Any
 import pytest
 
 from pyworkers import logs
+from pyworkers.api import JobRecord
 from pyworkers.app import Worker
 from pyworkers.errors import Discard, Interrupted, JobTimeout, Kill, Retry, Snooze, UnknownJobError
-from pyworkers.middleware import CallNext, Middleware
+from pyworkers.middleware import AsyncCallNext, CallNext, DualLink, Middleware, name_of
 from pyworkers.middleware import build as build_part
+from pyworkers.protocol.effects import DeleteKey
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.failures import exhausted_hooks, run_exhausted
 from pyworkers.worker.links.limits import Alarm, Limits
-from pyworkers.worker.links.retry import exhausted_hooks, run_exhausted
 
 NOW = 1_795_225_197.5
 
@@ -187,7 +190,7 @@ def test_a_job_without_a_class_is_dead_at_once(raw: bytes) -> None:
         (Retry("later"), "Retry", "later"),
     ],
 )
-def test_whatever_a_job_raises_is_a_failure(error: BaseException, error_class: str, text: str) -> None:
+def test_everything_that_a_job_raises_is_a_failure(error: BaseException, error_class: str, text: str) -> None:
     outcome = chain(raising(error))(message())
     assert (outcome.fate, outcome.at, outcome.failed) == (Fate.RETRY, NOW + 15, True)
     assert (outcome.error_class, outcome.error_message) == (error_class, text)
@@ -326,6 +329,32 @@ def test_the_backtrace_begins_where_it_happened_and_names_no_file_of_ours() -> N
     first = f"{here.co_filename}:{here.co_firstlineno + 1}:in {here.co_qualname}"
     assert found[0] == first
     assert [line.rpartition(".")[2] for line in found] == ["helper", "job"]
+
+
+def test_a_job_without_the_option_keeps_20_lines_of_its_traceback() -> None:
+    worker = Worker()
+
+    def deep(left: int) -> None:
+        if not left:
+            raise ValueError
+        deep(left - 1)
+
+    @worker.job
+    def job() -> None:
+        deep(30)
+
+    @worker.job(backtrace=False)
+    def quiet() -> None:
+        deep(30)
+
+    def lines(name: str, **more: Any) -> list[str]:
+        outcome = chain_of(worker, name, **more).run(Execution(message(name)))
+        return JobRecord(outcome.payload).error_backtrace
+
+    assert [line.rpartition(".")[2] for line in lines("job")] == ["deep"] * 20
+    assert len(lines("job", backtrace=2)) == 2
+    assert lines("job", backtrace=0) == []
+    assert lines("quiet") == []
 
 
 # --- retry_in ---------------------------------------------------------------------------------------------
@@ -581,3 +610,25 @@ def test_a_chain_names_its_links_from_the_outside() -> None:
         ("handler", "noting.<locals>.link"),
         ("job", "job"),
     )
+
+
+def test_a_link_in_two_forms_is_around_each_job_in_the_form_of_the_job() -> None:
+    def link(message: Message, call_next: CallNext) -> Outcome:
+        return call_next(message).with_effects(DeleteKey("def"))
+
+    async def async_link(message: Message, call_next: AsyncCallNext) -> Outcome:
+        return (await call_next(message)).with_effects(DeleteKey("async"))
+
+    async def job(message: Message) -> None: ...
+
+    links = [DualLink(link, async_link)]
+    plain = build_part(links, lambda message: None, Bridge())
+    assert (plain.is_async, plain.has_async) == (False, False)
+    assert plain.call(message()).effects == (DeleteKey("def"),)
+    awaited = build_part(links, job, Bridge(), is_async=True)
+    assert awaited.is_async
+    assert asyncio.run(awaited.call(message())).effects == (DeleteKey("async"),)
+    assert name_of(links[0]).endswith("<locals>.link")
+    worker = Worker()
+    worker.middleware(links[0])
+    assert worker.links == links

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Loss, Outcome, Report
+from pyworkers.protocol.effects import DeleteKey
+from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Loss, Outcome, Report, Reports, done_member
 
 outcomes = st.builds(
     Outcome,
@@ -29,6 +30,24 @@ def test_a_report_is_read_as_it_was_written(outcome: Outcome, elapsed_ms: int, r
 @pytest.mark.parametrize("retiring", [False, True])
 def test_a_job_that_is_done_reports_so(retiring: bool) -> None:
     assert Report.unpack(Report(DONE, 12, retiring).pack()) == Report(DONE, 12, retiring)
+
+
+@pytest.mark.parametrize("retiring", [False, True])
+@pytest.mark.parametrize("effects", [(), (DeleteKey("k"),)])
+def test_a_member_that_is_done_reports_where_its_ids_are(
+    effects: tuple[DeleteKey, ...], retiring: bool
+) -> None:
+    report = Report(done_member(26, 2**32 - 1).with_effects(*effects), 12, retiring)
+    assert Report.unpack(report.pack()) == report
+    assert len(Report(done_member(26, 180)).pack()) == len(Report(DONE).pack())
+
+
+def test_equal_reports_of_jobs_that_are_done_are_read_once() -> None:
+    reports = Reports([""])
+    for outcome, once in ((DONE, True), (done_member(26, 180), True), (Outcome(Fate.RETRY, 5.0), False)):
+        data = Report(outcome, 1).pack()
+        assert reports.read(data).outcome == outcome
+        assert (reports.read(data) is reports.read(data)) is once
 
 
 def test_a_job_of_two_months_does_not_break_its_report() -> None:
@@ -63,7 +82,10 @@ def test_final_is_a_failure_that_is_not_tried_again(outcome: Outcome, final: boo
     assert outcome.final is final
 
 
-@given(st.binary(max_size=20), st.text("aé :\n", max_size=9))
-def test_a_loss_is_read_as_it_was_written(raw: bytes, text: str) -> None:
-    loss = Loss(raw, "WorkerLost", text)
+@given(st.binary(max_size=20), st.text("aé :\n\0", max_size=9), st.sampled_from((Fate.RETRY, Fate.DEAD)))
+def test_a_loss_is_read_as_it_was_written(raw: bytes, text: str, fate: Fate) -> None:
+    outcome = Outcome(
+        fate, 1.5, raw[:7], failed=True, crashed=True, error_class="WorkerLost", error_message=text
+    )
+    loss = Loss(raw, text, outcome)
     assert Loss.unpack(loss.pack()) == loss

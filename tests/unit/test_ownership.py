@@ -11,10 +11,12 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
 # Objects of other packages that have no method for it: their attributes are their interface.
 FOREIGN = {
+    "integrations/sqlalchemy.py": {"connection._commit_impl"},
     "store/transport/connections.py": {
         "client.auto_close_connection_pool", "client.response_callbacks", "node.response_callbacks",
     },
-    "store/transport/link.py": {"connection._reader", "connection._writer"},
+    "store/transport/wire.py": {"connection._reader", "connection._writer"},
+    "web/application.py": {"application.state.reader"},
     "worker/hygiene.py": {"os.environ", "sys.stdin", "sys.stdout", "sys.stderr"},
     "worker/importing.py": {"link.stack"},
 }  # fmt: skip

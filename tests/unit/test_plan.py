@@ -198,7 +198,7 @@ def test_bad_queues_of_the_command_line(worker: Worker, only: Only, message: str
 )
 def test_words_of_the_command_line(words: list[str], only: Only, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Any] = []
-    monkeypatch.setattr(run, "serve", lambda *arguments: served.append(arguments[1]))
+    monkeypatch.setattr(run, "serve", lambda *arguments, **_: served.append(arguments[1]))
     result = CliRunner().invoke(main, ["run", "--app", "tasks:worker", *words])
     assert (result.exit_code, served) == (0, [only]), result.output
 

@@ -42,10 +42,10 @@ def test_an_application(import_ms: int, threads: list[str], codes: list[str]) ->
 
 
 def test_queues() -> None:
-    waiting = {"own": 5, "peers": 5, "empty": 0, "nobodys": 2}
+    waiting = {"own": 5, "peers": 5, "empty": 0, "unserved": 2}
     found, unused = judge_queues(["own", "new"], waiting, {"peers"})
     assert [finding.message for finding in found] == [
-        "2 jobs wait in the queue 'nobodys', which no server serves"
+        "2 jobs wait in the queue 'unserved', which no server serves"
     ]
     [one], _ = judge_queues((), {"old": 1}, ())
     assert one.message == "1 job waits in the queue 'old', which no server serves"

@@ -215,7 +215,10 @@ def test_a_job_id_that_utf8_does_not_carry_is_written_back_as_it_came() -> None:
         (False, True, None),
         (True, False, 3),
         (2, False, 2),
-        (None, 1, None),
+        (None, 1, 1),
+        (0, True, None),
+        (-1, False, 3),
+        (1e300, False, 3),
         ("x", False, 3),
     ],
 )
@@ -225,6 +228,26 @@ def test_the_backtrace(wanted: object, policy: bool | int, kept: int | None) -> 
     expected = ["a:1", "b:2", "c:3"][:kept] if kept else None
     packed = fields.get("error_backtrace")
     assert (json.loads(zlib.decompress(base64.b64decode(packed))) if packed else None) == expected
+
+
+def test_a_backtrace_has_at_most_1000_lines_and_100000_characters() -> None:
+    def kept(*lines: str) -> list[str]:
+        packed = fields_of(decide({"backtrace": True}, Failure("E", "", lines)))["error_backtrace"]
+        found: list[str] = json.loads(zlib.decompress(base64.b64decode(packed)))
+        return found
+
+    assert kept(*map(str, range(1500))) == [str(number) for number in range(1000)]
+    assert kept("a" * 60_000, "b" * 40_000, "c") == ["a" * 60_000, "b" * 40_000]
+    assert kept("a" * 100_001) == []
+
+
+def test_the_backtrace_of_an_earlier_error_is_removed() -> None:
+    before = {"error_backtrace": "old", "retry_count": 0, "failed_at": 1.0}
+    assert "error_backtrace" not in fields_of(decide(before, Failure("E", "")))
+    assert "error_backtrace" not in fields_of(decide(before, Failure("E", "", crashed=True)))
+    assert "error_backtrace" not in fields_of(decide(before, Failure("E", "", ("a:1",), fate=Fate.DEAD)))
+    again = fields_of(decide({**before, "backtrace": True}, Failure("E", "", ("a:1",))))["error_backtrace"]
+    assert again != "old"
 
 
 def test_the_handler_may_want_the_backtrace() -> None:
@@ -298,7 +321,7 @@ def test_error_name(error: Exception, name: str) -> None:
             b'{"class": "Add","jid":7,"queue":"q","n":1.50,"u":"\\u003c","n":2, "at":5,'
             b'"error_message":"why","error_class":"BadMessageError","failed_at":1795225197.5}',
         ),
-        # Where it is to go when somebody has repaired it.
+        # Where it is to go once it is repaired.
         (
             b"{}",
             b'{"error_message":"why","error_class":"BadMessageError","queue":"q","failed_at":1795225197.5}',

@@ -1,4 +1,4 @@
-"""How running jobs are shown: as they are, but never large, and never what is no job."""
+"""How running jobs are shown: as they are, but never large, and never an invalid job."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from pyworkers.server.heartbeat import Facts, described, info
+from pyworkers.server.heartbeat.facts import Facts, described, info
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.running import Running
+from pyworkers.server.pool.staff import Standing, listed
 
 GROUPS = {
     "web": Group("web", {"critical": 5, "low": 1}, False, 50, 4, "async"),
@@ -21,7 +22,13 @@ RUNNING = [
     Running(queue, 1, number, b"{}", 1.0)
     for number, queue in enumerate(("critical", "low", "mail", "low", "dropped"))
 ]
-FACTS = Facts("host:1:a", GROUPS, RUNNING, False, [])
+STAFF = [
+    Standing("web", 7, "idle", 1.5, 3),
+    Standing("web", 8, "busy", 1.5, 0),
+    Standing("web", 9, "idle", 1.5, 0),
+    Standing("dropped", 10, "leaving", 1.5, 0),
+]
+FACTS = Facts("host:1:a", GROUPS, RUNNING, False, [], {}, lambda: STAFF, lambda: {"web": 2})
 
 
 def test_sidekiq_sees_a_capsule_for_each_group_and_the_concurrency_of_all() -> None:
@@ -54,7 +61,20 @@ def test_running_jobs_count_in_the_group_of_their_queue() -> None:
         "processes": 4,
         "concurrency": 50,
         "busy": 3,
+        "ordered": False,
+        "workers": {"idle": 2, "busy": 1},
+        "restarts": 2,
     }
+
+
+def test_many_workers_are_listed_only_for_a_viewer() -> None:
+    memory = {7: 4096}
+    assert json.loads(listed(STAFF[:2], lambda pid: memory.get(pid, 0), watched=False)) == [
+        ["web", 7, "idle", 4096, 3, 1],
+        ["web", 8, "busy", 0, 0, 1],
+    ]
+    assert listed(STAFF * 9, lambda _: 0, watched=False) == ""
+    assert len(json.loads(listed(STAFF * 500, lambda _: 0, watched=True))) == 1000
 
 
 def test_metrics_name_the_group_and_its_mode() -> None:

@@ -35,11 +35,11 @@ def test_a_drain_runs_what_a_rate_allows_until_the_clock_is_turned() -> None:
         assert (queue.drain(), ran) == (2, [0, 1])
         assert [job.at is not None and job.at > queue.now() for job in queue.jobs] == [True] * 3
         assert queue.drain() == 0
-        queue.advance(61)
+        queue.travel(seconds=60)
         assert (queue.drain(), ran) == (2, [0, 1, 2, 3])
-        queue.advance(30)
+        queue.travel(seconds=30)
         assert queue.drain() == 0
-        queue.advance(31)
+        queue.travel(seconds=31)
         assert (queue.drain(), ran) == (1, [0, 1, 2, 3, 4])
 
 

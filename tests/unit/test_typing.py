@@ -12,7 +12,8 @@ from mypy import api
 from tests.helpers.support import ROOT
 
 DECLARATIONS = """
-from pyworkers import AsyncClient, Client, Job, Message, Worker
+from pyworkers import AsyncClient, Client, Job, Message, Outcome, Worker
+from pyworkers.middleware import AsyncCallNext
 
 worker = Worker()
 
@@ -29,6 +30,9 @@ def daily(n: int = 0) -> None: ...
 
 @worker.process("myqueue")
 def handle(message: Message) -> None: ...
+
+async def traced(message: Message, call_next: AsyncCallNext) -> Outcome:
+    return await call_next(message)
 """
 RIGHT = [
     "send.enqueue(7, 'hello')",
@@ -44,6 +48,11 @@ RIGHT = [
     "worker.job(queue='q', retry=5, dead=False, tags=['a'], extra={}, retry_in=lambda n, e, m: n)",
     "worker.process('q', concurrency=None, timeout=None, middleware=[lambda message, call: call(message)])",
     "worker.cron(every='5m', timezone='UTC', misfire='all', grace=1, name='n', args=[1])",
+    "worker.middleware(lambda message, call_next: call_next(message))",
+    "worker.middleware(traced)",
+    "worker.client_middleware(lambda draft, call_next: call_next(draft.with_extra(tenant=7)))",
+    "worker.on_startup(lambda: None)",
+    "worker.on_exhausted(lambda message, error: None)",
     "x: float = send(7)",
     "x: str = sweep.enqueue() + daily.enqueue(n=1)",
 ]
@@ -64,13 +73,17 @@ WRONG = {
     "worker.job(retry='5')": "overload",
     "worker.job(jid='x')": "overload",
     "worker.process('q', timeot=3)": 'Unexpected keyword argument "timeot"',
-    "worker.process('q', dead='no')": 'Argument "dead" to "process" of "Worker" has incompatible type "str"',
+    "worker.process('q', dead='no')": '"dead" to "process" of "Declarations" has incompatible type "str"',
     "worker.process('q', tags=['a'])": 'Unexpected keyword argument "tags"',
     "worker.cron('@daily', grac=3)": 'Unexpected keyword argument "grac"',
     "worker.cron('@daily', timezone=3)": "has incompatible type",
     "send.options(retry='5')": "has incompatible type",
     "send.options(concurrency=5)": 'Unexpected keyword argument "concurrency"',
     "handle('x')": "has incompatible type",
+    "worker.middleware(lambda message: None)": 'Value of type variable "L"',
+    "worker.client_middleware(handle)": 'Value of type variable "C"',
+    "worker.on_startup(handle)": 'Value of type variable "F"',
+    "worker.on_exhausted(handle)": 'Value of type variable "X"',
 }
 
 

@@ -61,7 +61,7 @@ def test_class_and_queue_count() -> None:
     assert len(keys) == 3
 
 
-def test_a_key_is_short_whatever_it_is_made_of() -> None:
+def test_a_key_is_short_for_any_arguments() -> None:
     long = unique.key_of("C" * 1_000_000, "q" * 128, ["x" * 1_000_000], None, "args")
     assert long.startswith("C" * 63 + "…|" + "q" * 63 + "…|")
     assert len(long) == 162
@@ -266,10 +266,10 @@ def test_a_duplicate_may_be_an_error(queue: Fake) -> None:
 
 def test_a_lock_expires(queue: Fake) -> None:
     now, later = once.enqueue(1), once.enqueue_in(100, 2)
-    queue.advance(61)
+    queue.travel(seconds=61)
     assert once.enqueue(1) != now
     assert once.enqueue(2) == later
-    queue.advance(100)
+    queue.travel(seconds=100)
     assert once.enqueue(2) != later
 
 
@@ -286,7 +286,7 @@ def test_until_expiry_the_end_releases_nothing(queue: Fake) -> None:
     first = by_first.enqueue(1, "a")
     assert queue.drain() == 1
     assert by_first.enqueue(1, "b") == first
-    queue.advance(61)
+    queue.travel(seconds=61)
     assert by_first.enqueue(1, "b") != first
 
 

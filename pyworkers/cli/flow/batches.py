@@ -5,17 +5,27 @@ Run by people and scripts.
 
 from __future__ import annotations
 
-import json
 import time
 
 import click
 
 from pyworkers.api import BatchSet
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.text import duration, printable, table
+from pyworkers.cli.output import tables
+from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
+from pyworkers.cli.output.tables import Column
+from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.text import printable
 from pyworkers.protocol.flow.plans import BatchStatus
 
-_HEADER = ("id", "kind", "state", "total", "pending", "done", "failed", "dead", "age", "description")
+_COLUMNS = (
+    Column("id"),
+    Column("kind"),
+    Column("state"),
+    *(Column(title, right=True) for title in ("total", "pending", "done", "failed", "dead")),
+    Column("created"),
+    Column("description", cut=1),
+)
 _STATES = ("waiting", "failed", "dead")
 _HELP = """Show batches, chains and groups; delete them.
 
@@ -28,63 +38,81 @@ kept for a day.
 Examples: pyworkers batches --json
           pyworkers batches show b4a577edbccf1d805744efa9
 """
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command("list")
-@_json
+@json_option
+@utc_option
 @config_options
-def list_(source: Source, as_json: bool) -> None:
-    """Show all batches, the newest first."""
+def list_(source: Source, as_json: bool, times: Times) -> None:
+    """Show all batches, the newest first.
+
+    \b
+    Example: pyworkers batches list --json
+    """
     found = [batch.status for batch in BatchSet(source.redis())]
     now = time.time()
     if as_json:
-        click.echo(json.dumps([about.as_dict() for about in found]))
+        print_list(about.as_dict() for about in found)
     elif found:
-        click.echo("\n".join(table(_HEADER, [_row(about, now) for about in found], right=(3, 4, 5, 6, 7, 8))))
+        tables.show(_COLUMNS, [_row(about, now, times) for about in found])
     else:
         click.echo("No batches.")
 
 
 @click.command()
 @click.argument("batch", metavar="ID")
-@_json
+@json_option
+@utc_option
 @config_options
 @click.pass_context
-def show(ctx: click.Context, source: Source, batch: str, as_json: bool) -> None:
-    """Show the numbers of a batch, and the ids of up to 100 members in each state.
+def show(ctx: click.Context, source: Source, batch: str, as_json: bool, times: Times) -> None:
+    """Show the numbers of a batch, its callbacks, and up to 100 members of each state.
 
     The exit code is 1 if there is no such batch.
+
+    \b
+    Example: pyworkers batches show b4a577edbccf1d805744efa9
     """
-    found = BatchSet(source.redis()).find(batch)
-    if found is None:
+    found = BatchSet(source.redis())
+    view = found.view(batch)
+    if view is None:
         click.echo(f"{printable(batch)}: unknown", err=True)
         ctx.exit(1)
-    about = {**found.status.as_dict(), "members": {state: found.members(state) for state in _STATES}}
+    about = {**view.as_dict(), "members": {state: found.members(batch, state) for state in _STATES}}
     if as_json:
-        click.echo(json.dumps(about))
+        print_json(about)
         return
+    now = time.time()
     for name, value in about.items():
-        if name != "members":
-            click.echo(f"{name:<12} {printable(str(value))}")
+        if name not in ("members", "callbacks"):
+            moment = name.endswith("_at") and value is not None
+            click.echo(f"{name:<12} {times.full(value, now) if moment else printable(str(value))}")
+    for callback in view.callbacks:
+        fired = "" if callback.fired_at is None else f", enqueued {times.full(callback.fired_at, now)}"
+        words = f"{callback.event}: {callback.job_class} {callback.jid} in {callback.queue}"
+        click.echo(f"{'callback':<12} {printable(words)}{fired}")
     for state, jids in about["members"].items():
         click.echo(f"{state:<12} {' '.join(map(printable, jids)) or '-'}")
 
 
 @click.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@_json
+@json_option
 @config_options
 @click.pass_context
 def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bool) -> None:
     """Delete batches and those inside them, not their jobs; no callback fires.
 
     The exit code is 1 if one of them does not exist.
+
+    \b
+    Example: pyworkers batches delete b4a577edbccf1d805744efa9
     """
     found = BatchSet(source.redis())
     deleted = [batch for batch in ids if found.delete(batch)]
     if as_json:
-        click.echo(json.dumps({"action": "delete", "deleted": deleted}))
+        print_action("delete", len(deleted), deleted=deleted)
     else:
         for batch in ids:
             click.echo(f"{printable(batch)}: {'deleted' if batch in deleted else 'unknown'}")
@@ -92,10 +120,10 @@ def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bo
         ctx.exit(1)
 
 
-def _row(about: BatchStatus, now: float) -> tuple[str, ...]:
+def _row(about: BatchStatus, now: float, times: Times) -> tuple[str, ...]:
     numbers = (about.total, about.pending, about.done, about.failed, about.dead)
-    age = duration(max(0.0, now - about.created_at))
-    return about.id, about.kind, about.state, *map(str, numbers), age, printable(about.description)
+    created = times.cell(about.created_at, now)
+    return about.id, about.kind, about.state, *map(str, numbers), created, printable(about.description)
 
 
 batches = listing_group("batches", _HELP, {"list": list_, "show": show, "delete": delete})

@@ -5,15 +5,24 @@ Run by people and scripts.
 
 from __future__ import annotations
 
-import json
+import time
 
 import click
 
-from pyworkers.api import LimitSet, LimitStats
+from pyworkers.api import LimitHolder, LimitSet, LimitStats
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.text import duration, printable, table
+from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
+from pyworkers.cli.output.tables import Column, show
+from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.text import duration, printable
 
-_HEADER = ("limit", "allows", "in use", "waiting")
+_COLUMNS = (
+    Column("limit", cut=1),
+    Column("allows"),
+    Column("in use", right=True),
+    Column("waiting", right=True),
+)
+_HOLDER_COLUMNS = (Column("server"), Column("jid"), Column("since"))
 _HELP = """Show the limits over all servers, with their use; reset them.
 
 in use is the number of starts in the period of a rate, or of the jobs that hold a slot. A limit with by=
@@ -24,26 +33,28 @@ Examples: pyworkers limits --json
           pyworkers limits reset stripe
 """
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @click.command("list")
-@_json
+@json_option
 @config_options
 def list_(source: Source, as_json: bool) -> None:
-    """Show the limits by name."""
+    """Show the limits by name.
+
+    \b
+    Example: pyworkers limits list --json
+    """
     found = list(LimitSet(source.redis()))
     if as_json:
-        click.echo(json.dumps([limit.as_dict() for limit in found]))
+        print_list(limit.as_dict() for limit in found)
     elif found:
-        click.echo("\n".join(table(_HEADER, map(_row, found), right=(2, 3))))
+        show(_COLUMNS, map(_row, found))
     else:
         click.echo("No limits: no job with limits has asked for one.")
 
 
 @click.command()
 @click.argument("name")
-@_json
+@json_option
 @config_options
 @click.pass_context
 def reset(ctx: click.Context, source: Source, name: str, as_json: bool) -> None:
@@ -57,11 +68,67 @@ def reset(ctx: click.Context, source: Source, name: str, as_json: bool) -> None:
     """
     count = LimitSet(source.redis()).reset(name)
     if as_json:
-        click.echo(json.dumps({"action": "reset", "name": name, "reset": count}))
+        print_action("reset", count, name=name)
     else:
         click.echo(f"{printable(name)} is " + ("reset" if count else "not in use"), err=not count)
     if not count:
         ctx.exit(1)
+
+
+@click.command("show")
+@click.argument("key")
+@json_option
+@utc_option
+@config_options
+@click.pass_context
+def show_(ctx: click.Context, source: Source, key: str, as_json: bool, times: Times) -> None:
+    """Show the limit KEY (with by=, a colon and its value follow the name), and who holds it.
+
+    The exit code is 1 if it is not in use.
+
+    \b
+    Example: pyworkers limits show tenant:7
+    """
+    found, now = LimitSet(source.redis()).find(key), time.time()
+    if found is None:
+        click.echo(f"{printable(key)} is not in use", err=True)
+        ctx.exit(1)
+    if as_json:
+        print_json(found.as_dict())
+        return
+    show(_COLUMNS, [_row(found.stats)])
+    if found.holders:
+        click.echo()
+        show(_HOLDER_COLUMNS, [_holder_row(holder, now, times) for holder in found.holders])
+
+
+@click.command()
+@click.argument("key")
+@click.argument("member")
+@json_option
+@config_options
+@click.pass_context
+def release(ctx: click.Context, source: Source, key: str, member: str, as_json: bool) -> None:
+    """Free the slot of one holder of the limit KEY; MEMBER is the field "member" of show --json.
+
+    The job that holds the slot continues. The exit code is 1 if the slot is free already.
+
+    \b
+    Example: pyworkers limits release erp 'web1:7:3f|b4a577edbccf1d805744efa9 j1'
+    """
+    freed = LimitSet(source.redis()).release(key, member)
+    if as_json:
+        print_action("release", int(freed), key=key, member=member)
+    else:
+        what = "1 slot is free" if freed else "this slot is free already"
+        click.echo(f"{printable(key)}: {what}", err=not freed)
+    if not freed:
+        ctx.exit(1)
+
+
+def _holder_row(holder: LimitHolder, now: float, times: Times) -> tuple[str, ...]:
+    since = "" if holder.since is None else times.cell(holder.since, now)
+    return printable(holder.identity), printable(holder.jid), since
 
 
 def _row(limit: LimitStats) -> tuple[str, ...]:
@@ -69,4 +136,4 @@ def _row(limit: LimitStats) -> tuple[str, ...]:
     return printable(limit.key), what, str(limit.used), str(limit.waiting)
 
 
-limits = listing_group("limits", _HELP, {"list": list_, "reset": reset})
+limits = listing_group("limits", _HELP, {"list": list_, "show": show_, "reset": reset, "release": release})

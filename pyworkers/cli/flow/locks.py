@@ -5,17 +5,25 @@ Run by people and scripts.
 
 from __future__ import annotations
 
-import json
+import time
 from itertools import chain
 
 import click
 
 from pyworkers.api import Lock, LockSet
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.text import duration, fit, printable, table, width
+from pyworkers.cli.output.records import json_option, print_action, print_list
+from pyworkers.cli.output.tables import Column, show
+from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.text import printable
 
-_HEADER = ("class", "queue", "expires in", "jid", "digest")
-_WIDEST = 60
+_COLUMNS = (
+    Column("class", cut=2),
+    Column("queue", cut=3),
+    Column("expires"),
+    Column("jid", cut=4),
+    Column("digest", cut=1),
+)
 _HELP = """Show the locks of unique jobs; release them.
 
 While a lock is held, the same job is a duplicate: enqueueing it returns the id (jid) of the job that
@@ -25,16 +33,20 @@ holds the lock. Listing scans the names of all keys in Redis.
 Examples: pyworkers locks --class charge
           pyworkers locks release b4a577edbccf1d805744efa9
 """
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command("list")
 @click.option("--class", "job_class", metavar="CLASS", help="Only locks of jobs of this class.")
 @click.option("--queue", metavar="QUEUE", help="Only locks of jobs of this queue.")
-@_json
+@json_option
+@utc_option
 @config_options
-def list_(source: Source, job_class: str | None, queue: str | None, as_json: bool) -> None:
-    """Show the locks, in no order; one that is released meanwhile may be missing."""
+def list_(source: Source, job_class: str | None, queue: str | None, as_json: bool, times: Times) -> None:
+    """Show the locks, in no order; one that is released meanwhile may be missing.
+
+    \b
+    Example: pyworkers locks list --class charge
+    """
     found = (
         lock
         for lock in LockSet(source.redis())
@@ -43,20 +55,16 @@ def list_(source: Source, job_class: str | None, queue: str | None, as_json: boo
     first = next(found, None)
     rows = found if first is None else chain([first], found)
     if as_json:
-        click.echo("[", nl=False)
-        for number, lock in enumerate(rows):
-            click.echo((", " if number else "") + json.dumps(lock.as_dict()), nl=False)
-        click.echo("]")
+        print_list(lock.as_dict() for lock in rows)
     elif first is None:
         click.echo("No locks: no unique job is enqueued or running.")
     else:
-        for line in table(_HEADER, map(_row, rows), right=(2,)):
-            click.echo(line)
+        show(_COLUMNS, (_row(lock, times) for lock in rows))
 
 
 @click.command()
 @click.argument("names", metavar="KEY|JID...", nargs=-1, required=True)
-@_json
+@json_option
 @config_options
 @click.pass_context
 def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json: bool) -> None:
@@ -71,7 +79,7 @@ def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json:
     released = {name: [lock for lock in locks.find(name) if lock.release()] for name in names}
     if as_json:
         rows = [lock.as_dict() for found in released.values() for lock in found]
-        click.echo(json.dumps({"action": "release", "released": rows}))
+        print_action("release", len(rows), released=rows)
     else:
         for name, found in released.items():
             for lock in found:
@@ -82,10 +90,10 @@ def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json:
         ctx.exit(1)
 
 
-def _row(lock: Lock) -> tuple[str, ...]:
-    texts = [printable(text) for text in (lock.job_class, lock.queue, lock.jid, lock.digest)]
-    job_class, queue, jid, digest = (text if width(text) <= _WIDEST else fit(text, _WIDEST) for text in texts)
-    return job_class, queue, "never" if lock.ttl_s is None else duration(lock.ttl_s), jid, digest
+def _row(lock: Lock, times: Times) -> tuple[str, ...]:
+    now = time.time()
+    end = "never" if lock.ttl_s is None else times.cell(now + lock.ttl_s, now)
+    return printable(lock.job_class), printable(lock.queue), end, printable(lock.jid), printable(lock.digest)
 
 
 locks = listing_group("locks", _HELP, {"list": list_, "release": release})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import click
 
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
@@ -19,10 +20,11 @@ from pyworkers.protocol.status import JobState, JobStatus
 
 @click.command()
 @click.argument("jid", metavar="JID")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
+@utc_option
 @config_options
 @click.pass_context
-def status(ctx: click.Context, source: Source, jid: str, as_json: bool) -> None:
+def status(ctx: click.Context, source: Source, jid: str, as_json: bool, times: Times) -> None:
     """Show where a job is, and how far.
 
     A job that is enqueued with track=SECONDS shows its state, its progress and its last error. Any other is
@@ -37,7 +39,10 @@ def status(ctx: click.Context, source: Source, jid: str, as_json: bool) -> None:
     found = client.status(jid)
     if found.state is JobState.UNKNOWN:
         found = client.find(jid)
-    click.echo(json.dumps(found.as_dict()) if as_json else "\n".join(_shown(found)))
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        click.echo("\n".join(_shown(found, times)))
     if found.state is JobState.UNKNOWN:
         ctx.exit(1)
 
@@ -52,7 +57,7 @@ def status(ctx: click.Context, source: Source, jid: str, as_json: bool) -> None:
     metavar="DURATION",
     help="How long to wait, e.g. 250ms, 5m.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object of state, and result or error.")
+@json_option
 @config_options
 @click.pass_context
 def result(ctx: click.Context, source: Source, jid: str, timeout: float, as_json: bool) -> None:
@@ -70,13 +75,12 @@ def result(ctx: click.Context, source: Source, jid: str, timeout: float, as_json
     except JobFailedError as error:
         if not as_json:
             raise
-        about = {"state": error.state, "error_class": error.error_class, "error": error.error}
-        click.echo(json.dumps(about))
+        print_json({"state": error.state, "error_class": error.error_class, "error": error.error})
         ctx.exit(1)
     click.echo(encode({"state": "done", "result": value} if as_json else value))
 
 
-def _shown(status: JobStatus) -> Iterator[str]:
+def _shown(status: JobStatus, times: Times) -> Iterator[str]:
     yield f"state     {status.state}"
     if status.queue:
         yield f"queue     {printable(status.queue)}"
@@ -85,8 +89,8 @@ def _shown(status: JobStatus) -> Iterator[str]:
     if progress := status.progress:
         total = "" if progress.total is None else f" of {progress.total:g}"
         yield f"progress  {progress.done:g}{total}  {printable(progress.text)}".rstrip()
-    for name, time in (("started", status.started_at), ("finished", status.finished_at)):
-        if time is not None:
-            yield f"{name:<9} {datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    for name, moment in (("started", status.started_at), ("finished", status.finished_at)):
+        if moment is not None:
+            yield f"{name:<9} {times.full(moment, time.time())}"
     if status.error:
         yield f"error     {printable(status.error)}"

@@ -8,14 +8,23 @@ last one perhaps a list of jobs that run beside each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from pyworkers.errors import BadResultError
 from pyworkers.protocol.effects import CountMember, CutChain, Effect, Push
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.flow.ending import Ended, Ending
-from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.keys import is_queue_name
+from pyworkers.protocol.outcome import MemberAt, Outcome
 
 FIELD = "batch"
+MORE = frozenset({"batch_index", "then"})
+"""The fields for which the end of a done member has more effects than its count."""
+ID_LENGTH = 24
+"""The length of the ids that are found by their places: those that pyworkers and Sidekiq make."""
+MOST_BYTES = 8 * 1024 * 1024
+"""The size of the jobs that one job may push at its end: half of what its effects may have."""
 # What stands for a result in a job (call.py); no text of a user's has it unescaped.
 _RESULT = '{"pyworkers":"RESULT"}'
 # An ending that is missing changes nothing: the job runs again by itself.
@@ -45,26 +54,42 @@ def effects(ended: Ended) -> Iterator[Effect]:
             yield CutChain(batch)
 
 
+def counted(raw: bytes, at: MemberAt) -> CountMember:
+    """The effect for which the places in a stored job stand."""
+    batch, jid = (raw[len(raw) - place :][:ID_LENGTH].decode() for place in at)
+    return CountMember(batch, jid, "done")
+
+
+def expanded(outcome: Outcome, raw: bytes) -> Outcome:
+    """The outcome with effects alone."""
+    if outcome.member is None:
+        return outcome
+    return replace(outcome, member=None, effects=(*outcome.effects, counted(raw, outcome.member)))
+
+
 def following(then: list[Any], result: bytes, now: float) -> Iterator[Push]:
-    """Push what follows a step that is done, with its result. Invalid jobs are left out."""
+    """Push what follows a step that is done, with its result. Invalid jobs are left out.
+
+    Raises BadResultError if all these jobs together are larger than ``MOST_BYTES``.
+    """
     first, *rest = then
+    size = 0
     for job in first if isinstance(first, list) else [first]:
-        if not isinstance(job, dict) or not _is_queue(job.get("queue")):
+        if not isinstance(job, dict) or not is_queue_name(job.get("queue")):
             continue
         args = encode(job.get("args", [])).replace(_RESULT, result.decode())
         fields = {name: value for name, value in job.items() if name != "args"}
         if rest:
             fields["then"] = rest
         about = encode({**fields, "enqueued_at": now})
-        yield Push(job["queue"], f'{about[:-1]},"args":{args}}}'.encode(errors="backslashreplace"))
-
-
-def _is_queue(name: object) -> bool:
-    try:
-        check_queue_name(name)
-    except ValueError:
-        return False
-    return True
+        push = Push(job["queue"], f'{about[:-1]},"args":{args}}}'.encode(errors="backslashreplace"))
+        size += len(push.payload)
+        if size > MOST_BYTES:
+            raise BadResultError(
+                f"the jobs that follow, with the result, are larger than {MOST_BYTES} bytes",
+                hint="store the value elsewhere, and return its name",
+            )
+        yield push
 
 
 def result_place(data: Any) -> int:

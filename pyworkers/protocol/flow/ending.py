@@ -70,3 +70,5 @@ class Ended:
     error_class: str = ""
     error_message: str = ""
     result: bytes | None = None
+    traceback: str = ""
+    """As Python prints it, for the rule that keeps it (history.py)."""

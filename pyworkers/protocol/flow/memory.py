@@ -19,6 +19,7 @@ from pyworkers.protocol.effects import (
     StoreFields,
     StoreIteration,
 )
+from pyworkers.protocol.flow.history import JobHistory, read_history
 from pyworkers.protocol.flow.track import result_key, status_key
 from pyworkers.protocol.status import FIELDS, JobState, JobStatus, read_answer, read_status
 
@@ -50,6 +51,13 @@ class Memory:
         """As ``Client.status``."""
         fields = self._hashes.get(status_key(jid), {})
         return read_status([value.encode() if (value := fields.get(name)) else None for name in FIELDS])
+
+    def history(self, jid: str) -> JobHistory | None:
+        """As ``Client.history``."""
+        stored = self._hashes.get(status_key(jid), {})
+        packed = self._streams.get(result_key(jid))
+        answer = None if packed is None else read_answer(packed)
+        return read_history(jid, {name.encode(): text.encode() for name, text in stored.items()}, answer)
 
     def iteration(self, jid: str) -> dict[str, bytes]:
         """As ``Client.iteration``."""

@@ -1,4 +1,4 @@
-"""Plans: batches as values: what an enqueue call is about to write, and the numbers that are read later.
+"""Plans: the batches that an enqueue call writes, as values, and their status.
 
 Pure; made by ``plugins/batches.py`` and ``plugins/canvas.py``, written and read by ``store/flow``.
 """

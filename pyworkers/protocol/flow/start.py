@@ -5,7 +5,7 @@ Pure; made by the worker process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,3 +21,5 @@ class Start:
     attempt: int
     """The number of earlier failures."""
     now: float
+    worker: Callable[[], str] = str
+    """The name of the worker process, ``HOSTNAME:PID``; a function, because few rules need it."""

@@ -50,6 +50,11 @@ def result_key(jid: str) -> str:
     return f"result:{jid}"
 
 
+def state_of(ending: Ending) -> JobState:
+    """Where a job is after this end."""
+    return _STATES[ending]
+
+
 def is_tracked(data: Mapping[str, Any], jid: str) -> bool:
     """True if the envelope asks for it, and the id can be part of a key."""
     return _seconds(data) > 0 and fits(jid)
@@ -63,7 +68,7 @@ def fits(jid: str) -> bool:
 def _seconds(data: Mapping[str, Any]) -> int:
     """How long the status is kept after the end; 0: it is not tracked.
 
-    Producers in other languages may write anything: what is no number counts as an hour.
+    A value that is not a number, from a producer in another language, counts as an hour.
     """
     value = data.get(FIELD)
     if not value:
@@ -78,9 +83,14 @@ def entered(jid: str, queue: str, now: float, at: float | None) -> tuple[Effect,
     if not fits(jid):
         return ()
     state = JobState.WAITING if at is None else JobState.SCHEDULED
-    due_s = 0 if at is None else max(0, int(at - now))
     fields = {"state": state.value, "queue": queue, "attempt": "0"}
-    return (StoreFields.of(status_key(jid), fields, min(ALIVE_S + due_s, _MAX_S)),)
+    return (StoreFields.of(status_key(jid), fields, entered_ttl(now, at)),)
+
+
+def entered_ttl(now: float, at: float | None) -> int:
+    """How long the status of a job is kept that is enqueued now, and due at ``at``."""
+    due_s = 0 if at is None else max(0, int(at - now))
+    return min(ALIVE_S + due_s, _MAX_S)
 
 
 def started(start: Start) -> Iterable[Effect]:
@@ -108,8 +118,8 @@ def effects(ended: Ended) -> Iterable[Effect]:
     """The effects of the end of a run, or of a wait."""
     if not is_tracked(ended.data, ended.jid):
         return
-    jid, state, ending = ended.jid, _STATES[ended.ending], ended.ending
-    keep_s = _seconds(ended.data) if ending.final else ALIVE_S
+    jid, state, ending = ended.jid, state_of(ended.ending), ended.ending
+    keep_s = kept_s(ended)
     fields = {"state": state.value, "queue": ended.queue}
     if ending.final or ending is Ending.RETRY:
         fields |= {"attempt": str(_attempt(ended)), "finished_at": repr(ended.now), "error": _error(ended)}
@@ -117,6 +127,11 @@ def effects(ended: Ended) -> Iterable[Effect]:
     if ending.final:
         answer = pack_answer(state, ended.result or b"null", ended.error_class, ended.error_message)
         yield Announce(result_key(jid), answer, keep_s)
+
+
+def kept_s(ended: Ended) -> int:
+    """How long the status is kept after this end."""
+    return _seconds(ended.data) if ended.ending.final else ALIVE_S
 
 
 def _attempt(ended: Ended) -> int:
@@ -136,16 +151,19 @@ def encode_result(value: Any) -> bytes:
     try:
         text = encode_args([value], "result")[1:-1].encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadResultError(f"{_fault(value) or error}: it cannot be kept as JSON") from error
+        fault, hint = _fault(value)
+        raise BadResultError(f"{fault or error}: it cannot be kept as JSON", hint=hint) from error
     if len(text) > MAX_RESULT_BYTES:
         raise BadResultError(f"the result has {len(text)} bytes; the limit is {MAX_RESULT_BYTES}")
     return text
 
 
-def _fault(value: Any) -> str:
-    """What is wrong, with the path of the invalid value; empty if nothing is found."""
+def _fault(value: Any) -> tuple[str, str]:
+    """What is wrong, with the path of the invalid value, and the fix; empty if nothing is found."""
     try:
         check_value(value, "result")
-    except (BadArgumentError, RecursionError) as error:
-        return str(error)
-    return ""
+    except BadArgumentError as error:
+        return error.message, error.hint
+    except RecursionError as error:
+        return str(error), ""
+    return "", ""

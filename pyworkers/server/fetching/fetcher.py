@@ -14,12 +14,12 @@ size of its job.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
@@ -29,23 +29,19 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.adoption import Adoption
 from pyworkers.server.fetching.large import LargeJobs
+from pyworkers.server.fetching.limited import Limited
 from pyworkers.server.fetching.outbox import Batch, Outbox
 from pyworkers.server.fetching.source import Source
+from pyworkers.server.fetching.waits import Waits
 from pyworkers.server.fetching.watching import Watching
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.deliveries import Deliveries
-from pyworkers.server.waiting import cancel, now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Taken
 from pyworkers.store.transport.link import Link
 
-# For two attempts to end a blocking move (``source.py``). If Redis refuses UNBLOCK, the move may take a job
-# that is handed back, and no harm is done.
-_LONGEST_END_S = 0.3
-# How often to look for a slot of a queue that another server may have freed.
-_OTHERS_S = 0.5
-
 log = logs.get_logger()
+R = TypeVar("R")
 
 Look = tuple[str, Callable[[Any], None]]
 """A kind of read in look.lua, and the function that takes the reply."""
@@ -55,10 +51,12 @@ Look = tuple[str, Callable[[Any], None]]
 class Listeners:
     """The functions of the master that a fetcher calls for its events."""
 
-    settled: Callable[[Report], None]
-    """Redis has taken this report."""
+    settled: Callable[[str, Report], None]
+    """Redis has taken this report of a job of a queue."""
     lease_lost: Callable[[str], None]
     """A peer has recovered the lists of this identity."""
+    saw_lease: Callable[[str, float], None]
+    """The lease of this peer expires in so many seconds; 0 if it has expired, and jobs are in its lists."""
 
 
 class Fetcher:
@@ -86,12 +84,10 @@ class Fetcher:
         self._asked: Sequence[Source] = ()
         """The queues from which the exchange under way takes jobs."""
         self._answered = asyncio.Event()
-        self._surplus: asyncio.Task[None] | None = None
-        """Ends the blocking moves for which no worker is free."""
-        self._defect: BaseException | None = None
         self._large = LargeJobs(deliveries, outbox)
+        self._waits = Waits(inprogress, link, sources, outbox, deliveries, self._large)
+        self._limited = Limited(link, self._waits)
         self._watching = Watching(link, self._large, sources[0]) if len(sources) == 1 else None
-        self._takes = itertools.count()
         self._certain = True
         """True if all jobs with an outcome in the outbox are in our lists."""
         self._adoption = Adoption(link, sources, deliveries, outbox)
@@ -101,7 +97,7 @@ class Fetcher:
         """Fetch in the order of this group, which has the same queues."""
         self._sources = [self._by_queue[queue] for queue in group.queues]
         self._weights = None if group.strict or len(group.queues) == 1 else group.queues
-        self._limits = group.limits
+        self._limited.use(group.limits)
 
     def fetch(self, queues: Container[str]) -> None:
         """Fetch from these queues from now on, and from no others."""
@@ -118,11 +114,7 @@ class Fetcher:
             # Redis may execute the exchange only now, and take a newer job.
             self._answered.clear()
             await self._answered.wait()
-        closed = [source for source in self._sources if not source.open]
-        await asyncio.gather(*(self._end_wait(source) for source in closed))
-
-    async def _end_wait(self, source: Source) -> None:
-        await source.end_wait(self._link, unless=lambda: source.open)
+        await self._waits.end_closed()
 
     def move_to(self, identity: str) -> None:
         """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer."""
@@ -132,11 +124,12 @@ class Fetcher:
             self._watching.forget()
         self.has_no_strays()
         self._inprogress = self._inprogress.under(identity)
+        self._waits.move_to(self._inprogress)
         self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
         """Give back the jobs in the lists of an earlier incarnation; retry until Redis has executed it."""
-        await asyncio.gather(*(source.end_this_wait(self._link) for source in self._sources))
+        await self._waits.end_these()
         earlier = self._inprogress.under(identity)
         while True:
             try:
@@ -147,11 +140,11 @@ class Fetcher:
 
     async def run(self) -> None:
         """Exchange whenever ``changed`` of the outbox is set, until cancelled."""
-        while self._defect is None:
+        while (defect := self._waits.defect) is None:
             await self._wake.wait()
             self._wake.clear()
             await self._turn()
-        raise self._defect
+        raise defect
 
     async def flush(self) -> None:
         """Settle the remaining outcomes, once ``run`` has ended. Raises PyworkersError."""
@@ -191,10 +184,7 @@ class Fetcher:
 
     async def cut_waits(self) -> None:
         """End the blocking moves that ``quiet`` could not end, with their connections."""
-        if self._surplus is not None:
-            await cancel([self._surplus])
-        for source in self._sources:
-            await source.cut_wait()
+        await self._waits.cut()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -206,120 +196,86 @@ class Fetcher:
     async def _turn(self) -> None:
         if returning := self._outbox.handed_back:
             # Otherwise it would take the jobs that are handed back.
-            await self._end_waits(returning)
+            await self._waits.end(returning)
         batch, returning = self._outbox.portion(), self._outbox.handed_back
         wanted = self._deliveries.free if len(batch) == len(self._outbox) else 0
         # A queue to which jobs are handed back has its turn in the next exchange: otherwise this server would
         # take them again, and no other server would get one.
         asked = [source for source in self._ready() if source.queue not in returning] if wanted > 0 else []
         limited: list[Source] = []
-        if self._limits:
+        if self._limited.limits:
             # They have their turn after the exchange, which frees slots. It takes nothing from other queues,
             # which have the next turn: they would take the room of limited ones that come before them.
-            limited = [source for source in asked if source.queue in self._limits]
+            limited = self._limited.among(asked)
             asked = [] if limited else asked
         if not batch and not asked:
             if limited:
                 await self._take_limited(limited)
             return
         mine = self._inprogress
-        found = await self._exchange(mine, batch, wanted if asked else 0, asked)
+        found = await self._replied(mine, asked, self._exchange(mine, batch, wanted if asked else 0, asked))
         if found is None or self._inprogress is not mine:
             return
-        # Only after the reply: without one, the same batch is sent again.
-        outcomes = self._outbox.taken(batch, found.left)
-        self._large.settled(batch)
-        self._account(batch, outcomes, found)
-        taken = self._deliver(found)
+        taken = self._accept(batch, found)
         if found.error is not None:
             await self._wait_out(found.error)
             return
-        for queue, refusal in found.refused.items():
-            self._by_queue[queue].refused(refusal)
-        for source in self._sources:
-            source.worked()
+        self._note_health(found)
         if returning or self._outbox.outcomes > len(found.left) or not (found.refused or self._certain):
             self._wake.set()
         if taken < wanted:
-            for source in asked:
-                if source.ready:
-                    self._wait(source)
+            self._waits.begin(asked)
         else:
-            self._check_surplus()
+            self._waits.check_surplus()
             if self._watching is not None and self._certain:
                 await self._watching.begin(mine)
-        if self._limits:
+        if self._limited.limits:
             for queue in {queue for queue, _, _ in batch}:
                 self._by_queue[queue].job_ended()
             if limited:
                 await self._take_limited(limited)
 
     async def _take_limited(self, sources: Sequence[Source]) -> None:
-        """Take what may start now from queues with limits, in their order."""
+        """Take the jobs that may start now from queues with limits, in their order."""
         for source in sources:
             mine, wanted = self._inprogress, self._deliveries.free
             if wanted <= 0:
                 return
-            if not source.ready:
+            # A reload may have removed its limits meanwhile: then the next exchange takes from it.
+            if not source.ready or source.queue not in self._limited.limits:
                 continue
-            if (found := await self._take(mine, source, wanted)) is None or self._inprogress is not mine:
+            # Its reply may be lost: then our list holds jobs that this server has not received.
+            certain, self._certain = self._certain, False
+            found = await self._replied(mine, [source], self._limited.take(mine, source.queue, wanted))
+            if found is None or self._inprogress is not mine:
                 return
-            self._deliver(Exchange([(source.queue, found.jobs)], []))
-            source.worked()
-            if found.after_s is not None or found.full:
-                source.rest(_OTHERS_S if found.after_s is None else found.after_s, found.full)
-            elif len(found.jobs) < wanted:
-                self._await_job(source)
+            self._certain = certain
+            self._start_limited(source.queue, found)
+            self._limited.taken(source, found, wanted)
         # For the queues without limits; and these, if workers are idle again.
         self._wake.set()
 
-    async def _take(self, mine: InProgress, source: Source, wanted: int) -> Taken | None:
-        """The jobs of a queue with limits; None if Redis did not answer, or a peer has the lists."""
-        limit, name = self._limits[source.queue], f"{mine.identity} {next(self._takes)}"
-        self._asked = [source]
+    async def _replied(
+        self, mine: InProgress, asked: Sequence[Source], fetch: Coroutine[Any, Any, R]
+    ) -> R | None:
+        """The reply to a fetch from these queues; None if it was not executed, or if the reply is lost."""
+        self._asked = asked
         try:
-            return await mine.take(self._link, source.queue, limit, wanted, name)
+            return await fetch
         except LeaseLostError:
             self._listeners.lease_lost(mine.identity)
         except PyworkersError as error:
-            # Its reply may be lost: then our list holds jobs that this server has not received.
-            self._certain = False
             self._end_asking()
             await self._wait_out(error)
         finally:
             self._end_asking()
         return None
 
-    def _await_job(self, source: Source) -> None:
-        """Wait until a queue with limits has a job, which stays there."""
-        key = self._inprogress.source(source.queue)
-        waiting = source.wait(key, key, lambda _: None, lambda: self._deliveries.free > 0)
-        waiting.add_done_callback(self._waited)
-
     async def _exchange(
         self, mine: InProgress, batch: Batch, wanted: int, asked: Sequence[Source]
-    ) -> Exchange | None:
-        """The result of an exchange; None if it was not executed, or if its reply is lost."""
+    ) -> Exchange:
         if batch:
             hit("before_settle")
-        self._asked = asked
-        queues = [source.queue for source in asked]
-        try:
-            found = await self._execute(mine, batch, wanted, queues)
-        except LeaseLostError:
-            self._listeners.lease_lost(mine.identity)
-            return None
-        except PyworkersError as error:
-            self._end_asking()
-            await self._wait_out(error)
-            return None
-        finally:
-            self._end_asking()
-        if batch:
-            hit("after_settle")
-        return found
-
-    async def _execute(self, mine: InProgress, batch: Batch, wanted: int, queues: Sequence[str]) -> Exchange:
         certain, self._certain = self._certain, False
         # Until a reply shows that the batch is settled, it may be settled already: then an extract could
         # find a job that this server has not received.
@@ -327,33 +283,50 @@ class Fetcher:
         if certain and self._watching is not None:
             found = await self._watching.exchange(mine, batch, wanted)
         if found is None:
+            queues = [source.queue for source in asked]
             extracts = self._large.extracts(batch) if certain else {}
             found = await mine.exchange(self._link, batch, wanted, queues, time.time(), extracts)
         # An extract that was not enough is not sent again.
         self._certain = len(found.left) == 0
+        if batch:
+            hit("after_settle")
         return found
 
     def _end_asking(self) -> None:
         self._asked = ()
         self._answered.set()
 
-    def _deliver(self, found: Exchange) -> int:
-        """Start the jobs; returns their number."""
+    def _accept(self, batch: Batch, found: Exchange) -> int:
+        """Remove a batch that is settled, and start the jobs that were taken; returns their number."""
+        # Only after the reply: without one, the same batch is sent again.
+        outcomes = self._outbox.taken(batch, found.left)
+        self._large.settled(batch)
+        self._account(batch, outcomes, found)
         taken = 0
         for queue, jobs in found.jobs:
-            if jobs:
-                hit("after_fetch")
-                taken += len(jobs)
-                self._large.note(jobs)
-                for raw in jobs:
-                    self._deliveries.deliver(queue, raw)
+            taken += self._start(queue, jobs)
         return taken
 
-    async def _end_waits(self, queues: Container[str]) -> None:
-        """End the blocking moves of these queues, but do not delay the outcomes for long."""
-        deadline = now() + _LONGEST_END_S
-        waits = [source for source in self._sources if source.waits and source.queue in queues]
-        await asyncio.gather(*(source.end_wait(self._link, lambda: now() >= deadline) for source in waits))
+    def _start(self, queue: str, jobs: Sequence[bytes]) -> int:
+        if jobs:
+            hit("after_fetch")
+            self._large.note(jobs)
+            for raw in jobs:
+                self._deliveries.deliver(queue, raw)
+        return len(jobs)
+
+    def _start_limited(self, queue: str, found: Taken) -> None:
+        if found.jobs:
+            hit("after_fetch")
+            self._large.note(found.jobs)
+        for raw, start in zip_longest(found.jobs, found.starts):
+            self._deliveries.deliver(queue, raw, start)
+
+    def _note_health(self, found: Exchange) -> None:
+        for queue, refusal in found.refused.items():
+            self._by_queue[queue].refused(refusal)
+        for source in self._sources:
+            source.worked()
 
     def _ready(self) -> Sequence[Source]:
         """The queues to take jobs from, in their order; if they have weights, in an order drawn anew.
@@ -378,61 +351,13 @@ class Fetcher:
             about = {"queue": queue, "effect": name_of(effect), "key": subject_of(effect)}
             log.error("effect.failed", **about, error=reason)
         unsettled = {*found.stale, *found.left}
-        for place, (_, _, report) in enumerate(batch[:outcomes] if outcomes < len(batch) else batch):
+        for place, (queue, _, report) in enumerate(batch[:outcomes] if outcomes < len(batch) else batch):
             if place not in unsettled:
-                self._listeners.settled(report)
-
-    def _wait(self, source: Source) -> None:
-        """Wait for the next job of a queue, while a worker is idle."""
-        mine, queue = self._inprogress, source.queue
-
-        def taken(raw: bytes) -> None:
-            hit("after_fetch")
-            # A job for an earlier incarnation stays in its list, which ``clear_out`` gives back.
-            if self._inprogress is mine:
-                # Several queues may each bring a job at once, although fewer workers are idle. That is no
-                # loss: the job is in our list, the next worker that ends its own job takes it, and if none
-                # does, the pool gives it back as it gives back all jobs that were fetched ahead.
-                self._large.note([raw])
-                self._deliveries.deliver(queue, raw)
-                self._check_surplus(but=source)
-
-        def wanted() -> bool:
-            free = self._deliveries.free > 0 and queue not in self._outbox.handed_back
-            return free and self._inprogress is mine
-
-        source.wait(mine.source(queue), mine.key(queue), taken, wanted).add_done_callback(self._waited)
-
-    def _check_surplus(self, but: Source | None = None) -> None:
-        """End the blocking moves, but for one that ends by itself, if no job is to be fetched any more."""
-        if self._surplus is None and self._has_surplus(but):
-            self._surplus = asyncio.create_task(self._end_surplus())
-            self._surplus.add_done_callback(self._waited)
-
-    def _has_surplus(self, but: Source | None = None) -> bool:
-        waits = any(source.waits and source is not but for source in self._sources)
-        return waits and self._deliveries.free <= 0
-
-    async def _end_surplus(self) -> None:
-        try:
-            while self._has_surplus():
-                waits = [source for source in self._sources if source.waits]
-                await asyncio.gather(*(self._end_surplus_wait(source) for source in waits))
-        finally:
-            self._surplus = None
-
-    async def _end_surplus_wait(self, source: Source) -> None:
-        await source.end_wait(self._link, unless=lambda: self._deliveries.free > 0)
-
-    def _waited(self, task: asyncio.Task[None]) -> None:
-        """Pass an unexpected error of a wait to ``run``: it ends the server, not only this queue."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._defect = error
-            self._wake.set()
+                self._listeners.settled(queue, report)
 
     async def check_wait(self) -> None:
         """After an outage, end the blocking moves, because their connections may be half open."""
-        await asyncio.gather(*(source.check_wait(self._link) for source in self._sources))
+        await self._waits.check()
 
     async def _wait_out(self, error: PyworkersError) -> None:
         """Pause after a failure: Redis is unreachable, or refuses the exchange."""

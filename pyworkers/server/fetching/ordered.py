@@ -31,10 +31,11 @@ from pyworkers.server.plan import Group
 from pyworkers.store.calls import arun_one
 from pyworkers.store.flow import ordered
 from pyworkers.store.flow.ordered import Taken
-from pyworkers.store.jobs import Exchange
 
 # In case an announcement is lost.
 _LONGEST_S = 5.0
+# Between two looks at a lease that is about to expire, or at a job that is being recovered.
+_SHORTEST_S = 0.1
 _SLACK_S = 0.01
 
 log = logs.get_logger()
@@ -93,8 +94,7 @@ class OrderedFetcher(Fetcher):
 
     def use(self, group: Group) -> None:
         """Fetch from the queue of this group. Its order is a limit by itself, so it has no others."""
-        super().use(group)
-        self._limits = {}
+        super().use(replace(group, limits={}))
 
     # The changes in Redis
 
@@ -169,10 +169,15 @@ class OrderedFetcher(Fetcher):
         self._source.worked()
         if found.word == "lost":
             self._listeners.lease_lost(mine.identity)
-        elif found.word == "standby":
+        elif found.word in ("standby", "expired"):
             self._stand_by(found.active)
-            self._look_in(found.wait_s)
-        elif found.word != "paused":
+            self._listeners.saw_lease(found.active, found.wait_s)
+            # Halves, so that the last look before the end is shortly before it (recovery.py).
+            self._look_in(max(found.wait_s / 2, _SHORTEST_S))
+        elif found.word == "paused":
+            # The pause may end before this server has read it: then nothing else would be noticed.
+            self._look_in(_LONGEST_S)
+        else:
             self._work(found)
 
     def _work(self, found: Taken) -> None:
@@ -181,7 +186,7 @@ class OrderedFetcher(Fetcher):
             self._deliveries.set_fence(self._source.queue, found.fence)
             log.info("queue.active", queue=self._source.queue, fence=found.fence)
         if found.word == "job":
-            self._deliver(Exchange([(self._source.queue, [found.raw])], []))
+            self._start(self._source.queue, [found.raw])
         else:
             self._look_in(found.wait_s or _LONGEST_S)
 

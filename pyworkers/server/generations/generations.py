@@ -55,8 +55,8 @@ class Generations:
     """Owns the fork servers: ``first``, and its successors, from ``launch``, which raises OSError."""
 
     def __init__(self, first: Launched, launch: Callable[[], Launched], callbacks: Callbacks) -> None:
-        self._reaper = Reaper()
-        self._reaper.inherit_orphans()
+        self.reaper = Reaper()
+        self.reaper.inherit_orphans()
         self.current = self._spawner(first)
         self._next: Spawner | None = None
         self._launch = launch
@@ -67,7 +67,7 @@ class Generations:
     async def run(self) -> None:
         """Collect processes that have ended, until cancelled."""
         while True:
-            self._reaper.reap()
+            self.reaper.reap()
             await asyncio.sleep(_REAP_S)
 
     async def first_load(self, stopped: asyncio.Event) -> Loaded | None:
@@ -117,7 +117,7 @@ class Generations:
         await self._end(self.current)
 
     def _spawner(self, launched: Launched) -> Spawner:
-        return Spawner(launched, self._reaper, self._down)
+        return Spawner(launched, self.reaper, self._down)
 
     def _down(self, spawner: Spawner) -> None:
         if spawner is not self.current or self._phase in (Phase.STARTING, Phase.CLOSED):
@@ -163,7 +163,7 @@ class Generations:
     async def _end(self, spawner: Spawner) -> None:
         """Let a fork server end by itself, or kill it."""
         spawner.close()
-        await until(lambda: self._reaper.reaped(spawner.process), now() + _GOODBYE_S)
+        await until(lambda: self.reaper.reaped(spawner.process), now() + _GOODBYE_S)
         spawner.kill()
 
 

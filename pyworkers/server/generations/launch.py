@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -134,6 +135,8 @@ class Launched:
 
     def __init__(self, load: control.Load, env: Mapping[str, str], launch: Launch = execute) -> None:
         """Start the process and request the import of the application. Raises OSError."""
+        self.at = time.monotonic()
+        """When it was launched, in monotonic seconds."""
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         lifeline_end, lifeline = os.pipe()
         self._lifeline = Lifeline(lifeline)

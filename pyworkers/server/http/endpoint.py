@@ -34,10 +34,13 @@ log = logs.get_logger()
 
 
 class Endpoint:
-    """Listens from its construction on. Raises ConfigError if the address is invalid or in use."""
+    """Listens from its construction on, at ``listener`` if that is a socket which listens there already.
 
-    def __init__(self, bind: str, views: Views) -> None:
-        self._socket = _listen(bind)
+    Raises ConfigError if the address is invalid or in use.
+    """
+
+    def __init__(self, bind: str, views: Views, listener: int | None = None) -> None:
+        self._socket = _listen(bind) if listener is None else _inherited(bind, listener)
         config = uvicorn.Config(
             _application(views),
             http=_Connection,
@@ -54,14 +57,35 @@ class Endpoint:
         self._server = _Server(config)
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled, or until ``leave``."""
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
+            # uvicorn leaves its listeners open if it was cancelled, or was to leave before it had started.
+            self._server.leave()
             self._socket.close()
+
+    def fileno(self) -> int:
+        """The listening socket."""
+        return self._socket.fileno()
+
+    def leave(self) -> None:
+        """Accept nothing more; requests under way are answered. The socket stays open in another process."""
+        self._server.leave()
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        # uvicorn sets it when it starts; ``leave`` may come before.
+        self.servers: list[asyncio.Server] = []
+
+    def leave(self) -> None:
+        # Not uvicorn's own end: it closes connections whose request has not arrived yet.
+        for listener in self.servers:
+            listener.close()
+        self.should_exit = not self.servers
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the master."""
@@ -115,6 +139,11 @@ def _application(views: Views) -> Starlette:
 
     pages: list[Any] = [livez, readyz, stats, metrics]
     return Starlette(routes=[Route(f"/{page.__name__}", page) for page in pages])
+
+
+def _inherited(bind: str, listener: int) -> socket.socket:
+    log.info("http.listening", bind=bind)
+    return socket.socket(fileno=listener)
 
 
 def _listen(bind: str) -> socket.socket:

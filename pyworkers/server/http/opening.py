@@ -5,22 +5,61 @@ Runs in the master's event loop.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from pyworkers.errors import ConfigError
 from pyworkers.server.http.pages import Sources, Views
 
 
-def endpoint(bind: str, sources: Sources) -> Coroutine[Any, Any, None]:
-    """A coroutine that serves at ``HOST:PORT`` until it is cancelled.
+class _Endpoint(Protocol):
+    """An endpoint that listens."""
 
-    Raises ConfigError without the extra ``http``.
-    """
+    def run(self) -> Coroutine[Any, Any, None]:
+        """Serve until cancelled, or until ``leave``."""
+
+    def fileno(self) -> int:
+        """The listening socket."""
+
+    def leave(self) -> None:
+        """Accept nothing more; requests under way are answered."""
+
+
+class Site:
+    """The HTTP endpoint at ``bind``, ``HOST:PORT``; none if that is empty. ``start`` runs a task."""
+
+    def __init__(
+        self, bind: str, start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+    ) -> None:
+        self._bind = bind
+        self._start = start
+        self._endpoint: _Endpoint | None = None
+
+    def open(self, sources: Sources, listener: int | None = None) -> None:
+        """Serve; ``listener`` is a socket that listens at the address already.
+
+        Raises ConfigError: the extra ``http`` is missing, or the address is invalid or in use.
+        """
+        if self._bind:
+            self._endpoint = _endpoint(self._bind, sources, listener)
+            self._start(self._endpoint.run(), "http")
+
+    def listener(self) -> int:
+        """The listening socket; -1 if there is none."""
+        return -1 if self._endpoint is None else self._endpoint.fileno()
+
+    def leave(self) -> None:
+        """Accept nothing more; requests under way are answered."""
+        if self._endpoint is not None:
+            self._endpoint.leave()
+
+
+def _endpoint(bind: str, sources: Sources, listener: int | None) -> _Endpoint:
     try:
         from pyworkers.server.http.endpoint import Endpoint
     except ImportError as error:
         hint = "pip install 'pyworkers-server[http]'"
         text = f"the endpoint needs the extra http, and {error.name} is missing"
         raise ConfigError(text, hint=hint, location="http.bind") from error
-    return Endpoint(bind, Views(sources)).run()
+    return Endpoint(bind, Views(sources), listener)

@@ -19,7 +19,7 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.histogram import Tally
 from pyworkers.server.counters import Counters
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.heartbeat import Facts, described
+from pyworkers.server.heartbeat.facts import Facts, described
 from pyworkers.server.lease import Lease
 from pyworkers.server.manager import Manager, ManagerState
 from pyworkers.server.plan import Group

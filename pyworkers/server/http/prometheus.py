@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from pyworkers.protocol.histogram import BOUNDS_MS, Tally
 from pyworkers.server.http.pages import Numbers
+from pyworkers.store.counters import Counts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STATES = ("booting", "idle", "busy", "leaving")
@@ -83,11 +84,18 @@ class _Collector:
             size = GaugeMetricFamily("pyworkers_queue_size", "Jobs that wait", labels=["queue"])
             for queue, number in self._snapshot.counts.enqueued.items():
                 size.add_metric([queue], number)
-            retries = self._snapshot.counts.retries
-            yield from (
-                size,
-                GaugeMetricFamily("pyworkers_retries", "Jobs that wait for a retry", value=retries),
+            latency = GaugeMetricFamily(
+                "pyworkers_queue_latency_seconds", "How long the next job has been waiting", labels=["queue"]
             )
+            for queue, seconds in self._snapshot.counts.latencies_s.items():
+                latency.add_metric([queue], seconds)
+            yield from (size, latency, *_sets(self._snapshot.counts))
+
+
+def _sets(counts: Counts) -> Iterator[Any]:
+    yield GaugeMetricFamily("pyworkers_retries", "Jobs that wait for a retry", value=counts.retries)
+    yield GaugeMetricFamily("pyworkers_scheduled", "Jobs that are scheduled", value=counts.scheduled)
+    yield GaugeMetricFamily("pyworkers_dead", "Jobs that are dead", value=counts.dead)
 
 
 def _buckets(tally: Tally) -> list[tuple[str, float]]:

@@ -27,7 +27,8 @@ from pyworkers.store.flow import limits
 from pyworkers.store.flow.limits import Answer, Asked, Verdict
 from pyworkers.store.store import Store
 
-# How often a server with limits frees the slots of dead servers. One that recovers a server does it at once.
+# How often a server frees the slots of dead servers, while limits are in use. One that recovers a server does
+# it at once.
 _SWEEP_S = 60.0
 # When Redis refuses commands on the keys of one job, it is asked again after this time.
 _REFUSED_S = 1.0
@@ -73,14 +74,15 @@ class Asks(Part):
         self._identity = identity
         self._expect = expect
         self._open: dict[Delivery, _Open] = {}
-        self._sweep_at: float | None = None
-        """When to sweep (loop time); None until this server has limits."""
+        self._sweep_at: float | None = 0.0
+        """When to sweep (loop time); None while no limit is in use. At the start, those of others may be."""
 
     # For the tables
 
     def add(self, job: Delivery, ask: Ask, jobs: Jobs) -> None:
         """Ask for a job, until it is answered or dropped. From now on, its end frees its slots."""
-        job.hold(limits.frees(self._identity(), ask))
+        identity = self._identity()
+        job.hold(limits.frees(identity, ask), limits.starts(identity, ask))
         payload = envelope.splice(job.raw, ask.changes) if ask.changes else b""
         self._open[job] = _Open(Asked(ask, job.queue, job.raw, payload), jobs)
         self.nudge()
@@ -115,8 +117,8 @@ class Asks(Part):
                     self._decide(job, one, answer, now)
             self._sweep_at = self._sweep_at or 0.0
         if self._sweep_at is not None and self._sweep_at <= now:
-            await self._store.arun(limits.sweep(self._store.keys))
-            self._sweep_at = now + _SWEEP_S
+            swept = await self._store.arun(limits.sweep(self._store.keys))
+            self._sweep_at = now + _SWEEP_S if swept.limits else None
         return self._rest()
 
     def failed(self, backoff_s: float) -> float:

@@ -6,6 +6,7 @@ cancelled, or is lost with its worker. It never decodes a job that ended normall
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Sequence
@@ -19,7 +20,7 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.asks import Asks
 from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.delivery import Delivery, Errand
+from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
 from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.limits import DEFAULTS, Limits
@@ -28,6 +29,9 @@ from pyworkers.server.pool.suspects import Suspects
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
 _MAX_TRIES = 3
+# A worker that reports a start wakes the master, and so may lose its processor before the job's first line.
+# With this time and that until the note, the window of a rate does not begin before that line.
+_STARTED_S = 0.008
 
 
 class Deliveries:
@@ -86,9 +90,11 @@ class Deliveries:
         """The raw bytes of every job of a queue."""
         return [job.raw for job in self.jobs() if job.queue == queue]
 
-    def deliver(self, queue: str, raw: bytes) -> None:
-        """Start a job, unless it is cancelled."""
+    def deliver(self, queue: str, raw: bytes, start: Effect | None = None) -> None:
+        """Start a job, unless it is cancelled; ``start`` notes its start, for the rate of its queue."""
         delivery = Delivery(next(self._numbers), queue, raw)
+        if start is not None:
+            delivery.rate(start)
         if self._cancellations.noted and (jid := self._cancellations.jid_of(raw)):
             delivery.cancel(jid)
             self._endings.cancelled(delivery)
@@ -166,6 +172,18 @@ class Deliveries:
             self._asks.drop(job)
         return kept
 
+    def make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes]:
+        """Have a worker make the jobs of cron slots: an idle one, or else a worker of its own.
+
+        Returns the payload of its report, later.
+        """
+        errand = SlotErrand(next(self._numbers), queue, request)
+        if self.hand_out.idle:
+            self.hand_out.offer(errand)
+        else:
+            self._suspect(errand)
+        return errand.answer
+
     def unfinished(self, numbers: Collection[int]) -> list[Delivery]:
         """Those with these numbers that have no outcome."""
         return [self.hand_out.open[number] for number in numbers if number in self.hand_out.open]
@@ -175,7 +193,8 @@ class Deliveries:
         delivery = self.hand_out.ended(number, report.elapsed_ms)
         if delivery is None:
             return
-        if delivery.errand:
+        if isinstance(delivery, Errand):
+            delivery.ended(report.outcome.payload)
             # Nothing is settled for it, so no exchange comes by itself.
             self._freed()
         else:
@@ -189,6 +208,17 @@ class Deliveries:
                 if isinstance(effect, StoreIteration):
                     delivery.saved(effect.key)
             self._note(delivery.queue, delivery.raw, effects)
+
+    def started(self, number: int) -> None:
+        """Note the start of a job that a rate has granted, with its end or soon."""
+        job = self.hand_out.open.get(number)
+        if job is not None and job.starts:
+            job.begin()
+            asyncio.get_running_loop().call_later(_STARTED_S, self._note_start, job)
+
+    def _note_start(self, job: Delivery) -> None:
+        if self.hand_out.open.get(job.number) is job:
+            self._note(job.queue, job.raw, job.noted())
 
     def asked(self, number: int, ask: Ask) -> None:
         """Have Redis decide whether a job may start."""
@@ -225,7 +255,7 @@ class Deliveries:
         self._endings.cancelled(job)
 
     def give_back(self) -> None:
-        """From now on, leave what is given back to the end of the stop; jobs that wait do not begin."""
+        """From now on, leave jobs that are given back to the end of the stop; jobs that wait do not begin."""
         self._endings.give_back()
         self._closing = True
         for job in self.take_back(lambda delivery: not delivery.errand):
@@ -234,7 +264,10 @@ class Deliveries:
     def abandoned(self, job: Delivery) -> None:
         """Drop a job whose worker was killed because the server stops, or has lost its lease."""
         self.hand_out.drop(job)
-        self._endings.abandoned(job)
+        if isinstance(job, Errand):
+            job.dropped()
+        else:
+            self._endings.abandoned(job)
 
     # For the hand-out
 
@@ -264,9 +297,12 @@ class Deliveries:
         self._freed()
 
     def _lost(self, delivery: Delivery, failure: Failure) -> None:
-        loss = None if delivery.errand else self._endings.lost(delivery, failure)
+        if isinstance(delivery, Errand):
+            delivery.dropped()
+            return
+        loss = self._endings.lost(delivery, failure)
         if loss is not None:
-            # The exhaustion hooks run in a worker, because the master has no user code.
+            # The hooks run in a worker, because the master has no user code.
             number = next(self._numbers)
             self.hand_out.offer(Errand(number, delivery.queue, loss.pack()))
 

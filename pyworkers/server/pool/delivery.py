@@ -5,6 +5,8 @@ Used in the master's event loop. It never decodes the job.
 
 from __future__ import annotations
 
+import asyncio
+
 from pyworkers.ipc.jobsocket import Kind
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.suspects import MARK
@@ -30,10 +32,12 @@ class Delivery:
     """The job's id once it has saved a checkpoint, else empty."""
     cancelled = ""
     """The job's id once its cancellation is requested, else empty."""
-    frees: tuple[Effect, ...] = ()
-    """The effects that free the slots of its limits, whatever its end."""
+    at_end: tuple[Effect, ...] = ()
+    """The effects of each kind of end, for its limits: they free slots, and note a start that is not yet."""
+    starts: tuple[Effect, ...] = ()
+    """The effects that note its start, for the rates that have granted it."""
     plain = True
-    """False if its end is more than its outcome: it is cancelled, or may hold slots."""
+    """False if its end is more than its outcome: it is cancelled, or has limits."""
 
     def __init__(self, number: int, queue: str, raw: bytes) -> None:
         self.number = number
@@ -58,14 +62,30 @@ class Delivery:
         """Give it another number: that of a worker's page or report is for the hand-out before."""
         self.number = number
 
-    def hold(self, frees: tuple[Effect, ...]) -> None:
-        """Note that the job may hold slots, which these effects free."""
+    def hold(self, frees: tuple[Effect, ...], starts: tuple[Effect, ...]) -> None:
+        """Note that the job may hold slots, which the first effects free; the others note its start."""
         if frees:
-            self.frees, self.plain = frees, False
+            self.at_end, self.plain = frees, False
+        if starts:
+            self.starts += starts
+
+    def rate(self, start: Effect) -> None:
+        """Note that the rate of its queue has granted the job; the effect notes its start."""
+        self.starts = (start,)
+        self.kind = Kind.RATED
+
+    def begin(self) -> None:
+        """Note that the job has started: its end notes that in Redis, if it comes first."""
+        self.at_end, self.plain = (*self.at_end, *self.starts), False
+
+    def noted(self) -> tuple[Effect, ...]:
+        """The effects that note its start, which is so noted."""
+        self.at_end = tuple(effect for effect in self.at_end if effect not in self.starts)
+        return self.starts
 
     def grant(self) -> None:
         """Note that the job may start, as its limits allow."""
-        self.kind = Kind.GRANTED
+        self.kind = Kind.GRANTED_RATED if self.starts else Kind.GRANTED
 
     def overrun(self, limit_s: float) -> None:
         """Note that the job is killed because it exceeded its limit."""
@@ -83,7 +103,35 @@ class Delivery:
 
 
 class Errand(Delivery):
-    """The exhaustion hooks of a job that is already settled; ``raw`` is its Loss."""
+    """Work for a worker that is no job: the hooks of a job that was lost and settled; ``raw`` is its Loss."""
 
-    kind = int(Kind.EXHAUSTED)
+    kind = int(Kind.LOST)
     errand = True
+
+    def ended(self, answer: bytes) -> None:
+        """Note the end, and the payload of the report."""
+
+    def dropped(self) -> None:
+        """Note that no worker does it any more."""
+
+
+class SlotErrand(Errand):
+    """Making the jobs of cron slots; ``raw`` is a SlotRequest. ``answer`` gets the payload of the report.
+
+    It is cancelled if the worker dies.
+    """
+
+    kind = int(Kind.SLOTS)
+
+    def __init__(self, number: int, queue: str, raw: bytes) -> None:
+        super().__init__(number, queue, raw)
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def ended(self, answer: bytes) -> None:
+        """Pass the answer on, unless it came too late."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def dropped(self) -> None:
+        """Cancel the answer: another worker may be asked."""
+        self.answer.cancel()

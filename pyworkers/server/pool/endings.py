@@ -69,13 +69,13 @@ class Endings:
         self._free(job)
 
     def _free(self, job: Delivery) -> None:
-        """Give back a job that may hold slots, and free them."""
-        if job.frees:
+        """Give back a job that may hold slots or has started, and free them."""
+        if job.at_end:
             self._settle_job(job, Report(REQUEUE))
 
     def untaken(self, jobs: list[Delivery]) -> None:
         """Give back jobs that no worker has taken, the oldest first, without a line in the log for each."""
-        self._hand_back([(job.queue, job.raw) for job in jobs if not job.frees])
+        self._hand_back([(job.queue, job.raw) for job in jobs if not job.at_end])
         for job in reversed(jobs):
             self._free(job)
 
@@ -97,8 +97,6 @@ class Endings:
 
         A job for which a cancellation was requested counts as cancelled.
         """
-        if job.errand:
-            return
         if job.cancelled:
             self.cancelled(job, killed=True)
         else:
@@ -129,7 +127,7 @@ class Endings:
         return report._replace(outcome=outcome, cancelled=job.cancelled)
 
     def lost(self, job: Delivery, failure: Failure) -> Loss | None:
-        """Settle a job that was lost with its worker. Returns its loss if its exhaustion hooks must run."""
+        """Settle a job that was lost with its worker. Returns its loss if it has hooks to call."""
         if job.cancelled:
             self.cancelled(job, killed=True)
             return None
@@ -141,9 +139,9 @@ class Endings:
         name = self._losses.handler_name(job.queue, str(about.get("job_class", "")))
         self._settle_unreported(job, Report(outcome, job_class=name))
         # An invalid job goes to ``dead``, but it did not fail, and it has no hooks.
-        if not outcome.final:
+        if not (outcome.final or (outcome.failed and self._losses.reports)):
             return None
-        return Loss(outcome.payload or job.raw, failure.error_class, failure.error_message)
+        return Loss(job.raw, str(about["jid"]), outcome)
 
     def _settle_unreported(self, job: Delivery, report: Report) -> None:
         """Settle a job whose worker has not computed the effects of its end."""
@@ -157,9 +155,9 @@ class Endings:
         return outcome
 
     def _settle_job(self, job: Delivery, report: Report) -> None:
-        """Settle a job, and free its slots."""
-        if job.frees:
+        """Settle a job, with the effects of its limits."""
+        if job.at_end:
             # Not ``with_effects``: the job's own effects may have reached the limit.
-            outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.frees))
+            outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.at_end))
             report = report._replace(outcome=outcome)
         self._settle(job.queue, job.raw, report)

@@ -1,4 +1,4 @@
-"""HandOut: hands the jobs of one group to whichever worker is free first.
+"""HandOut: hands the jobs of one group to the first worker that is free.
 
 Runs in the master's event loop. All jobs go into one socket, from which every worker takes when it has room;
 the kernel wakes one that waits. The master learns which worker has a job only when it looks into the pages.
@@ -86,6 +86,16 @@ class HandOut:
         free = self._ahead.jobs(self._room) - self._surplus
         # Suspects use no room, but a queue full of them is not to be fetched as a whole.
         return free if len(self._suspects) <= self._room else min(0, free)
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds for which outcomes may wait, because every worker has a next job."""
+        return self._ahead.rest_s(self._room, self._surplus)
+
+    @property
+    def idle(self) -> bool:
+        """True if a worker can take another job at once."""
+        return self._surplus < 0
 
     @property
     def _surplus(self) -> int:
@@ -287,7 +297,7 @@ class HandOut:
         return bool(self._open)
 
     def _find(self, surplus: bool, limit: float) -> None:
-        """Give back what is in the socket if all workers are busy, and find out what is not."""
+        """Give back the jobs in the socket if all workers are busy, and find those that are not in it."""
         stood = self._drain()
         # Only now, because workers may have taken some meanwhile. The outcomes last, because a worker writes
         # that of a job before it claims the next: a job that is missing after this is taken and not claimed.

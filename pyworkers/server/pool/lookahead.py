@@ -1,8 +1,9 @@
-"""LookAhead: how many jobs to fetch beyond those that idle workers can start.
+"""LookAhead: how many jobs to fetch beyond those that idle workers can start, and what this permits.
 
 Pure; used in the master's event loop. While jobs are very short, a worker would wait for the next exchange
-with Redis for longer than its job took; and while very many run at once, the room of those that end within
-an exchange would stay empty. Otherwise it is zero.
+with Redis for longer than its job took; and while longer ones end in each millisecond, the room of those that
+end within an exchange would stay empty. Otherwise it is zero. Workers that have a next job need no exchange
+at once: so the outcomes of longer jobs may wait for each other.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ _SHORT_MS = 1.0
 _SHORTEST_MS = 0.2
 # Jobs that the workers end in a millisecond: below this number they need nothing ahead.
 _FEW = 3.0
-# The same for jobs that are longer than a millisecond: so many of them end only where hundreds run at once.
-_FEW_LONGER = 10.0
-# Milliseconds for which jobs are fetched ahead then: an exchange that settles so many takes about two.
-_EXCHANGE_MS = 2.0
+# The same for jobs that are longer than a millisecond: at a lower rate, the next exchange comes early enough.
+# Ten jobs that share two cores, and use 1 ms each, are about here: 1.6 of them end in a millisecond.
+_FEW_LONGER = 1.0
+# Milliseconds for which jobs are fetched ahead then, and so the time that one waits for a worker.
+_AHEAD_MS = 6.0
+# The outcomes of these jobs wait as long at least and at most: timers count milliseconds.
+_SHORTEST_REST_MS = 1.0
+_LONGEST_REST_MS = 4.0
 
 
 class LookAhead:
@@ -44,7 +49,19 @@ class LookAhead:
 
     def jobs(self, room: int) -> int:
         """The number of jobs to fetch ahead for so many that run at once; at most twice as many."""
-        per_ms = room / max(self._mean_ms, _SHORTEST_MS)
+        per_ms = self._per_ms(room)
         if self.short:
             return 0 if per_ms < _FEW else min(2 * room, int(per_ms))
-        return 0 if per_ms < _FEW_LONGER else int(_EXCHANGE_MS * per_ms)
+        return 0 if per_ms < _FEW_LONGER else min(2 * room, int(_AHEAD_MS * per_ms))
+
+    def rest_s(self, room: int, ahead: int) -> float:
+        """Seconds for which the outcomes of so many that run at once may wait, while so many stand ahead.
+
+        Half the time for which those last: then the next exchange comes before the end of the last one.
+        """
+        rest_ms = ahead / self._per_ms(room) / 2 if room > 0 and ahead > 0 else 0.0
+        return 0.0 if rest_ms < _SHORTEST_REST_MS else min(rest_ms, _LONGEST_REST_MS) / 1000
+
+    def _per_ms(self, room: int) -> float:
+        """The number of jobs that end in a millisecond."""
+        return room / max(self._mean_ms, _SHORTEST_MS)

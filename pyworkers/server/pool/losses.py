@@ -16,6 +16,7 @@ from pyworkers.ipc.control import HandlerFacts, Manifest
 from pyworkers.protocol import retry
 from pyworkers.protocol.envelope import Rng, new_jid
 from pyworkers.protocol.flow import effects_of_stored
+from pyworkers.protocol.flow.carrying import carried
 from pyworkers.protocol.flow.ending import ending_of
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import REQUEUE, Fate, Outcome
@@ -43,7 +44,13 @@ class Losses:
         if declared and "overdue" in declared and failure.error_class == JobTimeout.__name__:
             failure = replace(failure, fate=Fate(declared["overdue"]))
         outcome = retry.decide(message, failure, self._policy(declared), self.clock(), self.rng)
-        about = {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
+        about: dict[str, object] = {
+            "jid": message.jid,
+            "job_class": message.job_class,
+            "attempt": message.attempt,
+        }
+        if names := self.manifest.get("carry"):
+            about |= carried(message.data, names)
         if failure.crashed and failure.fate is None:
             about["crash_count"] = retry.crash_number(message)
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
@@ -61,6 +68,11 @@ class Losses:
             error_message=outcome.error_message,
         )
         return outcome.with_effects(*effects)
+
+    @property
+    def reports(self) -> bool:
+        """True if the application has error handlers, which are called for each lost job."""
+        return bool(self.manifest["hooks"].get("on_error"))
 
     def handler_name(self, queue: str, job_class: str) -> str:
         """The name of the handler for jobs of this class in this queue; empty if there is none."""

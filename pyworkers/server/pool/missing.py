@@ -42,7 +42,7 @@ class Missing:
         self.died_at, self.reason = time.monotonic(), reason
 
     def forget(self) -> None:
-        """Forget what was found: every job has a worker."""
+        """Forget the findings: every job has a worker."""
         self._since.clear()
         self._idle.clear()
 

@@ -26,8 +26,10 @@ from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.respawn import Respawn
 from pyworkers.server.pool.running import Running
+from pyworkers.server.pool.seat import Seat
+from pyworkers.server.pool.staff import Standing
 from pyworkers.server.pool.state import State
-from pyworkers.server.pool.worker import End, Seat, Worker
+from pyworkers.server.pool.worker import End, Worker
 
 log = logs.get_logger()
 
@@ -55,14 +57,16 @@ class Pool:
         self._crew = crew
         self._deliveries = deliveries
         self._hand_out = deliveries.hand_out
-        self._outcomes = OutcomePipe(group, self._receive)
-        self._respawn = Respawn(self._reconcile, failing)
+        self._outcomes = OutcomePipe(group, self._receive, lambda: self._hand_out.rest_s)
+        self._respawn = Respawn(self._reconcile, failing, self._starts_failed)
         self._numbers = itertools.count(1)
         self._sizes: Sequence[int] = ()
         self._mode = "process"
         self._clock_offset_s = 0.0
         self._alone: dict[Worker, int] = {}
         """The workers that were started for one suspect each, with its number."""
+        self.restarts = 0
+        """The number of workers that ended unexpectedly, and were replaced."""
 
     # For the manager
 
@@ -153,6 +157,16 @@ class Pool:
         self._outcomes.close()
 
     @property
+    def staffed(self) -> bool:
+        """True when as many workers as wanted have started."""
+        return sum(worker.state is State.SERVING for worker in self._crew) >= len(self._sizes)
+
+    @property
+    def is_failing(self) -> bool:
+        """True while no worker starts."""
+        return self._respawn.is_failing
+
+    @property
     def empty(self) -> bool:
         """True when no process is left."""
         return not len(self._crew)
@@ -161,14 +175,24 @@ class Pool:
         """The state of each process, by pid, for the log."""
         return {worker.pid: _state(worker) for worker in self._crew if worker.pid}
 
+    def staff(self) -> Iterator[Standing]:
+        """Each process, for people."""
+        for worker in self._crew:
+            if worker.pid:
+                yield Standing(self._group, worker.pid, _state(worker), worker.started_at, worker.jobs_done)
+
     def running(self) -> Iterator[Running]:
         """The jobs that workers have taken."""
         offset = time.time() - time.monotonic()
         for worker in self._crew:
             for slot, number in enumerate(worker.claims(), 1):
+                limit_at = worker.limit_at(number)
+                if limit_at is not None:
+                    limit_at += offset
                 for job in self.unfinished([number]):
                     if not job.errand:
-                        yield Running(job.queue, worker.pid, number, job.raw, job.handed_at + offset, slot)
+                        started_at = job.handed_at + offset
+                        yield Running(job.queue, worker.pid, number, job.raw, started_at, slot, limit_at)
 
     # Reports of its workers
 
@@ -191,6 +215,8 @@ class Pool:
             worker.ready(number)
         elif kind is Kind.NOTE:
             self._note(worker, number, payload)
+        elif kind is Kind.STARTED:
+            self._deliveries.started(number)
         elif kind is Kind.ASK:
             self._ask(worker, number, payload)
         else:
@@ -254,6 +280,8 @@ class Pool:
         self._outcomes.forget(worker.member)
         if end.failed_start:
             self._respawn.failed()
+        if end.reason:
+            self.restarts += 1
         suspect = self._alone.pop(worker, None)
         if end.unfinished:
             self._deliveries.lost(end.unfinished, losses.died(end.reason, end.rss_kb))
@@ -300,6 +328,11 @@ class Pool:
     def _not_started(self, error: OSError) -> None:
         log.error("worker.lost", queue=self._group, reason=f"no descriptor for it: {error}")
         self._respawn.failed()
+
+    def _starts_failed(self, count: int) -> None:
+        log.warning(
+            "worker.starts_failed", queue=self._group, count=count, hint="the first one logs the reason"
+        )
 
     def run_suspects(self) -> None:
         """Start a worker for each suspect, beside the others, and at most as many as those."""

@@ -17,12 +17,22 @@ _FAILING = 2
 
 
 class Respawn:
-    """Calls ``again`` after a growing delay, and ``failing`` when starts begin to fail or succeed again."""
+    """Calls ``again`` after a growing delay, and ``failing`` when starts begin to fail or succeed again.
 
-    def __init__(self, again: Callable[[], None], failing: Callable[[bool], None]) -> None:
+    At the end of each delay, ``count`` gets the number of starts that failed in it.
+    """
+
+    def __init__(
+        self,
+        again: Callable[[], None],
+        failing: Callable[[bool], None],
+        count: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._again = again
         self._failing = failing
+        self._count = count
         self._failures = 0
+        self._in_delay = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -30,8 +40,14 @@ class Respawn:
         """True during a delay: no worker may be started."""
         return self._timer is not None
 
+    @property
+    def is_failing(self) -> bool:
+        """True after several failed starts in a row."""
+        return self._failures >= _FAILING
+
     def failed(self) -> None:
         """Note a failed start; of several during one delay only the first counts."""
+        self._in_delay += 1
         if self._timer is not None:
             return
         self._failures += 1
@@ -42,7 +58,7 @@ class Respawn:
 
     def succeeded(self) -> None:
         """Note a successful start: the next failure has the shortest delay again."""
-        if self._failures >= _FAILING:
+        if self.is_failing:
             self._failing(False)
         self._failures = 0
         self.cancel()
@@ -51,8 +67,12 @@ class Respawn:
         """End the delay."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._end_delay()
+
+    def _end_delay(self) -> None:
+        failed, self._in_delay, self._timer = self._in_delay, 0, None
+        self._count(failed)
 
     def _due(self) -> None:
-        self._timer = None
+        self._end_delay()
         self._again()

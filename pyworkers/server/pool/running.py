@@ -34,6 +34,8 @@ class Running:
     started_at: float
     slot: int = 1
     """Counted from 1."""
+    limit_at: float | None = None
+    """The end of its time limit in epoch seconds; None without a limit."""
 
     @property
     def name(self) -> str:

@@ -31,7 +31,7 @@ class Scheduling:
         """The workers that run in batches."""
 
     def look(self, short: bool, now: float) -> bool:
-        """Choose the policies; ``short`` says whether the jobs are. True if the workers run in batches."""
+        """Choose the policies; ``short``: the jobs are short. True if the workers run in batches."""
         done, before = sum(worker.jobs_done for worker in self._crew), self._done
         batches = short and done - before >= _MANY_PER_S * (now - self._since)
         self._done, self._since = done, now

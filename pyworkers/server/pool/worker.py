@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pyworkers import logs
-from pyworkers.ipc.page import ATTENTION, Page, open_page
+from pyworkers.ipc.control import BOOT_FAILED
+from pyworkers.ipc.page import ATTENTION
 from pyworkers.server import proc
 from pyworkers.server.generations.lifeline import Lifeline
 from pyworkers.server.generations.spawner import Spawner
@@ -23,6 +24,7 @@ from pyworkers.server.pool import losses
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import KILL_GRACE_S
 from pyworkers.server.pool.limits import Limits
+from pyworkers.server.pool.seat import Seat, open_all
 from pyworkers.server.pool.state import State
 
 # Until a process in which several jobs run has answered a signal.
@@ -33,22 +35,10 @@ _AGAIN_S = (0.1, 0.4, 1.6)
 # Between the two signals that find out which job hangs. With the answer, a kill is less than a second late.
 _APART_S = 0.5
 
+# As waitpid has it.
+_BOOT_FAILED = BOOT_FAILED << 8
+
 log = logs.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """The place of a worker in its group: its number, how many jobs it runs at once, and its descriptors."""
-
-    group: str
-    member: int
-    slots: int
-    mode: str
-    """How it runs them (worker/process.py)."""
-    jobs: int
-    """The descriptor of the workers' end of the job socket."""
-    outcomes: int
-    """The descriptor of the write end of the outcome pipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +85,7 @@ class Worker:
         self.abandoned = False
         """True if it was killed together with its jobs."""
         self.jobs_done = 0
+        self.started_at = time.time()
         self.read_report = spawner.reports.read
         self._group = seat.group
         self._owner = owner
@@ -107,7 +98,7 @@ class Worker:
         self._again: asyncio.TimerHandle | None = None
         self._fault = ""
         """The reason for its end, if the exit status does not show it."""
-        self._page, descriptors, lifeline, self._presence = _open_all(seat)
+        self._page, descriptors, lifeline, self._presence = open_all(seat)
         self._lifeline = Lifeline(lifeline)
         self._loop.add_reader(self._presence, self._pipe_ended)
         self._number = spawner.spawn(self, seat.group, seat.member, seat.slots, seat.mode, descriptors)
@@ -125,6 +116,11 @@ class Worker:
         # A timer that was set for one of its jobs may ask once it is gone.
         return self._page.claims() if self.state is not State.GONE else []
 
+    def limit_at(self, number: int) -> float | None:
+        """The end of the time limit of a job, in seconds of the loop; None without a limit."""
+        kill = self._kills.get(number)
+        return None if kill is None else kill.when() - KILL_GRACE_S
+
     def unfinished(self) -> list[Delivery]:
         """The jobs that it runs."""
         return self._owner.unfinished(self.claims())
@@ -132,7 +128,15 @@ class Worker:
     def request(self, number: int, interrupt: bool) -> None:
         """Ask the process to end a job: to give it back, or because it is cancelled."""
         self._page.request(number, interrupt)
+        self._attract(self._page.answers, _AGAIN_S)
+
+    def _attract(self, before: int, again_s: Sequence[float]) -> None:
+        """Signal, and again while it does not answer: Python runs no handler if a wait begins just then."""
+        if self.state is State.GONE or self._page.answers != before:
+            return
         self.signal(ATTENTION)
+        if again_s:
+            self._loop.call_later(again_s[0], self._attract, before, again_s[1:])
 
     def set_clock(self, offset_s: float) -> None:
         """Note in its page how far Redis' clock is ahead."""
@@ -216,7 +220,9 @@ class Worker:
         unexpected = bool(unfinished) or not leaving
         reason = losses.describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
         if unexpected:
-            log.warning("worker.lost", queue=self._group, pid=self.pid, reason=reason, rss_kb=rss_kb)
+            # A worker has logged why its start-up hook failed, and the pool counts the failed starts.
+            write = log.debug if status == _BOOT_FAILED else log.warning
+            write("worker.lost", queue=self._group, pid=self.pid, reason=reason, rss_kb=rss_kb)
         failed_start = not unfinished and not leaving and self.jobs_done == 0
         self.state = self.state.to(State.GONE)
         self._release()
@@ -373,23 +379,3 @@ class Worker:
         for timer in (self._timeout, self._again, *self._kills.values()):
             if timer is not None:
                 timer.cancel()
-
-
-def _open_all(seat: Seat) -> tuple[Page, tuple[int, ...], int, int]:
-    """The page, the descriptors for the process, and the master's ends of lifeline and presence pipe.
-
-    Raises OSError.
-    """
-    opened: list[int] = []
-    try:
-        opened.append(os.dup(seat.jobs))
-        opened.append(os.dup(seat.outcomes))
-        opened.extend(os.pipe())
-        opened.extend(os.pipe())
-        page, memory = open_page(seat.slots)
-    except OSError:
-        for fd in opened:
-            os.close(fd)
-        raise
-    jobs, outcomes, lifeline_end, lifeline, presence, presence_end = opened
-    return page, (jobs, outcomes, lifeline_end, presence_end, memory), lifeline, presence

@@ -1,11 +1,11 @@
-"""Batches in Redis: makes them with their members, reads their numbers, deletes them.
+"""Batches in Redis: makes them with their members, reads their results, deletes them.
 
 Run by clients and ``api``, never by the server, which only counts members, as effects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -15,25 +15,28 @@ import redis
 from pyworkers.errors import BatchError, DuplicateJobError, QueueFullError
 from pyworkers.protocol.draft import PushedJob, batches
 from pyworkers.protocol.effects import AddMember
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
-from pyworkers.store.calls import Call, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Call, one, script
 from pyworkers.store.flow import terms
 from pyworkers.store.flow.terms import REFUSALS
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.replies import blobs, integer
+from pyworkers.store.transport.replies import integer
 
 PORTION = 1000
 """Members that one script adds."""
-_SETS = (":members", ":failed", ":dead")
+# Portions up to so many bytes are sent before the reply to the first of them is read.
+_AT_ONCE_BYTES = 4_000_000
 _REFUSED = {
     b"unknown": "the batch {} is unknown: it has expired, or was deleted",
     b"ended": "the batch {} has ended: all its members are done",
 }
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+_Parts = tuple[Any, ...]
+"""The call of a script: the number of its keys, the keys, the arguments."""
 
 
 def enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
@@ -49,21 +52,27 @@ def enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
 def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     mode = "open" if plan.exists else "create"
     jobs = [job for job in plan.jobs if job.terms is None]
-    members = [*plan.members, *(job.jid for job in jobs)]
+    # In the order of the jobs, so that none is pushed before it is a member.
+    members = [*(job.jid for job in jobs), *plan.members]
     several = len(members) > PORTION or len(jobs) < len(plan.jobs) or plan.inner or plan.starts
     if not several:
         # The hold may be that of an earlier run of the job that adds members.
-        _add(wires, keys, plan, mode, members, jobs, release=plan.token)
+        _send(wires, plan, [_added(keys, plan, mode, members, jobs, release=plan.token)])
         return
-    _add(wires, keys, plan, mode, hold=plan.token)
+    _send(wires, plan, [_added(keys, plan, mode, hold=plan.token)])
     _push_under_terms(wires, keys, plan)
-    for ids, part in zip_longest(batches(members, PORTION), batches(jobs, PORTION), fillvalue=()):
-        _add(wires, keys, plan, "add", ids, part)
+    _send(wires, plan, _portions(keys, plan, members, jobs))
     for inner in plan.inner:
         _enlist(wires, keys, inner)
-    for part in batches(plan.starts, PORTION):
-        _add(wires, keys, plan, "add", (), part)
-    _add(wires, keys, plan, "add", release=plan.token)
+    _send(wires, plan, _portions(keys, plan, (), plan.starts))
+    _send(wires, plan, [_added(keys, plan, "add", release=plan.token)])
+
+
+def _portions(
+    keys: Keys, plan: BatchPlan, members: Sequence[str], jobs: Sequence[PushedJob]
+) -> Iterator[_Parts]:
+    for ids, part in zip_longest(batches(members, PORTION), batches(jobs, PORTION), fillvalue=()):
+        yield _added(keys, plan, "add", ids, part)
 
 
 def _push_under_terms(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
@@ -78,14 +87,13 @@ def _push_under_terms(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
             terms.push(wires, keys, part)
         except (DuplicateJobError, QueueFullError):
             if not number and not plan.exists:
-                _call(wires, "unlist", [keys.queues], [plan.id])
+                list(_call_all(wires, "unlist", [(1, keys.queues, plan.id)]))
             elif not number:
-                _add(wires, keys, plan, "add", release=plan.token)
+                _send(wires, plan, [_added(keys, plan, "add", release=plan.token)])
             raise
 
 
-def _add(
-    wires: Wires,
+def _added(
     keys: Keys,
     plan: BatchPlan,
     mode: str,
@@ -94,7 +102,8 @@ def _add(
     *,
     hold: str = "",
     release: str = "",
-) -> None:
+) -> _Parts:
+    """The call that adds some members and jobs."""
     fields: list[str] = []
     then: Sequence[str] = ()
     if mode == "create":
@@ -107,28 +116,46 @@ def _add(
         if queue:
             names.append(keys.queue(queue))
         pushes += (len(names) if queue else 2, len(parts), *parts)
-    answer = _call(wires, "enlist", names, [*args, *fields, *then, *members, *pushes])
-    if answer in _REFUSED:
-        raise BatchError(_REFUSED[answer].format(plan.id))
+    return (len(names), *names, *args, *fields, *then, *members, *pushes)
 
 
-def _call(wires: Wires, name: str, names: Sequence[str], args: Sequence[Any]) -> Any:
-    """The reply of a script. It is sent again only if it was refused before anything was written."""
+def _send(wires: Wires, plan: BatchPlan, calls: Iterable[_Parts]) -> None:
+    """Add members and jobs. Raises BatchError, and the first error of Redis."""
+    for answer in _call_all(wires, "enlist", calls):
+        if answer in _REFUSED:
+            raise BatchError(_REFUSED[answer].format(plan.id))
+
+
+def _call_all(wires: Wires, name: str, calls: Iterable[_Parts]) -> Iterator[Any]:
+    """The replies of a script, in the order of its calls. Raises an error in place of a reply."""
     loaded = scripts.load(f"batches/{name}")
-    parts = (len(names), *names, *args)
-    reply = _sent(wires, ("EVALSHA", loaded.sha, *parts))
+    calls = iter(calls)
+    while together := list(_together(("EVALSHA", loaded.sha, *parts) for parts in calls)):
+        replies = wires.exchange(b"".join([packed for _, packed in together]), len(together))
+        for (parts, _), reply in zip(together, replies, strict=True):
+            yield _repeated(wires, (loaded.text, *parts[2:]), reply)
+
+
+def _together(calls: Iterable[_Parts]) -> Iterator[tuple[_Parts, bytes]]:
+    """The next calls that are sent at once, and their bytes."""
+    size = 0
+    for parts in calls:
+        packed = _pack(parts)
+        yield parts, packed
+        size += len(packed)
+        if size >= _AT_ONCE_BYTES:
+            break
+
+
+def _repeated(wires: Wires, parts: _Parts, reply: Any) -> Any:
+    """The reply. A call is repeated only if it was refused before anything was written."""
     if isinstance(reply, redis.exceptions.NoScriptError):
-        reply = _sent(wires, ("EVAL", loaded.text, *parts))
+        [reply] = wires.exchange(_pack(("EVAL", *parts)), 1)
     if isinstance(reply, redis.ResponseError) and code_of(reply) in REFUSALS:
         wires.close()
-        reply = _sent(wires, ("EVAL", loaded.text, *parts))
+        [reply] = wires.exchange(_pack(("EVAL", *parts)), 1)
     if isinstance(reply, Exception):
         raise reply
-    return reply
-
-
-def _sent(wires: Wires, parts: tuple[Any, ...]) -> Any:
-    [reply] = wires.exchange(_pack(parts), 1)
     return reply
 
 
@@ -143,37 +170,9 @@ def _by_queue(jobs: Iterable[PushedJob]) -> Mapping[str, list[Any]]:
     return pushes
 
 
-def status(keys: Keys, batch: str) -> Call[BatchStatus | None]:
-    """The status of a batch; None for an unknown one."""
-    key = keys.batch(batch)
-    commands = [command("HGETALL", key), *(command("SCARD", key + part) for part in _SETS)]
-    return Call(commands, lambda found: _status(batch, *found))
-
-
 def result(keys: Keys, batch: str) -> Call[dict[bytes, bytes]]:
     """What the members of a batch returned, as JSON, by their places."""
     return one("HGETALL", keys.batch(batch) + ":results", read=dict)
-
-
-def known(keys: Keys) -> Steps[list[BatchStatus]]:
-    """All batches, the newest first."""
-    ids = yield from one("ZRANGE", keys.batches, 0, -1, read=blobs)
-    found: list[BatchStatus] = []
-    for some in batches(map(decoded, ids), PORTION):
-        calls = [status(keys, batch) for batch in some]
-        answers = iter((yield from every([sent for call in calls for sent in call.commands])))
-        for call in calls:
-            about = call.read([next(answers) for _ in call.commands])
-            found += [about] if about else []
-    return sorted(found, key=lambda about: about.created_at, reverse=True)
-
-
-def members(keys: Keys, batch: str, state: str, most: int) -> Steps[list[str]]:
-    """Ids of some members: ``members`` have not run yet, others are ``failed`` or ``dead``."""
-    found = yield from one(
-        "SSCAN", f"{keys.batch(batch)}:{state}", 0, "COUNT", most, read=lambda page: page[1]
-    )
-    return sorted(name for name in map(decoded, found[:most]) if not name.startswith("hold:"))
 
 
 def conclude(keys: Keys, batch: str) -> Call[bool]:
@@ -184,31 +183,3 @@ def conclude(keys: Keys, batch: str) -> Call[bool]:
 def delete(keys: Keys, batch: str) -> Call[bool]:
     """Delete a batch and those inside it, not their jobs. False for an unknown one."""
     return script("batches/unlist", [keys.queues], [batch], lambda reply: integer(reply) == 1)
-
-
-def _status(
-    batch: str, facts: Mapping[bytes, bytes], waiting: int, failed: int, dead: int
-) -> BatchStatus | None:
-    about = {name.decode(): value.decode(errors="replace") for name, value in facts.items()}
-    if "open" not in about:
-        return None
-    holds = int(about["open"])
-    times = [about.get(name) for name in ("complete_at", "success_at", "death_at")]
-    complete_at, success_at, death_at = (None if time is None else float(time) for time in times)
-    return BatchStatus(
-        id=batch,
-        description=about.get("description", ""),
-        kind=about.get("kind", "batch"),
-        open=holds > 0,
-        total=int(about["total"]),
-        pending=waiting - holds + failed,
-        lost=int(about["total"]) - int(about["done"]) - (waiting - holds) - failed - dead,
-        done=int(about["done"]),
-        failed=failed,
-        dead=dead,
-        created_at=float(about["created_at"]),
-        parent=about.get("parent", "").partition(" ")[2],
-        complete_at=complete_at,
-        success_at=success_at,
-        death_at=death_at,
-    )

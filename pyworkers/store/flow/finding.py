@@ -13,11 +13,8 @@ from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import as_count
 from pyworkers.protocol.status import JobState, JobStatus
-from pyworkers.store import queues
 from pyworkers.store.calls import Mode, Steps, command, every
-from pyworkers.store.cancel import is_job
-from pyworkers.store.queues import Entries
-from pyworkers.store.sets import Matches
+from pyworkers.store.flow.copies import all_queues, in_queue, in_set, is_job
 from pyworkers.store.stats import read_owners
 
 
@@ -43,25 +40,19 @@ def _in_sets(keys: Keys, jid: str) -> Steps[Found | None]:
         keys.schedule: JobState.SCHEDULED, keys.retry: JobState.RETRYING, keys.dead: JobState.DEAD,
     }  # fmt: skip
     for zset, state in places.items():
-        # Matches of other characters may stand escaped in the JSON text.
-        matches = Matches(zset, jid if jid.isascii() and jid.isalnum() else "")
-        while not matches.ended:
-            for raw, _ in (yield from matches.next_page()):
-                if is_job(raw, jid):
-                    return _found(state, raw)
+        copies = in_set(zset, jid)
+        while not copies.ended:
+            for raw in (yield from copies.next_page()):
+                return _found(state, raw)
     return None
 
 
 def _in_queues(keys: Keys, jid: str) -> Steps[Found | None]:
-    names = yield from queues.known(keys)
-    owners = yield from read_owners(keys)
-    # A queue that was pushed to without an entry in ``queues`` is known by its server.
-    for queue in sorted({*names}.union(*owners.values())):
-        entries = Entries(keys, queue)
-        while not entries.ended:
-            for raw, _ in (yield from entries.next_page()):
-                if is_job(raw, jid):
-                    return _found(JobState.WAITING, raw, queue)
+    for queue in (yield from all_queues(keys)):
+        copies = in_queue(keys, queue, jid)
+        while not copies.ended:
+            for raw in (yield from copies.next_page()):
+                return _found(JobState.WAITING, raw, queue)
     return None
 
 

@@ -1,26 +1,24 @@
-"""Limits: lets jobs start as the limits over all servers allow, frees slots of dead servers, and lists both.
+"""Limits: lets jobs start as the limits over all servers allow, frees slots of dead servers.
 
-Asked by the master; listed and reset by ``api``. It never decides: limits/ask.lua does, by Redis' clock.
+Asked by the master; reset by ``api``. It never decides: limits/ask.lua does, by Redis' clock.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pyworkers.errors import StoreError
-from pyworkers.protocol.effects import Effect, PassSlot
+from pyworkers.protocol.effects import Effect, NoteStart, PassSlot
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.limits import Ask, LimitStats, period_of
-from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one, script
+from pyworkers.protocol.limits import Ask, queue_of, ttl_of
+from pyworkers.store.calls import Call, Mode, Steps, decoded, every, one, script
 from pyworkers.store.transport.replies import integers
 
 # A job whose turn is so near stays where it is: a way through ``schedule`` would cost it a second start.
 _NEAR_S = 0.5
 _PAGE = 200
-_ABOUT = re.compile(rb"([0-9]{1,9}) ([0-9.]{1,20})")
 
 
 class Verdict(StrEnum):
@@ -80,49 +78,51 @@ def frees(identity: str, ask: Ask) -> tuple[Effect, ...]:
     return tuple(PassSlot(want.key, holder) for want in ask.wants if not want.window_s)
 
 
+def starts(identity: str, ask: Ask) -> tuple[Effect, ...]:
+    """The effects that note the start of a job, once it is granted."""
+    holder = holder_of(identity, ask)
+    return tuple(NoteStart(key, holder, ttl_of(window_s)) for key, _, window_s in ask.wants if window_s)
+
+
 def holder_of(identity: str, ask: Ask) -> str:
     """The member for a run of a job on this server: recognized by its identity once the server is dead."""
     return f"{identity}|{ask.holder}"
 
 
-def sweep(keys: Keys) -> Steps[int]:
-    """Free the slots of dead servers, and call the next jobs; returns the number of the slots."""
-    freed = 0
+class Swept(NamedTuple):
+    """The result of a sweep: the numbers of the limits in use, and of the slots that are freed."""
+
+    limits: int
+    freed: int
+
+
+def sweep(keys: Keys) -> Steps[Swept]:
+    """Free the slots of dead servers, and call the next jobs."""
+    count = freed = 0
     for names in (yield from _pages(keys)):
+        count += len(names)
         freed += yield from _sweep(keys, names)
-    return freed
+    return Swept(count, freed)
 
 
 def reset(keys: Keys, name: str) -> Steps[int]:
     """Free all slots, and forget all starts, of a limit and each value of its ``by``.
 
-    Returns the number of those; 0 if the limit is not in use.
+    One that no job uses is not listed any more. Returns the number of those; 0 if the limit is not in use.
     """
     count = 0
     for names in (yield from _pages(keys)):
-        if mine := [key for key in names if key == name or key.startswith(f"{name}:")]:
+        if mine := [
+            key for key in names if key == name or (key.startswith(f"{name}:") and not queue_of(key))
+        ]:
             yield from _sweep(keys, mine, reset=True)
             count += len(mine)
     return count
 
 
-def uses(keys: Keys) -> Steps[list[LimitStats]]:
-    """All limits in use, by key."""
-    found: list[LimitStats] = []
-    now = yield from one("TIME", read=_seconds)
-    stored = yield from one("HGETALL", keys.limits, read=dict)
-    declared = sorted(_declared(stored))
-    for start in range(0, len(declared), _PAGE):
-        page = declared[start : start + _PAGE]
-        counts = yield from every(list(_counts(keys, page, now)), Mode.LENIENT)
-        for (key, most, window_s), used, waiting in zip(page, counts[::2], counts[1::2], strict=True):
-            found.append(LimitStats(key, most, period_of(window_s), used or 0, waiting or 0))
-    return found
-
-
 def _ask(keys: Keys, identity: str, asked: Asked) -> Call[Answer]:
     ask, queue, raw, payload = asked
-    names = [keys.inprogress(queue, identity), keys.schedule, keys.limits]
+    names = [keys.inprogress(queue, identity), keys.schedule, keys.limits, keys.queues]
     args: list[Any] = [raw, payload, f"{queue} {ask.jid}", holder_of(identity, ask), repr(_NEAR_S)]
     for key, most, window_s in ask.wants:
         names += (keys.limit(key), keys.limit_waiting(key))
@@ -160,21 +160,3 @@ def _pages(keys: Keys) -> Steps[list[list[str]]]:
     """The keys of all limits in use, in portions that one script works off in a moment."""
     names = yield from one("HKEYS", keys.limits, read=lambda reply: [decoded(name) for name in reply])
     return [names[start : start + _PAGE] for start in range(0, len(names), _PAGE)]
-
-
-def _declared(stored: dict[bytes, bytes]) -> Iterator[tuple[str, int, float]]:
-    for key, about in stored.items():
-        if found := _ABOUT.fullmatch(about):
-            yield decoded(key), int(found[1]), float(found[2])
-
-
-def _counts(keys: Keys, page: Sequence[tuple[str, int, float]], now: float) -> Iterator[Command]:
-    for key, _, window_s in page:
-        since = repr(now - window_s) if window_s else "-inf"
-        yield command("ZCOUNT", keys.limit(key), f"({since}" if window_s else since, "+inf")
-        yield command("ZCARD", keys.limit_waiting(key))
-
-
-def _seconds(reply: Any) -> float:
-    seconds, micros = reply
-    return int(seconds) + int(micros) / 1e6

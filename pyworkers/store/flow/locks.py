@@ -6,6 +6,7 @@ Run by ``api``; never by the server. A listing scans the names of all keys, a th
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
@@ -15,6 +16,7 @@ from pyworkers.store.transport.replies import nonzero
 
 # Redis scans a thousand names in 1 to 2 ms (measured with ten million), and runs nothing else meanwhile.
 _PER_SCAN = 1000
+_PER_PAGE, _LOCKS_PER_PAGE = 20_000, 2000
 
 
 class StoredLock(NamedTuple):
@@ -28,27 +30,66 @@ class StoredLock(NamedTuple):
     ttl_s: float | None
 
 
+class LockPage(NamedTuple):
+    """Some locks, in no order; ``cursor`` is that of the next page, 0 at the end."""
+
+    cursor: int
+    scanned: int
+    """The number of names, of keys of all kinds, that were looked through for this page, about."""
+    locks: list[StoredLock]
+
+
 class Locks(Pages[StoredLock]):
     """All locks, in no order. A lock that stays is listed at least once, perhaps twice."""
 
     def __init__(self, keys: Keys) -> None:
-        self._prefix = keys.unique("")
-        self._pattern = re.sub(r"([\[\]*?\\])", r"\\\1", self._prefix) + "*"
+        self._keys = keys
         self._cursor = 0
 
     def next_page(self) -> Steps[list[StoredLock]]:
-        options = ("MATCH", self._pattern, "COUNT", _PER_SCAN, "TYPE", "string")
-        found: list[bytes]
-        self._cursor, found = yield from one("SCAN", self._cursor, *options, read=tuple)
+        self._cursor, names = yield from _scan(self._keys, self._cursor, _PER_SCAN)
         self.ended = self._cursor == 0
-        names = [name for name in map(decoded, found) if not name.endswith(SCORE_SUFFIX)]
-        commands = [command(word, name) for name in names for word in ("GET", "PTTL")]
-        replies = yield from every(commands, Mode.LENIENT)
-        return [
-            StoredLock(name.removeprefix(self._prefix), decoded(jid), None if ttl < 0 else ttl / 1000)
-            for name, jid, ttl in zip(names, replies[::2], replies[1::2], strict=True)
-            if jid is not None
-        ]
+        return (yield from _locks(self._keys, names))
+
+
+def read_lock_page(keys: Keys, cursor: int, count: int, text: str = "") -> Steps[LockPage]:
+    """Read locks from the cursor of an earlier page, or 0: about ``count``, or fewer if they are rare.
+
+    ``text``: only locks with this in their key, or with this jid. One page looks through twenty thousand
+    names or two thousand locks at most, some 50 ms.
+    """
+    found: list[StoredLock] = []
+    scanned = looked = 0
+    # Where most keys are locks, a large portion would be a page too long to read.
+    portion = _PER_SCAN if text else count
+    while scanned < _PER_PAGE and looked < _LOCKS_PER_PAGE and len(found) < count:
+        cursor, names = yield from _scan(keys, cursor, portion)
+        found += yield from _locks(keys, names, text)
+        scanned, looked, portion = scanned + portion, looked + len(names), portion if names else _PER_SCAN
+        if cursor == 0:
+            break
+    return LockPage(cursor, scanned, found)
+
+
+def _scan(keys: Keys, cursor: int, count: int) -> Steps[tuple[int, list[str]]]:
+    """The next cursor, and the keys of the locks among the next ``count`` names."""
+    pattern = re.sub(r"([\[\]*?\\])", r"\\\1", keys.unique("")) + "*"
+    options = ("MATCH", pattern, "COUNT", count, "TYPE", "string")
+    following, found = yield from one("SCAN", cursor, *options, read=tuple)
+    return int(following), [name for name in map(decoded, found) if not name.endswith(SCORE_SUFFIX)]
+
+
+def _locks(keys: Keys, names: Sequence[str], text: str = "") -> Steps[list[StoredLock]]:
+    """The locks with these names that fit ``text``."""
+    prefix = keys.unique("")
+    jids = (yield from one("MGET", *names, read=list)) if names else []
+    held = [(name, decoded(jid)) for name, jid in zip(names, jids, strict=True) if jid is not None]
+    fitting = [(name, jid) for name, jid in held if text in name.removeprefix(prefix) or text == jid]
+    ttls = yield from every([command("PTTL", name) for name, _ in fitting], Mode.LENIENT)
+    return [
+        StoredLock(name.removeprefix(prefix), jid, None if ttl is None or ttl < 0 else ttl / 1000)
+        for (name, jid), ttl in zip(fitting, ttls, strict=True)
+    ]
 
 
 def read(keys: Keys, key: str) -> Call[StoredLock | None]:

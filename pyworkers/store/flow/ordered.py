@@ -19,7 +19,7 @@ class Taken(NamedTuple):
     fence: int
     wait_s: float
     active: str
-    """The identity of the active server, for the words ``standby`` and ``other``."""
+    """The identity of the active server, for the words ``standby``, ``expired`` and ``other``."""
     raw: bytes
     """The job."""
 

@@ -82,13 +82,13 @@ async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -
 
 
 def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> Steps:
-    arguments = _arguments(keys, jobs)
+    arguments = call_of(keys, jobs)
     due = time.monotonic() + max(job.terms.wait_s for job in jobs if job.terms)
     pause_s = _FIRST_PAUSE_S
     while True:
         reply = yield from _called("push", *arguments)
         try:
-            others, replaced = _read(reply, jobs)
+            others, replaced = read(reply, jobs)
             break
         except QueueFullError:
             left_s = due - time.monotonic()
@@ -118,8 +118,8 @@ def _is_refusal(reply: Any) -> bool:
     return isinstance(reply, redis.ResponseError) and code_of(reply) in REFUSALS
 
 
-def _arguments(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[list[str], list[Any]]:
-    """The keys and the arguments of the script."""
+def call_of(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[list[str], list[Any]]:
+    """The keys and the arguments of ``push.lua``; the last ones of another script that pushes jobs."""
     queues: dict[str, int] = {}
     locks: list[str] = []
     rows: list[Any] = []
@@ -140,8 +140,8 @@ def _arguments(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[list[str], list[A
     return names, [len(jobs), len(queues), *queues, *rows, *more]
 
 
-def _read(reply: Any, jobs: Sequence[PushedJob]) -> tuple[Others, list[bytes]]:
-    """The duplicates and the replaced jobs.
+def read(reply: Any, jobs: Sequence[PushedJob]) -> tuple[Others, list[bytes]]:
+    """The duplicates and the replaced jobs, by the reply of ``push.lua``.
 
     Raises redis-py's errors, QueueFullError and DuplicateJobError.
     """

@@ -26,6 +26,7 @@ from pyworkers.errors import (
     StoreError,
     UntrackedJobError,
 )
+from pyworkers.protocol.flow.history import JobHistory, read_history
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, Answer, JobState, JobStatus, read_answer, read_status
@@ -40,6 +41,8 @@ _LONGEST_BLOCK_S = 30.0
 _PATIENCE_S = 5.0
 # Until a lost connection is opened again.
 _PAUSE_S = 0.2
+# The fields of Sidekiq's hash for a long job.
+_ITERATION = ("ex", "c", "rt")
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 
@@ -84,13 +87,48 @@ def look(wires: Wires, keys: Keys, jid: str) -> Seen:
         return _seen(wires.exchange(commands, 2))
 
 
+def history(wires: Wires, keys: Keys, jid: str) -> JobHistory | None:
+    """The job as it was enqueued, and its runs; None without them. Raises as ``look``."""
+    with errors_translated():
+        return _history(jid, wires.exchange(_reading_all(keys, jid), 2))
+
+
+async def history_async(wires: AsyncWires, keys: Keys, jid: str) -> JobHistory | None:
+    """As ``history``, in an event loop."""
+    with errors_translated():
+        return _history(jid, await wires.exchange(_reading_all(keys, jid), 2))
+
+
+def _reading_all(keys: Keys, jid: str) -> bytes:
+    return _pack(("HGETALL", keys.job(jid))) + _ending(keys, jid)
+
+
+def _history(jid: str, replies: Sequence[Any]) -> JobHistory | None:
+    found, entries = map(_checked, replies)
+    # In RESP3 a map.
+    stored = found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
+    return read_history(jid, stored, _first(entries))
+
+
 def iteration(wires: Wires, keys: Keys, jid: str) -> dict[str, bytes]:
     """The state of a long job, which Sidekiq may have written. Raises as ``look``."""
-    fields = ("ex", "c", "rt")
     with errors_translated():
-        [reply] = wires.exchange(_pack(("HMGET", keys.iteration(jid), *fields)), 1)
-        values = _checked(reply)
-    return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
+        return _iteration(wires.exchange(_reading(keys, jid), 1))
+
+
+async def iteration_async(wires: AsyncWires, keys: Keys, jid: str) -> dict[str, bytes]:
+    """As ``iteration``, in an event loop."""
+    with errors_translated():
+        return _iteration(await wires.exchange(_reading(keys, jid), 1))
+
+
+def _reading(keys: Keys, jid: str) -> bytes:
+    return _pack(("HMGET", keys.iteration(jid), *_ITERATION))
+
+
+def _iteration(replies: Sequence[Any]) -> dict[str, bytes]:
+    [values] = map(_checked, replies)
+    return {name: value for name, value in zip(_ITERATION, values, strict=True) if value is not None}
 
 
 async def look_async(wires: AsyncWires, keys: Keys, jid: str) -> Seen:
@@ -152,7 +190,7 @@ def _block_s(deadline: float) -> float:
 
 
 def check_jid(jid: object) -> None:
-    """Raise BadArgumentError for what cannot be the id of a job."""
+    """Raise BadArgumentError for a value that cannot be the id of a job."""
     if not isinstance(jid, str) or not jid or not jid.isprintable():
         raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
 
@@ -215,7 +253,11 @@ def _too_late(jid: str) -> ResultTimeout:
 
 def _looking(keys: Keys, jid: str) -> bytes:
     read = _pack(("HMGET", keys.job(jid), *FIELDS))
-    return read + _pack(("XRANGE", keys.result(jid), "-", "+", "COUNT", "1"))
+    return read + _ending(keys, jid)
+
+
+def _ending(keys: Keys, jid: str) -> bytes:
+    return _pack(("XRANGE", keys.result(jid), "-", "+", "COUNT", "1"))
 
 
 def _waiting(keys: Keys, jid: str, block_s: float) -> bytes:
@@ -240,7 +282,7 @@ def _announced(reply: Any) -> Answer | None:
 
 
 def _first(entries: Sequence[Any]) -> Answer | None:
-    """The end of a job from the entry of its stream; what is invalid in it counts as missing."""
+    """The end of a job from the entry of its stream; an invalid one counts as missing."""
     try:
         [[_, [_, packed]]] = entries
         return read_answer(packed)

@@ -39,12 +39,15 @@ class Script:
 def load(name: str) -> Script:
     """The script of that name, as ``cron/fire``, with the shared functions in front."""
     text = _text(name)
-    # The scripts that remove jobs apply the effects of their ends. Effects count members of batches, and free
-    # the slots of limits.
-    effects = ("effects",) if "apply_effects(" in text else ()
+    # The scripts that remove jobs apply the effects of their ends, and those that push jobs the effects of
+    # their terms. Effects count members of batches, and free the slots of limits.
+    push = ("push",) if "push_jobs(" in text else ()
+    effects = ("effects",) if push or "apply_effects(" in text else ()
     batches = ("batches",) if effects or "batch." in text else ()
     waiting = ("waiting",) if effects or "clock(" in text else ()
-    shared = ("prelude", *batches, *waiting, *effects)
+    sweep = ("sweep",) if "sweeping(" in text else ()
+    tokens = ("tokens",) if "token_of(" in text else ()
+    shared = ("prelude", *batches, *waiting, *effects, *push, *sweep, *tokens)
     text = "".join(_text(f"shared/{part}") for part in shared) + text
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 

@@ -13,15 +13,18 @@
 --      length of the list, or else the outcome is not settled; probable index of the job; its length; its
 --      first and last bytes; samples of it
 --      a note (fate 7) has the effects alone: its job stays, and must be in the list
---      then for each effect: place of its outcome, counted from 1, name and arguments (effects.py)
+--      two numbers after the code: the job is a done member of a batch; the distances from its end of the id of
+--      the batch, and of its own
+--      then for each effect: place of its outcome, counted from 1, name and arguments (protocol/effects)
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,
 --           for each of the queues to take from the jobs taken; the last ones are left out if there are enough,
---           and, only if one of the next four is not empty:
+--           and, only if one of the next five is not empty:
 --           the error that stopped the fetch, or '': outcomes settled and jobs taken before it count,
 --           place of each queue whose keys Redis refuses, and the error, in turn,
 --           places of the outcomes that are not settled, because of the keys of their queue, or because the list
 --           of a large job has another length,
---           place and error of each effect that failed, in turn }
+--           place and error of each effect that failed, in turn,
+--           place of the first member and error of each batch that could not be counted, in turn }
 --      or {} when a peer has recovered the lists of this incarnation: nothing was taken;
 --      or an error, before anything was done, when the key of a sorted set has the wrong type.
 
@@ -40,15 +43,17 @@ end
 
 -- What an outcome with this code does; made for the codes that occur, once each. The fields have numbers,
 -- because a table with names costs a microsecond more.
-local LIST, ARGUMENTS, KEY, FATE, QUEUE, STUCK, LARGE = 1, 2, 3, 4, 5, 6, 7
+local LIST, ARGUMENTS, KEY, FATE, QUEUE, STUCK, LARGE, BATCH, JID = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local UNSURE = 'UNSURE'
 local misplaced
 local steps = {}
-local function step_of(code)
+local function step_of(name)
+  local number, batch, jid = string.match(name, '^(%d+) (%d+) (%d+)$')
+  local code = tonumber(number or name)
   local fate = code % 10
   local large = code % 20 >= 10
   local queue = (code - code % 20) / 20
-  local step = { KEYS[5 + 2 * queue], large and 7 or 2, false, fate, queue, false, large }
+  local step = { KEYS[5 + 2 * queue], large and 7 or 2, false, fate, queue, false, large, batch and -batch, jid and -jid }
   local zset = zsets[fate]
   if zset then
     step[KEY], step[ARGUMENTS] = KEYS[zset], step[ARGUMENTS] + 2
@@ -61,7 +66,7 @@ local function step_of(code)
       step[STUCK] = 'WRONGTYPE ' .. step[KEY] .. ' is no list'
     end
   end
-  steps[code] = step
+  steps[name] = step
   return step
 end
 
@@ -118,6 +123,19 @@ local function stands(list, raw)
   return refusal.err and refusal or 1
 end
 
+-- The members that are done, by batch: those of one batch are counted together.
+local ID, MOST = 24, 4000 -- the length of an id (batch.py); the arguments of a command that Lua's stack holds
+local counts, latest = {}, {}
+local function count(batch, jid, ordinal)
+  local members = latest[batch]
+  if not members or #members == MOST then
+    members = {}
+    latest[batch] = members
+    counts[#counts + 1] = { batch, ordinal, members }
+  end
+  members[#members + 1] = jid
+end
+
 local stale, left = {}, {}
 local ordinal = 0
 i = first
@@ -138,6 +156,10 @@ while i < last do
     end
   end
   if removed == 1 then
+    local batch, jid = step[BATCH], step[JID]
+    if batch then
+      count(string.sub(raw, batch, batch + ID - 1), string.sub(raw, jid, jid + ID - 1), ordinal)
+    end
     if key then
       local after = i + step[ARGUMENTS]
       local at, payload = ARGV[after - 2], ARGV[after - 1]
@@ -168,7 +190,17 @@ end
 
 -- Effects are applied only if the job was removed above. That removal is a write, so Redis refuses none of
 -- them for lack of memory.
-local failed = {}
+local failed, uncounted = {}, {}
+if #counts > 0 then
+  local batch, queues = batches(), string.sub(KEYS[1], 1, -6) .. 'queues' -- beside `retry`
+  for _, group in ipairs(counts) do
+    local done, why = pcall(batch.count, queues, group[1], group[3], 'done', '-1', '')
+    if not done then
+      uncounted[#uncounted + 1] = group[2]
+      uncounted[#uncounted + 1] = reason_of(why)
+    end
+  end
+end
 if last < #ARGV then
   local unsettled = {}
   for _, places in ipairs({ stale, left }) do
@@ -196,8 +228,8 @@ end
 
 local taken = {}
 local function reply(err)
-  if err or #refused > 0 or #left > 0 or #failed > 0 then
-    return { stale, taken, err or '', refused, left, failed }
+  if err or #refused > 0 or #left > 0 or #failed > 0 or #uncounted > 0 then
+    return { stale, taken, err or '', refused, left, failed, uncounted }
   end
   return { stale, taken }
 end

@@ -3,8 +3,12 @@
 --
 -- KEYS the keys to read
 -- ARGV how to read each: 'first' (lowest member and score), 'members', 'notes' (number, latest with its score),
---      'text', 'length', 'active' (server of an ordered queue)
+--      'text', 'length', 'active' (server of an ordered queue), 'since' (when the next job of a queue was
+--      enqueued, as the job has it (JSON); an empty text if that is not among the last bytes of the job)
 -- Returns the replies in the order of KEYS; an error stands for a key that cannot be read.
+
+-- Every producer writes the time after the arguments. A job may have megabytes; a pattern reads each byte.
+local tail = 4096
 
 local reads = {
   first = function(key)
@@ -28,6 +32,13 @@ local reads = {
   end,
   length = function(key)
     return redis.pcall('LLEN', key)
+  end,
+  since = function(key)
+    local raw = redis.pcall('LINDEX', key, -1)
+    if type(raw) ~= 'string' then
+      return raw
+    end
+    return string.match(raw:sub(-tail), '.*"enqueued_at"%s*:%s*("?[^,}"]*"?)') or ''
   end,
 }
 

@@ -21,8 +21,8 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError
 
 from pyworkers.store.transport.connections import PUSH, AsyncConnection, Connection
 from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.link import NotSentError, Wire, open_wire
 from pyworkers.store.transport.turns import Turns
+from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
 
 # The longest TLS record. A shorter read could leave a part of one in the TLS layer, invisible to poll().
 _READ_BYTES = 16_384

@@ -6,10 +6,9 @@ twice: redis-py's own retries are off, because after a lost reply they would run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -19,17 +18,24 @@ import redis
 import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pyworkers.config import own_redis
-from pyworkers.config.fields import RedisConfig, describe, mask_url
+from pyworkers.config.checks import mask_url
+from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.store.transport.errors import Action, code_of, reply_text, rule_for
-from pyworkers.store.transport.replies import CheckedPipeline, Readers, reading
-from pyworkers.store.transport.turns import Line, Turns
+from pyworkers.store.transport.errors import MENDS, code_of, reply_text, rule_for
+from pyworkers.store.transport.mismatch import (
+    AsyncPlainConnection,
+    AsyncTlsConnection,
+    PlainConnection,
+    TlsConnection,
+)
+from pyworkers.store.transport.pools import AsyncGroupPool, AsyncPool, CheckedClient, GroupPool, Pool
+from pyworkers.store.transport.replies import Readers
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
@@ -41,8 +47,6 @@ MAX_CONNECTIONS = 100
 """The most connections of one pool, unless the URL sets another number (``?max_connections=…``)."""
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
-_CONFIG = "PYWORKERS_CONFIG"
-_NAMESPACE = "PYWORKERS_REDIS__NAMESPACE"
 # The type of a message that is not a reply, in RESP3 (``?protocol=3`` in a URL); since hiredis 3.2.
 PUSH: type | None = getattr(hiredis, "PushNotification", None)
 # Ends of the errors of a write to a connection just lost: with uvloop, and with asyncio in Python 3.13.0.
@@ -76,7 +80,8 @@ def translate(error: Exception) -> PyworkersError:
     rule = rule_for(code_of(error))
     text = reply_text(error) or type(error).__name__
     kind = RedisUnavailableError if rule.away else StoreError
-    return kind(f"{rule.meaning}: {text}" if rule.meaning else text, code=rule.code)
+    message = f"{rule.meaning}: {text}" if rule.meaning else text
+    return kind(message, hint=MENDS.get(rule.code, ""), code=rule.code)
 
 
 class _Translation:
@@ -102,68 +107,6 @@ def errors_translated() -> _Translation:
     return _translation
 
 
-def config_for(
-    url: str | None, namespace: str | None, env: Mapping[str, str], path: str | Path | None = None
-) -> RedisConfig:
-    """The configuration of a client. Inside a job, None takes the value of the server that runs the job.
-
-    Elsewhere it comes from ``PYWORKERS_REDIS__*``, then ``REDIS_URL``, then from the file at ``path`` or else
-    at ``PYWORKERS_CONFIG``, as for the server itself. A given ``url`` is complete: user, password and
-    certificates of the configuration belong to another server. Raises ConfigError.
-    """
-    given = {name: value for name, value in (("url", url), ("namespace", namespace)) if value is not None}
-    _check_fields(given)
-    if len(given) == 2:
-        return RedisConfig(**given)
-    if url is None:
-        return replace(_surroundings(env, path), **given)
-    env = {name: env[name] for name in (_NAMESPACE, _CONFIG) if name in env}
-    return RedisConfig(url, _surroundings(env, path).namespace)
-
-
-def config_of_file(path: str | Path, env: Mapping[str, str]) -> RedisConfig:
-    """The ``[redis]`` table of a file; variables in ``env`` override it. Raises ConfigError."""
-    # Imported here, because most producers have no file.
-    from pyworkers.config.loading import load
-
-    found = load(Path(path), env={}).redis
-    return replace(found, **_from_env(env))
-
-
-def _surroundings(env: Mapping[str, str], path: str | Path | None) -> RedisConfig:
-    if (own := own_redis.of_this_process()) is not None:
-        return RedisConfig(**own)
-    if path is not None or env.get(_CONFIG):
-        return config_of_file(path or env[_CONFIG], env)
-    return RedisConfig(**_from_env(env))
-
-
-def _from_env(env: Mapping[str, str]) -> dict[str, str]:
-    names = {field.name: f"PYWORKERS_REDIS__{field.name.upper()}" for field in fields(RedisConfig)}
-    values = {name: env[variable] for name, variable in names.items() if variable in env}
-    values["url"] = values.get("url") or env.get("REDIS_URL", "")
-    if not values["url"]:
-        del values["url"]
-    _check_fields(values)
-    return values
-
-
-def _check_fields(values: Mapping[str, str]) -> None:
-    for option in describe():
-        name = option.path[-1]
-        if option.path[0] == "redis" and name in values and option.check:
-            _check(name, values[name], option.check)
-
-
-def _check(name: str, value: str, check: Callable[[str], None]) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a string, not {type(value).__name__}")
-    try:
-        check(value)
-    except ValueError as error:
-        raise ConfigError(f"{name} {error}") from error
-
-
 @contextmanager
 def _url_checked(url: str) -> Iterator[None]:
     try:
@@ -176,6 +119,7 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
     options = {
         "retry": Retry(NoBackoff(), 0),
         "max_connections": MAX_CONNECTIONS,
+        **_kind(url, PlainConnection, TlsConnection),
         **_options(config, url),
         **options,
     }
@@ -187,16 +131,16 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 
 def _pool(url: str, options: dict[str, Any]) -> redis.ConnectionPool:
     if not url.startswith(_SENTINEL_SCHEME):
-        return _Pool.from_url(url, **options)
+        return Pool.from_url(url, **options)
     group = _Group.parse(url)
     sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
-    return _GroupPool(group.name, sentinel, **(options | group.options))
+    return GroupPool(group.name, sentinel, **(options | group.options))
 
 
 def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> AsyncConnection:
     options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
     single = options.pop("single_connection_client", False)
-    client = _AsyncClient(connection_pool=_async_pool(url, options), single_connection_client=single)
+    client = CheckedClient(connection_pool=_async_pool(url, options), single_connection_client=single)
     client.auto_close_connection_pool = True
     client.response_callbacks = Readers(client.response_callbacks)
     return client
@@ -205,12 +149,21 @@ def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> As
 def _async_pool(url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPool:
     options = {"timeout": options["socket_timeout"], "max_connections": MAX_CONNECTIONS, **options}
     if not url.startswith(_SENTINEL_SCHEME):
-        return _AsyncPool.from_url(url, **options)
+        # Not by from_url, in which the URL decides on the class of the connections.
+        kind = _kind(url, AsyncPlainConnection, AsyncTlsConnection)
+        return AsyncPool(**{**options, **parse_url(url), **kind})
     group = _Group.parse(url)
     sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     for node in sentinel.sentinels:
         node.response_callbacks = Readers(node.response_callbacks)
-    return _SentinelPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
+    return AsyncGroupPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
+
+
+def _kind(url: str, plain: type[Any], tls: type[Any]) -> dict[str, Any]:
+    """The class of the connections; redis-py's for sockets and sentinels."""
+    kinds = {"redis": plain, "rediss": tls}
+    scheme = url.partition("://")[0]
+    return {"connection_class": kinds[scheme]} if scheme in kinds else {}
 
 
 def _options(config: RedisConfig, url: str) -> dict[str, Any]:
@@ -279,97 +232,3 @@ def _address(host: str) -> tuple[str, int]:
     if not parts.hostname:
         raise ValueError("a sentinel URL holds an empty host")
     return parts.hostname, parts.port or _SENTINEL_PORT
-
-
-class _Pool(redis.ConnectionPool):
-    """A pool that makes a command wait for a free connection, where redis-py's raises an error.
-
-    It drops a connection whose login was interrupted (a job's time limit, Ctrl-C): redis-py would give it to
-    the next command in that state, perhaps not logged in, or on another database.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._turns = Turns(self.max_connections)
-        self._lent: dict[Any, Line] = {}
-
-    def get_connection(self, *args: Any, **options: Any) -> Any:
-        """As redis-py's. Raises its TimeoutError if none becomes free."""
-        turn = self._turns.take(self.connection_kwargs["socket_timeout"])
-        try:
-            connection = super().get_connection(*args, **options)
-            self._lent[connection] = turn
-        except BaseException:
-            turn.leave()
-            self.disconnect(inuse_connections=False)
-            raise
-        return connection
-
-    def release(self, connection: Any) -> None:
-        """As redis-py's."""
-        turn = self._lent.pop(connection, None)
-        try:
-            super().release(connection)
-        finally:
-            if turn is not None:
-                turn.leave()
-
-    def is_current(self, connection: Any) -> bool:
-        """True if a new connection would lead to the same server."""
-        return True
-
-
-class _GroupPool(_Pool, redis.sentinel.SentinelConnectionPool):
-    """As ``_Pool``, for a primary whose address sentinels give."""
-
-    def is_current(self, connection: Any) -> bool:
-        """False if the sentinels have named another primary since the connection was opened."""
-        return bool(self.master_address == (connection.host, connection.port))
-
-
-class _AsyncClient(redis.asyncio.Redis):
-    """Drops a connection that leads to the wrong server, e.g. to a primary that has become a replica, or
-    whose replies have an unexpected shape. The next connection resolves the address again, by DNS or a load
-    balancer.
-    """
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """As redis-py's."""
-        try:
-            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        except redis.ResponseError as error:
-            if rule_for(code_of(error)).action is Action.RECONNECT:
-                await self._leave()
-            raise
-
-    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> CheckedPipeline:
-        """As redis-py's."""
-        return CheckedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
-
-    async def _leave(self) -> None:
-        if self.connection is not None:
-            await self.connection.disconnect()
-        else:
-            await self.connection_pool.disconnect(inuse_connections=False)
-
-
-class _AsyncPool(redis.asyncio.BlockingConnectionPool):
-    """Drops a connection whose login was cancelled, or got a reply of an unexpected shape."""
-
-    async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """As redis-py's."""
-        try:
-            with reading("the login"):
-                return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-        except BaseException:
-            await self.disconnect(inuse_connections=False)
-            raise
-
-
-class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool, _AsyncPool):
-    """Also closes the connections to the sentinels, which redis-py leaves to the garbage collector."""
-
-    async def aclose(self) -> None:
-        await super().aclose()
-        for sentinel in self.sentinel_manager.sentinels:
-            await sentinel.aclose()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,6 +20,7 @@ import redis.asyncio.sentinel
 import redis.sentinel
 from redis import exceptions
 
+from pyworkers.store.transport.mismatch import TlsMismatchError
 from pyworkers.store.transport.replies import UnexpectedReplyError
 
 
@@ -59,7 +60,7 @@ TABLE: dict[str, Rule] = dict(
         _row("TIMEOUT", Action.RECONNECT, _AWAY, "Redis did not answer in time"),
         _row("DNS", Action.RECONNECT, _AWAY, "Redis cannot be reached, its name is not known"),
         _row("NOMASTER", Action.RECONNECT, _AWAY, "the sentinels name no primary"),
-        _row("TLS", Action.STOP, _AWAY, "Redis cannot be reached by TLS"),
+        _row("TLS", Action.STOP, _AWAY, "Redis cannot be reached, because of TLS"),
         _row("PROTOCOL", Action.RECONNECT, _AWAY, "the peer does not speak Redis' protocol"),
         _row("UNEXPECTED", Action.RECONNECT, _AWAY, "Redis sent an unexpected reply"),
         # Another server will accept the command, or this one soon
@@ -93,6 +94,15 @@ TABLE: dict[str, Rule] = dict(
     )
 )
 
+_WHERE_LOGIN = "[redis] username and password, PYWORKERS_REDIS__PASSWORD, or redis://USER:PASSWORD@HOST"
+MENDS: Mapping[str, str] = {
+    "NOAUTH": f"Set the password: {_WHERE_LOGIN}.",
+    "WRONGPASS": f"Check user name and password: {_WHERE_LOGIN}.",
+    "DENIED": f"Set a password in Redis (requirepass), and here: {_WHERE_LOGIN}.",
+    "BADDB": "Name a database that exists at the end of redis.url, e.g. /0.",
+}
+"""The fix for an error, by its code, where the meaning does not name it."""
+
 OTHER = Rule("ERR", Action.PAUSE, _HERE, "")
 """A reply without a code of its own."""
 
@@ -102,9 +112,10 @@ def rule_for(code: str) -> Rule:
     return TABLE.get(code, OTHER)
 
 
-# Older redis-py does not keep the code (status_code came with 6.x).
+# redis-py before 7.4 does not keep the code (``status_code``).
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (UnexpectedReplyError, "UNEXPECTED"),
+    (TlsMismatchError, "TLS"),
     (redis.sentinel.MasterNotFoundError, "NOMASTER"),
     (redis.asyncio.sentinel.MasterNotFoundError, "NOMASTER"),
     (exceptions.BusyLoadingError, "LOADING"),
@@ -120,10 +131,13 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.TryAgainError, "TRYAGAIN"),
     (exceptions.MovedError, "MOVED"),
     (exceptions.AskError, "ASK"),
+    (exceptions.ClusterCrossSlotError, "CROSSSLOT"),
     (exceptions.InvalidResponse, "PROTOCOL"),
 )
-# Replies without a code of their own: Redis' networking.c, script.c, db.c.
+# Replies without a code of their own: Redis' networking.c, script.c, db.c; or of which redis-py before 7.4
+# keeps neither the code nor an exception for it alone.
 _SENTENCES = {
+    "Authentication required": "NOAUTH",
     "max number of clients": "MAXCLIENTS",
     "executing the script can't run this command": "NOPERM",
     "executing the script can't access": "NOPERM",
@@ -134,6 +148,7 @@ _SENTENCES = {
 _CAUSES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.ReadOnlyError, "READONLY"),
     (socket.gaierror, "DNS"),
+    (TlsMismatchError, "TLS"),
     (ssl.SSLError, "TLS"),
 )
 # Redis 6.2 wraps an error inside a script: "Error running script (call to f_…): @user_script:9: -OOM …".

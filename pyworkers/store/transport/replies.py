@@ -142,6 +142,27 @@ def integers(reply: Any) -> list[int]:
     return list(reply)
 
 
+def begins_with(*kinds: type, rest: type) -> Callable[[Any], list[Any] | None]:
+    """A reader for None, or a list that begins with elements of these types; all others are ``rest``."""
+
+    def reader(reply: Any) -> list[Any] | None:
+        if reply is None:
+            return None
+        types = [type(element) for element in _items(reply)]
+        if types != [*kinds, *[rest] * (len(types) - len(kinds))]:
+            raise TypeError
+        return list(reply)
+
+    return reader
+
+
+def scanned(reply: Any) -> tuple[bytes, list[bytes]]:
+    """A page of a scan: the next cursor, and names."""
+    cursor, names = reply
+    # redis-py makes a number of the cursor of some commands.
+    return b"%d" % int(cursor), blobs(names)
+
+
 def members(reply: Any) -> Any:
     """Members of a sorted set, in RESP3 perhaps in pairs with their scores."""
     for item in _items(reply):
@@ -163,6 +184,12 @@ def done(reply: Any) -> Any:
     if reply not in (b"OK", None):
         raise ValueError
     return reply
+
+
+def seconds(reply: Any) -> float:
+    """The reply to TIME, in epoch seconds."""
+    whole, microseconds = reply
+    return int(whole) + int(microseconds) / 1e6
 
 
 def text(reply: Any) -> Any:

@@ -7,31 +7,45 @@ a part of the chain for a job with fields that have rules (protocol/flow), the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyworkers import logs
 from pyworkers.middleware import EffectsOf
 from pyworkers.protocol.envelope import splice
-from pyworkers.protocol.flow import checkpoint, effects_of, effects_of_start
+from pyworkers.protocol.flow import STARTING, checkpoint, effects_of, effects_of_start, history, member_at
 from pyworkers.protocol.flow.ending import Ended, ending_of
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.worker.execution import Execution
 
 log = logs.get_logger()
 
 
-def note_start(execution: Execution, now: float) -> None:
-    """Note what the fields of the envelope ask for at the start. ``now`` is in epoch seconds."""
+def note_start(execution: Execution, clock: Callable[[], float]) -> None:
+    """Note what the fields of the envelope ask for at the start. ``clock`` is in epoch seconds."""
     message = execution.message
-    started = Start(message.data, message.jid, message.queue, message.attempt, now)
+    if STARTING.isdisjoint(message.data):
+        return
+    started = Start(message.data, message.jid, message.queue, message.attempt, clock(), _name_of_process)
     if noted := effects_of_start(started):
         execution.note(*noted)
 
 
-def with_rest(execution: Execution, outcome: Outcome) -> Outcome:
+def with_flow(execution: Execution, outcome: Outcome, clock: Callable[[], float]) -> Outcome:
+    """The outcome with what the fields of the envelope ask for, and with what the job has not yet noted."""
+    if execution.has_notes:
+        outcome = _with_rest(execution, outcome)
+    message = execution.message
+    if outcome is DONE and (at := member_at(message.data, message.jid, message.raw)) is not None:
+        return done_member(*at)
+    return _with_effects_of(execution, outcome, clock())
+
+
+def _with_rest(execution: Execution, outcome: Outcome) -> Outcome:
     """The outcome with what the job has not yet noted, and a mark if its checkpoint is kept for a retry."""
     outcome = outcome.with_effects(*execution.rest(ending_of(outcome.fate).final))
     if execution.has_checkpoint and outcome.fate is Fate.RETRY and outcome.payload:
@@ -39,8 +53,8 @@ def with_rest(execution: Execution, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def with_flow(message: Message, outcome: Outcome, now: float) -> Outcome:
-    """The outcome with the effects that the fields of the envelope ask for. ``now`` is in epoch seconds."""
+def _with_effects_of(execution: Execution, outcome: Outcome, now: float) -> Outcome:
+    message = execution.message
     ended = Ended(
         ending_of(outcome.fate),
         message.data,
@@ -51,8 +65,23 @@ def with_flow(message: Message, outcome: Outcome, now: float) -> Outcome:
         outcome.error_class,
         outcome.error_message,
         outcome.result,
+        _traceback(execution) if history.is_asked(message.data) else "",
     )
     return outcome.with_effects(*effects_of(ended))
+
+
+def _traceback(execution: Execution) -> str:
+    """The traceback of the error as Python prints it; empty without an error, or if it cannot be printed."""
+    if execution.exc_info is None:
+        return ""
+    try:
+        return "".join(traceback.format_exception(*execution.exc_info))
+    except BaseException:
+        return ""
+
+
+def _name_of_process() -> str:
+    return f"{os.uname().nodename}:{os.getpid()}"
 
 
 def with_effects(functions: Sequence[EffectsOf], message: Message, outcome: Outcome) -> Outcome:

@@ -1,4 +1,4 @@
-"""The retry link: turns an exception of a job into an outcome, and calls the hooks of a job without retries.
+"""The retry link: turns an exception of a job into an outcome, and calls the functions for a failed run.
 
 Runs in the worker process, inside the logging link. Catches every exception from the links inside it,
 ``sys.exit`` and Ctrl-C included: none of them may decide whether a job is acknowledged.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 
 from pyworkers import logs
-from pyworkers.app import Worker
 from pyworkers.errors import (
     BadArgumentError,
     BadMessageError,
@@ -26,7 +25,7 @@ from pyworkers.errors import (
     Retry,
     Snooze,
 )
-from pyworkers.handler import Handler, OnExhausted, RetryIn
+from pyworkers.handler import RetryIn
 from pyworkers.protocol import envelope, retry, timestamps
 from pyworkers.protocol.draft import seconds
 from pyworkers.protocol.envelope import Rng
@@ -35,6 +34,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.failures import FailureHooks
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
 
@@ -48,38 +48,22 @@ class Retrying:
     policy: Policy
     clock: Callable[[], float]
     rng: Rng
+    hooks: FailureHooks
     fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
-    on_exhausted: Sequence[OnExhausted] = ()
 
     @property
     def has_hooks(self) -> bool:
         """True if the fate of a failed job depends on, or is passed to, the application's code."""
-        return bool(self.retry_in or self.on_exhausted)
+        return bool(self.retry_in or self.hooks.exist)
 
 
 def outcome_of_failure(execution: Execution, error: BaseException, about: Retrying) -> Outcome:
     """The outcome of a job that raised; stores the error in the Execution, and runs the hooks."""
     execution.fail(error, _traceback(error))
     outcome = _outcome_of(execution.message, error, about)
-    if outcome.final:
-        run_exhausted(about.on_exhausted, execution.message, error)
+    about.hooks.call(execution.message, error, outcome)
     return outcome
-
-
-def exhausted_hooks(worker: Worker, handler: Handler | None) -> tuple[OnExhausted, ...]:
-    """The hooks for a job that is not tried again: the handler's own, then the application's."""
-    own = (handler.on_exhausted,) if handler and handler.on_exhausted else ()
-    return (*own, *worker.hooks("on_exhausted"))
-
-
-def run_exhausted(hooks: Sequence[OnExhausted], message: Message, error: BaseException | None) -> None:
-    """Call all hooks. An exception of a hook is logged and does not change the job's fate."""
-    for hook in hooks:
-        try:
-            hook(message, error)
-        except BaseException:
-            log.exception("hook.failed", hook="on_exhausted")
 
 
 def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outcome:
@@ -117,6 +101,8 @@ def _snoozed(message: Message, at: float) -> Outcome:
 def _failure(error: BaseException, fates: Fates) -> Failure:
     own = isinstance(error, BadMessageError | FateChosen)
     fate = fates.of(type(error)) if not own else Fate.DEAD if isinstance(error, BadMessageError) else None
+    if tied := fates.tie(type(error)):
+        log.error("job.fate_tied", error=retry.error_name(error), listed=tied)
     failure = Failure(retry.error_name(error), _text(error), tuple(_backtrace(error)), fate=fate)
     return _choose(failure, error) if isinstance(error, FateChosen) else failure
 

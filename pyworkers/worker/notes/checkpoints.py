@@ -43,7 +43,7 @@ class CheckpointNotes:
         try:
             self._ran_s = max(0.0, float(state.get("rt", b"0")))
             value = simplejson.loads(state["c"].decode())
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, RecursionError):
             return default
         self._saved = True
         return value

@@ -12,6 +12,6 @@ end
 local parent = redis.call('HGET', key, 'parent')
 batch.delete(KEYS[1], ARGV[1])
 if parent then
-  batch.count(KEYS[1], string.sub(parent, string.find(parent, ' ', 1, true) + 1), ARGV[1], 'out', '', '')
+  batch.count(KEYS[1], string.sub(parent, string.find(parent, ' ', 1, true) + 1), { ARGV[1] }, 'out', '', '')
 end
 return 1

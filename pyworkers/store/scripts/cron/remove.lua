@@ -1,6 +1,6 @@
--- Remove a run-time cron entry, with its last slot and its pause.
+-- Remove a run-time cron entry, with its last slot, its pause and its runs.
 --
--- KEYS 1 entries  2 last slots of all entries  3 version  4 paused entries
+-- KEYS 1 entries  2 last slots of all entries  3 version  4 paused entries  5 runs of the entry
 -- ARGV 1 name  2 new version
 -- Returns 1 if the entry existed, else 0.
 
@@ -9,5 +9,6 @@ if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
 end
 redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('SREM', KEYS[4], ARGV[1])
+redis.call('DEL', KEYS[5])
 redis.call('SET', KEYS[3], ARGV[2])
 return 1

@@ -3,10 +3,10 @@
 -- after a lost reply, a job that holds its slots gets the same answer.
 --
 -- A limit has two keys. The members of the first are the starts of the last window (a rate), or the jobs that hold
--- a slot; the score is the time of the start. The members of the second are the jobs that wait: for a rate with
+-- a slot; the score is the time of the start, which is expected until it is noted (NoteStart). The members of the second are the jobs that wait: for a rate with
 -- the time of their turn, else as `call_next` explains.
 --
--- KEYS 1 in-progress list  2 schedule  3 limits
+-- KEYS 1 in-progress list  2 schedule  3 limits  4 queues
 --      then for each limit: both keys
 -- ARGV 1 the job  2 the payload for schedule ('': the job)  3 queue and id of the job  4 holder
 --      5 the longest wait in the list, in s
@@ -14,6 +14,11 @@
 -- Returns { 'granted' }, { 'gone' } if the job is not in the list, { 'wait', seconds },
 --         { 'limited', the score in schedule }, or { 'broken', the score, the key of a wrong type }.
 
+-- A job that is granted has started by then, as a rule; its start is noted when it is known.
+local SOON_S = 0.025
+-- The turns in a rate have so much more room than the window, in each window: for the time from the grant until
+-- the start is noted. Otherwise more and more jobs would come too early.
+local ROOM_S = 0.02
 -- A job whose turn has come, or that was called, has this time to arrive before another takes its place.
 local LATE_S = 1
 -- A turn that is missed by so much is forgotten: its job was deleted.
@@ -38,6 +43,7 @@ redis.call('LTRIM', KEYS[1], 0, -1)
 local near = tonumber(ARGV[5])
 local text = clock()
 local now = tonumber(text)
+local soon = string.format('%.6f', now + SOON_S)
 
 local function put_off(score)
   redis.call('LREM', KEYS[1], -1, raw)
@@ -49,7 +55,7 @@ for n = 1, (#ARGV - 5) / 3 do
   local a = 3 * n + 3
   limits[n] = {
     name = ARGV[a], most = tonumber(ARGV[a + 1]), window = tonumber(ARGV[a + 2]),
-    holders = KEYS[2 * n + 2], waiting = KEYS[2 * n + 3],
+    holders = KEYS[2 * n + 3], waiting = KEYS[2 * n + 4],
   }
   for _, key in ipairs({ limits[n].holders, limits[n].waiting }) do
     if not holds(key, 'zset') then
@@ -73,9 +79,10 @@ local function turn(limit, ahead)
   -- Each start leaves the window after its length. So does, again, each start that takes its place.
   local rounds = math.floor(place / limit.most)
   local rank = place - rounds * limit.most
-  local at = (rank < taken and start(rank) or now) + (rounds + 1) * limit.window
+  local period = limit.window + ROOM_S
+  local at = (rank < taken and start(rank) or now) + limit.window + rounds * period
   -- Starts that came together are followed by starts with even gaps.
-  local even = (taken > 0 and start(0) or now) + limit.window + place * limit.window / limit.most
+  local even = (taken > 0 and start(0) or now) + limit.window + place * period / limit.most
   return math.max(at, even)
 end
 
@@ -129,7 +136,7 @@ if not (slot or at) then
       redis.call('ZREM', limit.waiting, limit.robbed)
     end
     if not redis.call('ZSCORE', limit.holders, holder) then
-      redis.call('ZADD', limit.holders, text, holder)
+      redis.call('ZADD', limit.holders, limit.window > 0 and soon or text, holder)
     end
     if limit.window > 0 then
       redis.call('EXPIRE', limit.holders, math.ceil(limit.window) + LOST_S)
@@ -159,6 +166,9 @@ for _, limit in ipairs(limits) do
     redis.call('EXPIRE', limit.waiting, math.ceil(last - now) + FAR_S)
   elseif slot and limit.window > 0 then
     redis.call('ZREM', limit.waiting, waiter)
+  elseif limit.window == 0 and not stays and redis.call('ZREM', limit.waiting, waiter) == 1 then
+    -- It was called for a slot of this limit, and another limit has put it off: the next job gets that slot.
+    call_next(limit.waiting, KEYS[2], KEYS[4], now)
   end
 end
 if stays then

@@ -51,8 +51,9 @@ for n = 4, #ARGV do
       end
     end
   end
-  if redis.call('EXISTS', holders, waiting) == 0 and string.find(name, ':', 1, true) then
-    -- One of perhaps many values of `by`.
+  -- One of perhaps many values of `by`, or a limit that may have no jobs any more. An ask, or the next job of the
+  -- queue, lists it again.
+  if (reset or string.find(name, '^[^:/]*:')) and redis.call('EXISTS', holders, waiting) == 0 then
     redis.call('HDEL', KEYS[1], name)
   end
 end

@@ -1,11 +1,15 @@
 -- Take jobs from a queue with limits of its own: no more than may start now, counted over all servers. Starts are
--- counted when their jobs are taken; running are the jobs in all in-progress lists of the queue.
+-- counted when their jobs are taken, and again when they are noted (NoteStart); running are the jobs in all in-progress lists of the queue.
 --
 -- KEYS 1 queue  2 in-progress list  3 tombstone of this incarnation  4 owners  5 starts  6 limits
 -- ARGV 1 identity  2 number of jobs wanted  3 a name that no other call has
---      4 most starts in a window, or 0  5 the window in s  6 most running, or 0  7 name of the limit
+--      4 most starts in a window, or 0  5 the window in s  6 most running, or 0
+--      7 name of the rate  8 name of the limit of running jobs
 -- Returns { the jobs, the seconds after which more may start or '' , '1' if a slot must be free first or '' },
 --         or {} when a peer has recovered the lists of this incarnation: nothing was taken.
+
+-- A job that is taken has started by then, as a rule; its start is noted when it is known.
+local SOON_S = 0.025
 
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return {}
@@ -15,8 +19,8 @@ if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 0 then
   return redis.error_reply('UNREGISTERED this server is not registered yet, or no longer')
 end
 local wanted, rate, window, most = tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local text = clock()
-local now = tonumber(text)
+local now = tonumber(clock())
+local soon = string.format('%.6f', now + SOON_S)
 
 local may, full = wanted, ''
 if most > 0 then
@@ -44,7 +48,7 @@ for n = 1, may do
   end
   jobs[n] = job
   if rate > 0 then
-    redis.call('ZADD', KEYS[5], text, ARGV[3] .. ':' .. n)
+    redis.call('ZADD', KEYS[5], soon, ARGV[3] .. ':' .. n)
   end
 end
 if #jobs > 0 then
@@ -53,7 +57,7 @@ if #jobs > 0 then
     redis.call('HSET', KEYS[6], ARGV[7], ARGV[4] .. ' ' .. ARGV[5])
   end
   if most > 0 then
-    redis.call('HSET', KEYS[6], ARGV[7] .. '/running', ARGV[6] .. ' 0')
+    redis.call('HSET', KEYS[6], ARGV[8], ARGV[6] .. ' 0')
   end
 end
 local wait = ''

@@ -10,7 +10,8 @@
 --   empty    no job waits
 --   wait     the job at the head has failed, and waits for so many ms
 --   paused   the queue is paused
---   standby  another server is active; look again after so many ms
+--   standby  another server is active, and its lease expires in so many ms
+--   expired  its lease has expired, and its job is not recovered yet
 --   other    ARGV 2 is not the active server
 --   lost     a peer has recovered the lists of this incarnation
 
@@ -34,7 +35,7 @@ if active ~= ARGV[1] then
       return { 'standby', fence, lease, active }
     end
     if redis.call('EXISTS', KEYS[8]) == 1 then
-      return { 'standby', fence, 200, active }
+      return { 'expired', fence, 0, active }
     end
   end
 end

@@ -6,7 +6,7 @@
 -- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead
 --      4 place of the last key of the queues  5 place of the last argument of the members
 --      then for each member: member, payload, index of its queue in KEYS (0: bury the member), queue's name
---      then for each effect: place of its member, counted from 1, name and arguments (effects.py)
+--      then for each effect: place of its member, counted from 1, name and arguments (protocol/effects)
 -- Returns {places of the members moved, from 1,  keys of the wrong type, whose members were not moved}.
 
 local moved, broken, gone = {}, {}, {}

@@ -2,7 +2,7 @@
 --
 -- KEYS 1 sorted set  then the keys of each effect
 -- ARGV 1 place of the last member  then the members
---      then for each effect: place of its member, counted from 1, name and arguments (effects.py)
+--      then for each effect: place of its member, counted from 1, name and arguments (protocol/effects)
 -- Returns the number removed.
 
 local gone, removed = {}, 0

@@ -3,7 +3,7 @@
 --
 -- KEYS 1 list or sorted set  2 notes  3 counter  4 counter of the day  then the keys of each effect
 -- ARGV 1 'list' or 'zset'  2 jid  3 the job  4 life of the day's counter in s
---      then for each effect: 1, name and arguments (effects.py)
+--      then for each effect: 1, name and arguments (protocol/effects)
 -- Returns the number removed.
 
 local removed

@@ -1,12 +1,14 @@
--- Delete waiting jobs from their queue, or move them to dead. The removal is the receipt: a job that a server
--- or another client has taken meanwhile is left alone. Each job comes with the index at which it was seen,
--- because a search through a million jobs for each of them would block Redis for minutes.
+-- Delete waiting jobs from their queue, or move them to dead, or to the end of the queue that is popped next. The
+-- removal is the receipt: a job that a server or another client has taken meanwhile is left alone. Each job comes
+-- with the index at which it was seen, because a search through a million jobs for each of them would block Redis
+-- for minutes.
 --
 -- KEYS 1 queue  2 dead  then the keys of each effect
--- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead  4 '1' to bury the jobs
+-- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead  4 '1' to bury the jobs,
+--        '2' to have them popped next, the last of them first
 --      5 place of the last argument of the jobs
 --      then for each job: job, index
---      then for each effect: place of its job, counted from 1, name and arguments (effects.py)
+--      then for each effect: place of its job, counted from 1, name and arguments (protocol/effects)
 -- Returns {number taken, places of jobs to send again in a new call, from 1}, or {-1} if dead is not a sorted
 -- set: then nothing was done.
 
@@ -62,6 +64,10 @@ end
 if ARGV[4] == '1' then
   for _, raw in ipairs(taken) do
     bury(KEYS[2], ARGV[1], ARGV[2], ARGV[3], raw)
+  end
+elseif ARGV[4] == '2' then
+  for _, raw in ipairs(taken) do
+    redis.call('RPUSH', KEYS[1], raw)
   end
 end
 apply_effects(3, last + 1, function(place)

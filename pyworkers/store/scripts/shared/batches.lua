@@ -44,6 +44,16 @@ function batch.touch(key)
   return facts[1]
 end
 
+-- True if the batch has this member, and it is not done.
+function batch.has(key, member)
+  for n = 2, 4 do
+    if redis.call('SISMEMBER', key .. batch.PARTS[n], member) == 1 then
+      return true
+    end
+  end
+  return false
+end
+
 function batch.put(key, part, member)
   redis.call('SADD', key .. part, member)
   redis.call('EXPIRE', key .. part, batch.LIFE)
@@ -58,14 +68,22 @@ function batch.add(queues, id, ...)
   end
 end
 
--- Remove a member from the set that has it: the receipt of what is counted for it.
-function batch.leave(key, member)
+-- Remove members from the sets that have them, each from one: the receipt of what is counted for them. Returns
+-- how many there were.
+function batch.leave(key, members)
+  local left = 0
   for n = 2, 4 do
-    if redis.call('SREM', key .. batch.PARTS[n], member) == 1 then
-      return true
+    if left < #members then
+      local removed = redis.pcall('SREM', key .. batch.PARTS[n], unpack(members))
+      -- Those that have left before it count.
+      if type(removed) == 'number' then
+        left = left + removed
+      elseif left == 0 then
+        error(removed)
+      end
     end
   end
-  return false
+  return left
 end
 
 function batch.release(key, token)
@@ -182,13 +200,15 @@ function batch.conclude(queues, id)
   if parent then
     local space = string.find(parent, ' ', 1, true)
     local place = string.sub(parent, 1, space - 1)
-    return batch.count(queues, string.sub(parent, space + 1), id, state, place, place ~= '' and result or '')
+    return batch.count(queues, string.sub(parent, space + 1), { id }, state, place, place ~= '' and result or '')
   end
 end
 
 -- A member has died: fire on_death here and in the batches above.
 function batch.mourn(queues, id)
-  while id do
+  local known = {}
+  while id and not known[id] do
+    known[id] = true
     local key = batch.key(queues, id)
     if redis.call('HEXISTS', key, 'open') == 0 then
       return
@@ -201,19 +221,20 @@ function batch.mourn(queues, id)
   end
 end
 
--- Count a member: it is 'done', 'failed', 'dead', or 'out' of the batch. Each change counts once: the member
--- leaves a set. A result of a member of a group has its place, from 0. Nothing happens for an unknown batch or
+-- Count members: they are 'done', or a single one is 'failed', 'dead', or 'out' of the batch, or has a result with
+-- its place, from 0. Each change counts once: the member leaves a set. Nothing happens for an unknown batch or
 -- member: it has expired, was evicted or deleted, or the member is done.
-function batch.count(queues, id, member, state, place, result)
+function batch.count(queues, id, members, state, place, result)
   local key = batch.key(queues, id)
   local open = batch.touch(key)
-  if not open or not batch.leave(key, member) then
+  local left = open and batch.leave(key, members) or 0
+  if left == 0 then
     return
   end
   if state == 'failed' or state == 'dead' then
-    batch.put(key, ':' .. state, member)
+    batch.put(key, ':' .. state, members[1])
   elseif state == 'done' then
-    redis.call('HINCRBY', key, 'done', 1)
+    redis.call('HINCRBY', key, 'done', left)
     if result ~= '' then
       redis.call('HSET', key .. ':results', place, result)
       redis.call('EXPIRE', key .. ':results', batch.LIFE)
@@ -222,7 +243,9 @@ function batch.count(queues, id, member, state, place, result)
     redis.call('HINCRBY', key, 'total', -1)
   end
   if open ~= '0' then
-    batch.release(key, member)
+    for _, member in ipairs(members) do
+      batch.release(key, member)
+    end
   end
   if state == 'dead' then
     batch.mourn(queues, id)
@@ -230,20 +253,27 @@ function batch.count(queues, id, member, state, place, result)
   return batch.conclude(queues, id)
 end
 
--- Delete a batch and those inside it. Their jobs run nevertheless.
+-- Delete a batch and those inside it. Their jobs run nevertheless. Each is visited once: a batch that another
+-- program has written may be its own member.
 function batch.delete(queues, id)
-  local key = batch.key(queues, id)
-  for n = 2, 4 do
-    for _, member in ipairs(redis.call('SMEMBERS', key .. batch.PARTS[n])) do
-      if redis.call('HEXISTS', batch.key(queues, member), 'open') == 1 then
-        batch.delete(queues, member)
+  local ids, known = { id }, { [id] = true }
+  local place = 1
+  while ids[place] do
+    local key = batch.key(queues, ids[place])
+    for n = 2, 4 do
+      for _, member in ipairs(redis.call('SMEMBERS', key .. batch.PARTS[n])) do
+        if not known[member] and redis.call('HEXISTS', batch.key(queues, member), 'open') == 1 then
+          known[member] = true
+          ids[#ids + 1] = member
+        end
       end
     end
+    for _, part in ipairs(batch.PARTS) do
+      redis.call('UNLINK', key .. part)
+    end
+    redis.call('ZREM', string.sub(queues, 1, -7) .. 'pyworkers:batches', ids[place])
+    place = place + 1
   end
-  for _, part in ipairs(batch.PARTS) do
-    redis.call('UNLINK', key .. part)
-  end
-  redis.call('ZREM', string.sub(queues, 1, -7) .. 'pyworkers:batches', id)
 end
 
 -- A chain ends early: count out the steps that will not run.

@@ -1,13 +1,53 @@
 -- Shared by the scripts that remove jobs: the loader puts it in front of them. An effect is a write that belongs
--- to the end of a job (effects.py); it is applied only if the script has removed that job.
+-- to the end of a job (protocol/effects); it is applied only if the script has removed that job.
+
+local function reason_of(why)
+  return type(why) == 'table' and why.err or tostring(why)
+end
+
+-- The runs that are kept of a cron entry.
+local MOST_RUNS = 50
+
+-- Delete the runs of a cron entry with the earliest slots; a slot stands in front of the name of its run.
+local function forget_runs(key)
+  local names = redis.call('HKEYS', key)
+  table.sort(names, function(one, other)
+    return (tonumber(string.match(one, '^%d+')) or 0) < (tonumber(string.match(other, '^%d+')) or 0)
+  end)
+  for n = 1, #names - MOST_RUNS do
+    redis.call('HDEL', key, names[n])
+  end
+end
 
 -- Apply the effects whose keys start at KEYS k and whose arguments start at ARGV a: for each the place of its
 -- job, counted from 1, its name and its arguments. `applies(place)` is true if that job was removed.
 -- Returns place and error of each effect that failed, in turn; the others are applied nevertheless.
 local function apply_effects(k, a, applies)
+  local function store_fields(k, a)
+    for name, value in pairs(cjson.decode(ARGV[a])) do
+      redis.call('HSET', KEYS[k], name, value)
+    end
+    redis.call('EXPIRE', KEYS[k], ARGV[a + 1])
+  end
   -- Name → number of keys, number of arguments, function; k and a are the places of the first of each.
   local made
   local effects = {
+    NoteRun = { 1, 3, function(k, a)
+      if not holds(KEYS[k], 'hash') then
+        return
+      end
+      -- Another program may have written anything.
+      local read, facts = pcall(cjson.decode, redis.call('HGET', KEYS[k], ARGV[a]) or '{}')
+      facts = read and type(facts) == 'table' and facts or {}
+      for name, value in pairs(cjson.decode(ARGV[a + 1])) do
+        facts[name] = value
+      end
+      redis.call('HSET', KEYS[k], ARGV[a], cjson.encode(facts))
+      redis.call('EXPIRE', KEYS[k], ARGV[a + 2])
+      if redis.call('HLEN', KEYS[k]) > MOST_RUNS then
+        forget_runs(KEYS[k])
+      end
+    end },
     Unlock = { 1, 1, function(k, a)
       if redis.call('GET', KEYS[k]) == ARGV[a] then
         redis.call('DEL', KEYS[k])
@@ -20,6 +60,10 @@ local function apply_effects(k, a, applies)
       if redis.call('ZREM', KEYS[k], ARGV[a]) == 1 then
         call_next(KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], clock())
       end
+    end },
+    NoteStart = { 1, 2, function(k, a)
+      redis.call('ZADD', KEYS[k], clock(), ARGV[a])
+      redis.call('EXPIRE', KEYS[k], ARGV[a + 1])
     end },
     CountOut = { 3, 3, function(k, a)
       -- Check the types first: otherwise the member would be counted out, and then the push would fail.
@@ -38,18 +82,8 @@ local function apply_effects(k, a, applies)
       end
       redis.call('SET', KEYS[k], ARGV[a], 'EX', ARGV[a + 1])
     end },
-    StoreFields = { 1, 2, function(k, a)
-      for name, value in pairs(cjson.decode(ARGV[a])) do
-        redis.call('HSET', KEYS[k], name, value)
-      end
-      redis.call('EXPIRE', KEYS[k], ARGV[a + 1])
-    end },
-    StoreIteration = { 1, 2, function(k, a)
-      for name, value in pairs(cjson.decode(ARGV[a])) do
-        redis.call('HSET', KEYS[k], name, value)
-      end
-      redis.call('EXPIRE', KEYS[k], ARGV[a + 1])
-    end },
+    StoreFields = { 1, 2, store_fields },
+    StoreIteration = { 1, 2, store_fields },
     DeleteIteration = { 1, 0, function(k)
       redis.call('DEL', KEYS[k])
     end },
@@ -72,7 +106,7 @@ local function apply_effects(k, a, applies)
     end },
     CountMember = { 2, 5, function(k, a)
       made = made or batches()
-      made.count(KEYS[k + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
+      made.count(KEYS[k + 1], ARGV[a], { ARGV[a + 1] }, ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
     end },
     AddMember = { 2, 2, function(k, a)
       made = made or batches()
@@ -100,7 +134,7 @@ local function apply_effects(k, a, applies)
       local done, why = pcall(apply, k, a + 2)
       if not done then
         failed[#failed + 1] = place
-        failed[#failed + 1] = type(why) == 'table' and why.err or tostring(why)
+        failed[#failed + 1] = reason_of(why)
       end
     end
     k = k + keys

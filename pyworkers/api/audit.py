@@ -1,0 +1,97 @@
+"""AuditLog: who did what by the dashboard, and when; the last thousand actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyworkers.api.record import as_text, valid
+from pyworkers.api.target import Where, admin_of
+from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Steps
+from pyworkers.store.views import audit
+
+_LONGEST = 300
+"""The characters of each text that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action of a person: ``who`` did ``action`` (``queue.pause``) to ``target``, with this ``result``.
+
+    ``source`` is the address of the person's machine; ``at`` is in epoch seconds, by Redis' clock.
+    """
+
+    who: str
+    source: str
+    action: str
+    target: str
+    result: str
+    at: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The action for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Some of the actions, the latest first, from rank ``first`` on, of ``total``."""
+
+    first: int
+    total: int
+    actions: Sequence[Action]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The page for JSON."""
+        actions = [action.as_dict() for action in self.actions]
+        return {"first": self.first, "total": self.total, "actions": actions}
+
+
+def record(keys: Keys, action: Action) -> Steps[float]:
+    """Add an action; returns its time by Redis' clock. Texts are cut after 300 characters."""
+    texts = (action.who, action.source, action.action, action.target, action.result)
+    who, source, name, target, result = map(_writable, texts)
+    fields = {"who": who, "source": source, "action": name, "target": target, "result": result}
+    return audit.write(keys, fields)
+
+
+def read_audit(keys: Keys, first: int = 0, count: int = 50) -> Steps[AuditPage]:
+    """A page of the actions. An entry that is not an action is shown as its text."""
+    total, entries = yield from audit.read(keys, first, count)
+    return AuditPage(first, total, [_action(raw) for raw in entries])
+
+
+class AuditLog:
+    """The actions. All methods raise RedisUnavailableError and StoreError."""
+
+    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
+        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
+        self._admin = admin_of(where, namespace)
+
+    def page(self, first: int = 0, count: int = 50) -> AuditPage:
+        """The actions from rank ``first`` on, the latest first."""
+        return self._admin.run(read_audit(self._admin.keys, first, count))
+
+    def record(self, action: Action) -> float:
+        """Add an action; returns its time, in epoch seconds by Redis' clock."""
+        return self._admin.run(record(self._admin.keys, action))
+
+
+def _writable(text: str) -> str:
+    """A text that UTF-8 can encode, cut."""
+    return valid(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def _action(raw: bytes) -> Action:
+    try:
+        found = envelope.decode(raw)
+    except BadMessageError:
+        return Action("", "", raw.decode(errors="backslashreplace"), "", "")
+    who, source, action, target, result = (
+        as_text(found.get(name)) for name in ("who", "source", "action", "target", "result")
+    )
+    return Action(who, source, action, target, result, timestamps.read(found.get("at")))

@@ -1,0 +1,107 @@
+"""Actions: what people do with jobs of a place, through the conditional moves of ``Queue`` and ``JobSet``.
+
+Blocking; run in a thread of the dashboard, or by programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from pyworkers.api.browse.pages import Row, read_rows
+from pyworkers.api.browse.places import SETS, Place
+from pyworkers.api.queue import Queue, QueuedJob
+from pyworkers.api.sets import JobSet, SortedEntry
+from pyworkers.api.target import Admin
+
+
+class Action(StrEnum):
+    """What is done with a job."""
+
+    RUN = "run"
+    """It returns to its queue now; the last failure of a failed one is not counted."""
+    FIRST = "first"
+    """It is popped next from its queue."""
+    RESCHEDULE = "reschedule"
+    """It gets another time."""
+    KILL = "kill"
+    """It moves to the dead jobs."""
+    DELETE = "delete"
+
+
+class Acted(NamedTuple):
+    """How many jobs were moved or removed, and how many cannot be; ``reason`` is that of the last one."""
+
+    done: int = 0
+    refused: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One action on jobs of a place. ``at``: the new time of jobs that are rescheduled, in epoch seconds."""
+
+    place: Place
+    action: Action
+    at: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an action that the place does not have, or without a time."""
+        if self.action not in actions_of(self.place):
+            raise ValueError(f"jobs in {self.place.word} cannot be moved so: {self.action}")
+        if (self.at is None) == (self.action is Action.RESCHEDULE):
+            raise ValueError("a time is needed to reschedule, and for nothing else")
+
+    def run(self, admin: Admin, rows: Sequence[Row]) -> Acted:
+        """Act on jobs that were read whole. Raises RedisUnavailableError and StoreError."""
+        if queue := self.place.queue:
+            return Acted(self._in_queue(Queue(queue, admin), rows))
+        jobs = SETS[self.place.word](admin)
+        entries = [SortedEntry(row.job.raw, row.score or 0.0, jobs) for row in rows]
+        if self.action is not Action.RUN:
+            return Acted(self._in_set(jobs, entries))
+        reasons = [jobs.refusal(entry) for entry in entries]
+        fit = [entry for entry, reason in zip(entries, reasons, strict=True) if not reason]
+        move = jobs.enqueue_jobs if self.place.word == "scheduled" else jobs.retry_jobs
+        return Acted(move(fit), len(entries) - len(fit), next(filter(None, reversed(reasons)), ""))
+
+    def clear(self, admin: Admin) -> int:
+        """Delete all jobs of the place at once; returns their number. Raises as ``run``."""
+        if queue := self.place.queue:
+            return Queue(queue, admin).clear()
+        return SETS[self.place.word](admin).clear()
+
+    def _in_queue(self, queue: Queue, rows: Sequence[Row]) -> int:
+        size = queue.size
+        jobs = [QueuedJob(row.job.raw, queue, max(0, size - 1 - row.index)) for row in rows]
+        if self.action is Action.FIRST:
+            return queue.run_first(jobs)
+        return queue.kill_jobs(jobs) if self.action is Action.KILL else queue.delete_jobs(jobs)
+
+    def _in_set(self, jobs: JobSet, entries: Sequence[SortedEntry]) -> int:
+        if self.action is Action.KILL:
+            return jobs.kill_jobs(entries)
+        if self.action is Action.DELETE:
+            return jobs.delete_jobs(entries)
+        at = self.at or 0.0
+        return sum(jobs.reschedule_job(entry, at) for entry in entries)
+
+
+def actions_of(place: Place) -> tuple[Action, ...]:
+    """The actions on jobs of a place."""
+    if place.queue:
+        return Action.FIRST, Action.KILL, Action.DELETE
+    if place.word == "dead":
+        return Action.RUN, Action.DELETE
+    return Action.RUN, Action.RESCHEDULE, Action.KILL, Action.DELETE
+
+
+def act_on(admin: Admin, order: Order, ats: Sequence[str]) -> Acted:
+    """Act on the jobs that a page has named (``Row.at``); those that are gone are left out.
+
+    Raises RedisUnavailableError and StoreError.
+    """
+    rows = admin.run(read_rows(admin.keys, order.place, ats))
+    return order.run(admin, [row for row in rows if row is not None])

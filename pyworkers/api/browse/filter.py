@@ -1,0 +1,113 @@
+"""Filter: the conditions of a search for jobs. Pure.
+
+A condition is compared with what a page shows: hidden arguments match no text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from fnmatch import translate
+from functools import lru_cache
+from typing import Any, Self
+
+from pyworkers.api.browse.masking import masked
+from pyworkers.api.record import JobRecord, as_text
+
+# Stored without escapes by every program, and not shown in another form than it is stored.
+_PLAIN = re.compile(r"[A-Za-z0-9_]+")
+
+# The members in which a record finds its class and its error.
+_CLASSES, _ERRORS = "class,display_class,wrapped,job_class", "error_class,error_message"
+_UNREADABLE = "unreadable: not json object nested too deep"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The conditions that a job meets; an empty one is none. Ages are in seconds.
+
+    ``job_class`` may contain ``*``. ``error`` and ``text`` (in the arguments) are found anywhere, in upper or
+    lower case. A job of unknown age is neither older nor younger.
+    """
+
+    job_class: str = ""
+    jid: str = ""
+    queue: str = ""
+    tag: str = ""
+    error: str = ""
+    text: str = ""
+    older_s: float | None = None
+    younger_s: float | None = None
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        """A filter from ``as_dict``; values of other types are ignored."""
+        kinds: dict[str, Any] = {
+            field.name: float if field.name.endswith("_s") else str for field in fields(cls)
+        }
+        known = {name: value for name, value in stored.items() if isinstance(value, kinds.get(name, ()))}
+        return cls(**known)
+
+    @property
+    def empty(self) -> bool:
+        """True if every job meets it."""
+        return type(self)() == self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The conditions that are set, for JSON."""
+        return {name: value for name, value in asdict(self).items() if value not in ("", None)}
+
+    def matches(self, job: JobRecord, age_s: float | None, mask: tuple[str, ...] = ()) -> bool:
+        """True if a job meets all conditions. ``mask``: the names whose values are hidden."""
+        return (
+            (not self.job_class or _is_like(job.job_class, self.job_class))
+            and (not self.jid or job.jid == self.jid)
+            and (not self.queue or job.queue == self.queue)
+            and (not self.tag or self.tag in job.tags)
+            and (not self.error or self.error.casefold() in job.error.casefold())
+            and (not self.text or self.text.casefold() in _shown(job, mask))
+            and (self.older_s is None or (age_s is not None and age_s > self.older_s))
+            and (self.younger_s is None or (age_s is not None and age_s < self.younger_s))
+        )
+
+    def literals(self, mask: tuple[str, ...] = ()) -> list[str]:
+        """Texts that a job contains if it meets the filter, as ``read_part`` takes them: most jobs lack one.
+
+        Redis compares them with the stored bytes, and how far a search comes in its time shows how many jobs
+        hold them. So none may be found in a hidden value: a text stands in the member that its condition is
+        about, and if names are hidden, the conditions on arguments and tags, which are lists, send none. (An
+        object that is hidden may have such a member, too: a person who guesses its value sees that it is so.)
+        """
+        # Redis does not hold why a job is unreadable.
+        error = "" if self.error.casefold() in _UNREADABLE else self.error
+        exact = [(_CLASSES, self.job_class), ("jid", self.jid), ("queue", self.queue)]
+        folded = [(_ERRORS, error)]
+        if not any(mask):
+            exact.append(("", self.tag))
+            folded.append(("", self.text))
+        texts = [f"={names}:{_longest(text)}" for names, text in exact if _longest(text)]
+        return texts + [f"~{names}:{_longest(text).lower()}" for names, text in folded if _longest(text)]
+
+    def but(self, **changes: Any) -> Self:
+        """The same filter with other conditions."""
+        return replace(self, **changes)
+
+
+def _shown(job: JobRecord, mask: tuple[str, ...]) -> str:
+    return as_text(masked(job.args, mask)).casefold()
+
+
+def _longest(text: str) -> str:
+    return max(_PLAIN.findall(text), key=len, default="")
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """True if a name is this one, or one in which each ``*`` is any text."""
+    return name == pattern or _compiled(pattern).match(name) is not None
+
+
+# ``fnmatch`` keeps 32,768 patterns, which may be long ones; a search has one.
+@lru_cache(maxsize=16)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern.replace("[", "[[]").replace("?", "[?]")))

@@ -1,0 +1,68 @@
+"""Jobs: the jobs of all places for programs, by the same steps that the dashboard runs in its event loop.
+
+Blocking. It connects at its first use.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from pyworkers.api.browse.actions import Acted, Action, Order, act_on
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.lookup import JobView, read_job
+from pyworkers.api.browse.pages import PAGE, JobPage, Row, read_page
+from pyworkers.api.browse.places import Place
+from pyworkers.api.browse.search import Sought, read_stretch
+from pyworkers.api.target import Where, admin_of
+from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.draft import batches
+from pyworkers.store.browse.parts import Position
+
+
+class Jobs:
+    """The jobs of all places: page by page, by a filter, and one by its id.
+
+    No method reads a whole place at once. All raise RedisUnavailableError and StoreError.
+    """
+
+    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
+        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
+        self._admin = admin_of(where, namespace)
+
+    def page(self, place: Place, first: int = 0, count: int = PAGE) -> JobPage:
+        """The jobs of a place from an index on, at most ``count``; fewer if they are large."""
+        return self._admin.run(read_page(self._admin.keys, place, first, count))
+
+    def search(self, place: Place, wanted: Filter) -> Iterator[Row]:
+        """The jobs of a place that meet a filter, some thousands looked at in each round trip.
+
+        A job that stays is found at least once, perhaps twice if the place changes fast.
+        """
+        sought = Sought(place, wanted, time.time())
+        begin: Position | None = Position()
+        while begin is not None:
+            stretch = self._admin.run(read_stretch(self._admin.keys, sought, begin))
+            yield from stretch.rows
+            begin = stretch.after
+
+    def find(self, jid: str) -> JobView:
+        """The job with this id, in any place; its ``job`` is None if no place has it."""
+        return self._admin.run(read_job(self._admin.keys, jid, budget_s=float("inf")))
+
+    def act(self, place: Place, action: Action, rows: Iterable[Row], *, at: float | None = None) -> Acted:
+        """Act on jobs of a page or of a search; those that are gone are left out.
+
+        ``at``: the new time of jobs that are rescheduled, in epoch seconds. Raises BadArgumentError for an
+        action that the place does not have.
+        """
+        try:
+            order = Order(place, action, at)
+        except ValueError as error:
+            raise BadArgumentError(str(error)) from error
+        total = Acted()
+        for ats in batches([row.at for row in rows], PAGE):
+            acted = act_on(self._admin, order, ats)
+            done, refused = total.done + acted.done, total.refused + acted.refused
+            total = Acted(done, refused, acted.reason or total.reason)
+        return total

@@ -1,0 +1,69 @@
+"""Place: a queue or a sorted set of jobs, by the words that addresses and pages use for it.
+
+Pure. It has no connection: the reads are steps, and the actions are those of ``Queue`` and ``JobSet``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from pyworkers.api.record import JobRecord
+from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet
+from pyworkers.protocol.keys import Keys
+
+_QUEUE = "queue:"
+SETS: dict[str, type[JobSet]] = {"scheduled": ScheduledSet, "retries": RetrySet, "dead": DeadSet}
+"""The sets by their words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``word`` is ``scheduled``, ``retries``, ``dead``, or ``queue:NAME``."""
+
+    word: str
+
+    @classmethod
+    def of_queue(cls, name: str) -> Self:
+        """The place of a queue."""
+        return cls(f"{_QUEUE}{name}")
+
+    @classmethod
+    def read(cls, word: str) -> Self | None:
+        """The place of a word from an address; None for any other text."""
+        return cls(word) if word in SETS or (word.startswith(_QUEUE) and word != _QUEUE) else None
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue; empty for a set."""
+        return self.word.removeprefix(_QUEUE) if self.word.startswith(_QUEUE) else ""
+
+    @property
+    def descending(self) -> bool:
+        """True for the dead jobs, of which the latest comes first; elsewhere the next one does."""
+        return self.word == "dead"
+
+    def key(self, keys: Keys) -> str:
+        """The key in Redis."""
+        sets = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}
+        return sets.get(self.word) or keys.queue(self.queue)
+
+    def since(self, job: JobRecord, score: float | None) -> float | None:
+        """The time from which the age of a job counts, in epoch seconds; None if unknown.
+
+        Of a waiting job when it was enqueued, of a scheduled one when it was created, of one in ``retries``
+        its last failure, of a dead one its death.
+        """
+        if self.word == "scheduled":
+            return job.created_at
+        if self.word == "retries":
+            return job.failed_at
+        return score if self.word == "dead" else job.enqueued_at
+
+
+SCHEDULED = Place("scheduled")
+"""The jobs for later, the next one first."""
+RETRIES = Place("retries")
+"""The failed jobs that wait for their next attempt, the next one first."""
+DEAD = Place("dead")
+"""The jobs that are not tried again, the latest first."""

@@ -1,0 +1,189 @@
+"""Task: an action on all jobs of a place that meet a filter: first counted, then confirmed, then done.
+
+The state is in Redis, so that each dashboard may show, confirm and stop it; ``work.py`` does the work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import isfinite
+from typing import Any
+
+import simplejson
+
+from pyworkers.api.browse.actions import Action, Order
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.places import Place
+from pyworkers.api.browse.search import Sought, read_stretch
+from pyworkers.api.target import Admin
+from pyworkers.protocol.envelope import encode
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.browse import tasks
+from pyworkers.store.browse.parts import Position
+from pyworkers.store.calls import Steps
+
+_NUMBERS = ("total", "looked_at", "selected", "done", "refused", "counted")
+
+
+class TaskState(StrEnum):
+    """How far a task is."""
+
+    COUNTING = "counting"
+    COUNTED = "counted"
+    """It waits for a person to confirm it."""
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    """A person stopped it, or its dashboard ended."""
+    FAILED = "failed"
+    """Redis refused a command: ``reason``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The numbers of jobs: in the place, looked at, selected by the filter, moved or removed, refused.
+
+    ``counted``: how many were selected when a person confirmed the task.
+    """
+
+    total: int = 0
+    looked_at: int = 0
+    selected: int = 0
+    done: int = 0
+    refused: int = 0
+    counted: int = 0
+    reason: str = ""
+
+    @property
+    def left(self) -> int:
+        """The selected jobs that had left the place before the task came to them, at its end."""
+        return max(0, max(self.counted, self.selected) - self.done - self.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as it was read; ``by`` is the person who gave the order. ``alive``: its process runs."""
+
+    id: str
+    order: Order
+    sought: Sought
+    by: str
+    state: TaskState
+    progress: Progress
+    alive: bool = field(default=True, compare=False)
+
+    @property
+    def lost(self) -> bool:
+        """True if the process that worked on it has ended."""
+        return self.state in (TaskState.COUNTING, TaskState.RUNNING) and not self.alive
+
+    @property
+    def working(self) -> bool:
+        """True while it counts or acts."""
+        return self.state in (TaskState.COUNTING, TaskState.RUNNING) and self.alive
+
+    @property
+    def clears(self) -> bool:
+        """True for the deletion of all jobs of the place, which is one step."""
+        return self.order.action is Action.DELETE and self.sought.wanted.empty
+
+    def as_dict(self) -> dict[str, Any]:
+        """The task for JSON."""
+        numbers = {name: getattr(self.progress, name) for name in _NUMBERS}
+        return {
+            "id": self.id,
+            "place": self.order.place.word,
+            "action": self.order.action.value,
+            "at": self.order.at,
+            "filter": self.sought.wanted.as_dict(),
+            "by": self.by,
+            "state": TaskState.STOPPED.value if self.lost else self.state.value,
+            **numbers,
+            "reason": "its dashboard ended" if self.lost else self.progress.reason,
+        }
+
+
+def read_task(keys: Keys, task: str) -> Steps[Task | None]:
+    """Read a task; None for an unknown one, or one that another program has overwritten."""
+    stored, alive = yield from tasks.read(keys, task)
+    fields = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in stored.items()}
+    try:
+        (word, action, at), wanted, now, mask, by = simplejson.loads(fields["order"])
+        place = Place.read(str(word))
+        if place is None:
+            return None
+        return Task(
+            task,
+            Order(place, Action(action), None if at is None else _time(at)),
+            Sought(place, Filter.of(dict(wanted)), _time(now), tuple(map(str, mask))),
+            str(by),
+            TaskState(fields["state"]),
+            _progress(fields),
+            alive,
+        )
+    except (KeyError, ValueError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _time(value: Any) -> float:
+    """Epoch seconds. Raises ValueError, TypeError and OverflowError."""
+    moment = float(value)
+    if not isfinite(moment):
+        raise ValueError
+    return moment
+
+
+def _progress(fields: Mapping[str, str]) -> Progress:
+    numbers = {name: int(fields.get(name, 0)) for name in _NUMBERS}
+    return Progress(**numbers, reason=fields.get("reason", ""))
+
+
+def create_task(admin: Admin, order: Order, sought: Sought, by: str) -> Task:
+    """Note an order. Without a filter the number of jobs is known; else ``work_on`` counts them.
+
+    Raises RedisUnavailableError and StoreError.
+    """
+    total = admin.run(read_stretch(admin.keys, sought, Position(0))).total
+    state, selected = (TaskState.COUNTED, total) if sought.wanted.empty else (TaskState.COUNTING, 0)
+    task = Task(os.urandom(12).hex(), order, sought, by, state, Progress(total, selected=selected))
+    about = encode(
+        [
+            [order.place.word, order.action.value, order.at],
+            sought.wanted.as_dict(),
+            sought.now,
+            list(sought.mask),
+            by,
+        ]
+    )
+    admin.run(tasks.report(admin.keys, task.id, {"order": about, **fields_of(task.state, task.progress)}))
+    return task
+
+
+def confirm_task(admin: Admin, task: Task) -> Task | None:
+    """Let a counted task run, which ``work_on`` does then; None if another person was faster.
+
+    Raises RedisUnavailableError and StoreError.
+    """
+    if task.state is not TaskState.COUNTED or not admin.run(tasks.claim(admin.keys, task.id)):
+        return None
+    ready = replace(
+        task, state=TaskState.RUNNING, progress=Progress(task.progress.total, counted=task.progress.selected)
+    )
+    admin.run(tasks.report(admin.keys, task.id, fields_of(ready.state, ready.progress)))
+    return ready
+
+
+def stop_task(admin: Admin, task: Task) -> bool:
+    """Stop a task that works, after its present batch; False if it works no more."""
+    if task.working:
+        admin.run(tasks.stop(admin.keys, task.id))
+    return task.working
+
+
+def fields_of(state: TaskState, progress: Progress) -> Mapping[str, Any]:
+    """The fields of the hash."""
+    numbers = {name: getattr(progress, name) for name in _NUMBERS}
+    return {"state": state.value, **numbers, "reason": progress.reason}

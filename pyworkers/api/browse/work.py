@@ -1,0 +1,167 @@
+"""Work: counts the jobs of a task, or acts on them, in a thread of the process that took the order.
+
+It acts in batches, each of them a conditional move: a task that ends early has left each job in one place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from pyworkers.api.browse.actions import Action
+from pyworkers.api.browse.pages import Row, read_rows
+from pyworkers.api.browse.search import Stretch, read_stretch
+from pyworkers.api.browse.tasks import Task, TaskState, fields_of
+from pyworkers.api.target import Admin
+from pyworkers.errors import PyworkersError, RedisUnavailableError
+from pyworkers.protocol.draft import batches
+from pyworkers.store.browse import tasks
+from pyworkers.store.browse.parts import Position
+from pyworkers.store.calls import Work
+from pyworkers.store.sets import PAGE
+
+T = TypeVar("T")
+# How long a task waits for Redis before it gives up.
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.5
+# Jobs that are added during a task move those behind them, which are then looked at twice.
+_MOST_LOOKS, _SPARE_LOOKS = 2, 10_000
+
+
+def work_on(admin: Admin, task: Task, sleep: Callable[[float], None] = time.sleep) -> TaskState:
+    """Count the jobs of a task, or act on them if it is confirmed, to its end. Run in a thread of its own.
+
+    It never raises for what Redis does: it waits for Redis for a minute, and then fails.
+    """
+    try:
+        return _Worker(admin, task, sleep).run()
+    except RedisUnavailableError:
+        # Nothing can be written either: the missing sign of life shows it.
+        return TaskState.FAILED
+
+
+class _Worker:
+    """The work on one task, in one thread."""
+
+    def __init__(self, admin: Admin, task: Task, sleep: Callable[[float], None]) -> None:
+        self._admin = admin
+        self._task = task
+        self._sleep = sleep
+        self._progress = task.progress
+
+    def run(self) -> TaskState:
+        """Work until all jobs are looked at, or a person stops it."""
+        counting = self._task.state is TaskState.COUNTING
+        try:
+            stopped = (
+                self._clear() if self._task.clears else self._walk(self._count if counting else self._act)
+            )
+        except RedisUnavailableError:
+            raise
+        except PyworkersError as error:
+            self._progress = replace(self._progress, reason=error.message)
+            state = TaskState.FAILED
+        else:
+            state = TaskState.COUNTED if counting else TaskState.DONE
+            state = TaskState.STOPPED if stopped else state
+        self._report(state)
+        return state
+
+    def _clear(self) -> bool:
+        """Delete all jobs of the place in one step, which cannot be stopped."""
+        number = self._trying(lambda: self._task.order.clear(self._admin))
+        self._progress = replace(self._progress, looked_at=number, selected=number, done=number)
+        return False
+
+    def _walk(self, visit: Callable[[list[Row]], int]) -> bool:
+        """Visit all jobs that the filter selects; True if a person stopped it."""
+        begin: Position | None = Position()
+        most = _MOST_LOOKS * self._progress.total + _SPARE_LOOKS
+        while begin is not None and self._progress.looked_at < most:
+            stretch = self._stretch(begin)
+            looked_at = max(0, stretch.looked_at - begin.place)
+            self._progress = replace(self._progress, looked_at=self._progress.looked_at + looked_at)
+            begin, stopped = self._visited(stretch, visit)
+            if stopped:
+                return True
+        return False
+
+    def _stretch(self, begin: Position) -> Stretch:
+        return self._ask(lambda: read_stretch(self._admin.keys, self._task.sought, begin))
+
+    def _visited(self, stretch: Stretch, visit: Callable[[list[Row]], int]) -> tuple[Position | None, bool]:
+        """Visit the jobs of a part. Returns where the next one begins, and True if a person stops it."""
+        gone, stopped = 0, self._report(self._task.state)
+        for rows in batches(stretch.rows, PAGE):
+            if stopped:
+                break
+            gone += visit(rows)
+            stopped = self._report(self._task.state)
+        return self._next(stretch.after, gone), stopped
+
+    def _next(self, after: Position | None, gone: int) -> Position | None:
+        """Where the next part begins, after jobs before it have left."""
+        if after is None:
+            return None
+        place = max(0, after.place - gone)
+        if gone and self._task.order.action is Action.RESCHEDULE:
+            # The last job is in another place.
+            return Position(place)
+        return after._replace(place=place)
+
+    def _count(self, rows: list[Row]) -> int:
+        self._progress = replace(self._progress, selected=self._progress.selected + len(rows))
+        return 0
+
+    def _act(self, rows: list[Row]) -> int:
+        """Act on jobs. Returns how many have left their places."""
+        chosen = [row for row in rows if not self._again(row)]
+        whole = self._whole(chosen)
+        acted = self._trying(lambda: self._task.order.run(self._admin, whole))
+        before = self._progress
+        self._progress = replace(
+            before,
+            selected=before.selected + len(chosen),
+            done=before.done + acted.done,
+            refused=before.refused + acted.refused,
+            reason=acted.reason or before.reason,
+        )
+        return acted.done
+
+    def _again(self, row: Row) -> bool:
+        """True for a job that this task has moved, and that has failed or come back since."""
+        order, began = self._task.order, self._task.sought.now
+        if order.action is Action.RESCHEDULE:
+            return row.score == order.at
+        if order.place.word == "dead" and (row.score or 0.0) > began:
+            return True
+        return order.action is Action.RUN and (row.job.failed_at or 0.0) > began
+
+    def _whole(self, rows: list[Row]) -> list[Row]:
+        if not any(row.job.cut for row in rows):
+            return rows
+        ats = [row.at for row in rows]
+        found = self._ask(lambda: read_rows(self._admin.keys, self._task.order.place, ats))
+        return [row for row in found if row is not None]
+
+    def _report(self, state: TaskState) -> bool:
+        """Write the progress; True if a person wants the task to stop."""
+        fields = fields_of(state, self._progress)
+        return self._ask(lambda: tasks.report(self._admin.keys, self._task.id, fields))
+
+    def _ask(self, work: Callable[[], Work[T]]) -> T:
+        return self._trying(lambda: self._admin.run(work()))
+
+    def _trying(self, act: Callable[[], T]) -> T:
+        """The result of a call, which is made again while Redis is away. Raises RedisUnavailableError."""
+        waited_s = 0.0
+        while True:
+            try:
+                return act()
+            except RedisUnavailableError:
+                if waited_s >= _PATIENCE_S:
+                    raise
+                self._sleep(_PAUSE_S)
+                waited_s += _PAUSE_S

@@ -1,0 +1,152 @@
+"""Metrics: how many jobs of each class ran and failed, and how long they took, over an hour or a day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyworkers.api.record import valid
+from pyworkers.api.target import Where, admin_of
+from pyworkers.protocol.histogram import BOUNDS_MS
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Steps
+from pyworkers.store.measures import metrics
+from pyworkers.store.measures.metrics import Period, Sums, percentile
+
+__all__ = [
+    "BOUNDS_MS",
+    "ClassMetrics",
+    "Metrics",
+    "MetricsPart",
+    "Period",
+    "read_class_metrics",
+    "read_metrics",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPart:
+    """The runs and failures in one part of a period, which begins at ``at`` (epoch seconds)."""
+
+    at: float
+    processed: int
+    failed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The part for JSON."""
+        return {"at": self.at, "processed": self.processed, "failed": self.failed}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMetrics:
+    """The jobs of one class in a period: how many ran and failed; ``total_ms`` is the time of the others.
+
+    ``histogram`` has the number of jobs that did not fail by duration: below each of ``BOUNDS_MS``, and above
+    the last. Over a day it has the jobs on servers of pyworkers alone, because Sidekiq keeps none so long.
+    """
+
+    job_class: str
+    processed: int
+    failed: int
+    total_ms: int
+    histogram: Sequence[int] = field(default=(), repr=False)
+    parts: Sequence[MetricsPart] = field(default=(), repr=False)
+    """The minutes, or ten minutes, of the period; only in ``read_class_metrics``."""
+
+    @property
+    def mean_ms(self) -> float | None:
+        """The mean duration of the jobs that did not fail; None without one."""
+        jobs = self.processed - self.failed
+        return self.total_ms / jobs if jobs > 0 else None
+
+    def percentile_ms(self, share: float) -> float | None:
+        """The duration that this share of the jobs does not exceed, by the histogram; None if unknown."""
+        return percentile(self.histogram, share)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The class for JSON."""
+        names = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+        return {
+            "class": valid(self.job_class),
+            "processed": self.processed,
+            "failed": self.failed,
+            "total_ms": self.total_ms,
+            "mean_ms": _rounded(self.mean_ms),
+            **{name: _rounded(self.percentile_ms(share)) for name, share in names.items()},
+            "histogram": list(self.histogram),
+            **({"parts": [part.as_dict() for part in self.parts]} if self.parts else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The classes whose jobs ran from ``since`` to ``now`` (epoch seconds); those that took most time first.
+
+    Counts are those of servers of pyworkers and of Sidekiq 8. ``total`` is the number of all classes;
+    ``classes`` may be a page of them.
+    """
+
+    period: Period
+    since: float
+    now: float
+    total: int
+    classes: Sequence[ClassMetrics] = field(repr=False)
+
+    @classmethod
+    def fetch(
+        cls, period: Period | str = Period.HOUR, where: Where = None, *, namespace: str | None = None
+    ) -> Metrics:
+        """The metrics of the last ``hour`` or ``day``.
+
+        Raises ValueError for another period, and ConfigError, RedisUnavailableError and StoreError.
+        """
+        admin = admin_of(where, namespace)
+        return admin.run(read_metrics(admin.keys, Period(period)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        return {
+            "period": self.period.value,
+            "since": self.since,
+            "now": self.now,
+            "total": self.total,
+            "classes": [found.as_dict() for found in self.classes],
+        }
+
+
+def read_metrics(
+    keys: Keys, period: Period = Period.HOUR, *, first: int = 0, count: int | None = None, match: str = ""
+) -> Steps[Metrics]:
+    """Read the metrics of ``count`` classes from the place ``first`` on; None: of all.
+
+    ``match``: only the classes with this text in their name, in any case.
+    """
+    span = yield from metrics.span_now(period)
+    sums = yield from metrics.read_sums(keys, span)
+    wanted = {name: found for name, found in sums.items() if match.lower() in name.lower()}
+    ordered = sorted(wanted, key=lambda name: (-wanted[name].total_ms, -wanted[name].processed, name))
+    shown = ordered[first : None if count is None else first + count]
+    histograms = yield from metrics.read_histograms(keys, span, shown)
+    classes = [_class_metrics(name, wanted[name], histograms[name]) for name in shown]
+    return Metrics(period, span.since.timestamp(), span.now.timestamp(), len(ordered), classes)
+
+
+def read_class_metrics(keys: Keys, job_class: str, period: Period = Period.HOUR) -> Steps[ClassMetrics]:
+    """Read the metrics of one class, with the parts of the period; zeros for a class without jobs."""
+    span = yield from metrics.span_now(period)
+    parts = yield from metrics.read_parts(keys, span, job_class)
+    histograms = yield from metrics.read_histograms(keys, span, [job_class])
+    shown = [MetricsPart(at.timestamp(), found.processed, found.failed) for at, found in parts]
+    sums = metrics.merged([found for _, found in parts])
+    return _class_metrics(job_class, sums, histograms[job_class], shown)
+
+
+def _class_metrics(
+    name: str, sums: Sums, histogram: Sequence[int], parts: Sequence[MetricsPart] = ()
+) -> ClassMetrics:
+    return ClassMetrics(name, sums.processed, sums.failed, sums.total_ms, histogram, parts)
+
+
+def _rounded(ms: float | None) -> float | None:
+    return None if ms is None else round(ms, 1)

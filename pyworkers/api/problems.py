@@ -1,0 +1,132 @@
+"""Problems: what delays or endangers jobs now: queues without servers, silent servers, an unsafe Redis."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from pyworkers.api.record import valid
+from pyworkers.api.stats import Stats, read_stats
+from pyworkers.api.target import Where, admin_of
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Steps
+from pyworkers.store.flow.classes import declarations, strangers
+from pyworkers.store.flow.servers import uninformed
+from pyworkers.store.preflight import Finding, inspect, judge_classes, judge_servers
+
+# Only the first of each kind: a thousand queues may be paused together.
+_MOST = 20
+_FIX = "run pyworkers check, which prints the commands"
+
+
+class Severity(Enum):
+    """How bad a problem is."""
+
+    ERROR = "error"
+    """Jobs wait, or may be lost."""
+    WARNING = "warning"
+    """An order of a person, or a state that ends by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem: what it concerns, a message, and the fix.
+
+    ``queue`` or ``server`` is the name or the identity that it concerns; both are empty for Redis.
+    """
+
+    severity: Severity
+    code: str
+    message: str
+    fix: str
+    queue: str = ""
+    server: str = ""
+
+    @classmethod
+    def find(cls, where: Where = None, *, namespace: str | None = None) -> list[Problem]:
+        """All problems now. Raises ConfigError, RedisUnavailableError and StoreError."""
+        admin = admin_of(where, namespace)
+        return problems_in(admin.run(read_stats(admin.keys))) + admin.run(read_unsafe(admin.keys))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The problem for JSON."""
+        return {
+            "severity": self.severity.value,
+            "code": self.code,
+            "message": self.message,
+            "fix": self.fix,
+            "queue": valid(self.queue),
+            "server": valid(self.server),
+        }
+
+
+def problems_in(stats: Stats) -> list[Problem]:
+    """The problems that counts show: at most twenty of each kind, the errors first."""
+    found: list[Problem] = []
+    for kind in (_lost, _unserved, _silent, _paused, _quiet):
+        some = list(kind(stats))
+        found += some[:_MOST]
+        if len(some) > _MOST:
+            first, more = some[0], len(some) - _MOST
+            found.append(Problem(first.severity, first.code, f"{more} more of this kind", first.fix))
+    return found
+
+
+def read_unsafe(keys: Keys) -> Steps[list[Problem]]:
+    """Read the settings of Redis and of servers, as ``pyworkers check`` does; expensive: once a minute."""
+    findings = yield from inspect("redis-cli", time.time)
+    unsafe = [Finding(found.code, f"Redis: {found.message}", _FIX) for found in findings]
+    unsafe += judge_servers((yield from uninformed(keys)))
+    unsafe += judge_classes(strangers((yield from declarations(keys))))
+    return [Problem(Severity.ERROR, found.code, found.message, found.fix) for found in unsafe[:_MOST]]
+
+
+def _lost(stats: Stats) -> Iterator[Problem]:
+    for server in stats.lost:
+        message = "lost its lease: other servers of its queues take its jobs over"
+        fix = "start a server of its queues, if none runs"
+        yield Problem(Severity.ERROR, "lease", message, fix, server=server)
+
+
+def _unserved(stats: Stats) -> Iterator[Problem]:
+    for queue in stats.queues:
+        if queue.size and not queue.served:
+            jobs = "1 job waits" if queue.size == 1 else f"{queue.size} jobs wait"
+            yield Problem(
+                Severity.ERROR,
+                "unserved",
+                f"{jobs}, and no server takes jobs from it",
+                "start a server that has a handler of this queue",
+                queue=queue.name,
+            )
+
+
+def _silent(stats: Stats) -> Iterator[Problem]:
+    for server in stats.servers:
+        if server.silent(stats.now):
+            message = f"wrote its last heartbeat {int(stats.now - server.beat)} s ago"
+            yield Problem(
+                Severity.ERROR, "silent", message, "look at its host and its log", server=server.identity
+            )
+
+
+def _paused(stats: Stats) -> Iterator[Problem]:
+    for queue in stats.queues:
+        if queue.paused:
+            waiting = f", and {queue.size} wait" if queue.size else ""
+            message = f"is paused: no job of it starts{waiting}"
+            yield Problem(Severity.WARNING, "paused", message, "resume it", queue=queue.name)
+
+
+def _quiet(stats: Stats) -> Iterator[Problem]:
+    for server in stats.servers:
+        if server.state(stats.now) == "quiet":
+            # Other programs do not say which of them.
+            message = "takes no more jobs: it is quiet" + (
+                ", or it is stopping" if server.look is None else ""
+            )
+            fix = "stop it if it stays: it does not resume"
+            yield Problem(Severity.WARNING, "quiet", message, fix, server=server.identity)

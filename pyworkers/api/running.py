@@ -1,0 +1,165 @@
+"""WorkSet: the running jobs of all servers, Sidekiq's included."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyworkers.api.record import JobRecord, valid
+from pyworkers.api.target import Where, admin_of
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.status import Progress
+from pyworkers.store.calls import Steps
+from pyworkers.store.cancel import Cancelled, cancel_running
+from pyworkers.store.heartbeat import clock
+from pyworkers.store.processes.reading import Processes, Works
+from pyworkers.store.processes.views import WorkView
+from pyworkers.store.values import encodable
+from pyworkers.store.views import running
+from pyworkers.store.views.running import read_memory, read_statuses
+
+
+class Work(JobRecord):
+    """One running job, as its server reported it last."""
+
+    def __init__(self, about: WorkView, progress: Progress | None = None, rss_kb: int = 0) -> None:
+        super().__init__(about.payload)
+        self.about = about
+        self.progress = progress
+        """How far the job is; None if it is not tracked, or has not said."""
+        self.rss_kb = rss_kb
+        """The memory in KiB of the worker process that runs it; 0 if unknown."""
+
+    @property
+    def identity(self) -> str:
+        """The identity of the server that runs it."""
+        return self.about.identity
+
+    @property
+    def thread(self) -> str:
+        """The name of the thread, or of the worker process, that runs it."""
+        return self.about.thread
+
+    @property
+    def queue(self) -> str:
+        """The queue that the job was taken from."""
+        return self.about.queue
+
+    @property
+    def run_at(self) -> float:
+        """The start of the run in epoch seconds; 0 if unknown."""
+        return self.about.run_at
+
+    @property
+    def limit_at(self) -> float | None:
+        """The end of its time limit in epoch seconds; None without a limit, or if unknown."""
+        return self.about.limit_at
+
+    def as_dict(self) -> dict[str, Any]:
+        """The job for JSON, with its server, thread and start, its progress, and its worker's memory."""
+        progress = self.progress
+        where = {
+            "identity": valid(self.identity),
+            "thread": valid(self.thread),
+            "run_at": self.run_at,
+            "limit_at": self.limit_at,
+            "rss_kb": self.rss_kb,
+            "progress": progress and {"done": progress.done, "total": progress.total, "text": progress.text},
+        }
+        return where | super().as_dict()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPage:
+    """Some of the running jobs, the longest first, from rank ``first`` on.
+
+    ``total`` jobs are in order; if these are not ``complete``, more run than can be put in order. ``at`` is
+    the time by Redis' clock, in epoch seconds.
+    """
+
+    first: int
+    total: int
+    works: Sequence[Work]
+    complete: bool
+    at: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The page for JSON."""
+        return {
+            "first": self.first,
+            "total": self.total,
+            "complete": self.complete,
+            "works": [work.as_dict() for work in self.works],
+        }
+
+
+def read_works(
+    keys: Keys, first: int = 0, count: int | None = 50, identity: str = "", most: int = running.MOST
+) -> Steps[WorkPage]:
+    """A page of the running jobs; with ``identity``, of one server.
+
+    Above ``most`` running jobs, those of further servers are left out.
+    """
+    at = yield from clock()
+    view = yield from running.read_running(keys, first, count, identity, most)
+    works = [Work(about) for about in view.works]
+    jids = {work.jid for work in works if encodable(work.jid)}
+    statuses = yield from read_statuses(keys, sorted(jids))
+    memory = yield from read_memory(keys, (work.identity for work in works))
+    return WorkPage(
+        first,
+        view.total,
+        [
+            Work(
+                work.about,
+                statuses[work.jid].progress if work.jid in statuses else None,
+                memory.get((work.identity, work.thread.partition(".")[0]), 0),
+            )
+            for work in works
+        ],
+        view.complete,
+        at,
+    )
+
+
+class WorkSet:
+    """The running jobs. All methods raise RedisUnavailableError and StoreError."""
+
+    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
+        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
+        self._admin = admin_of(where, namespace)
+
+    def __iter__(self) -> Iterator[Work]:
+        keys = self._admin.keys
+        identities = [about.identity for about in self._admin.run(Processes(keys).rest())]
+        return (Work(about) for about in self._admin.each(Works(keys, identities)))
+
+    def page(self, first: int = 0, count: int | None = None) -> WorkPage:
+        """The running jobs from rank ``first`` on, the longest first; ``count`` None: all of them."""
+        most = running.MOST if count is not None else sys.maxsize
+        return self._admin.run(read_works(self._admin.keys, first, count, most=most))
+
+    @property
+    def size(self) -> int:
+        """The number of running jobs that the servers report."""
+        return sum(about.busy for about in self._admin.run(Processes(self._admin.keys).rest()))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    def find_work(self, jid: str) -> Work | None:
+        """The running job with that id; None if there is none."""
+        return next((work for work in self if work.jid == jid), None)
+
+    def cancel(self, jid: str, identity: str, queue: str) -> Cancelled:
+        """Cancel a job of ``queue`` that the server ``identity`` runs.
+
+        As ``Client.cancel``, but it searches nothing: UNKNOWN if it does not run there any more.
+        Raises BadArgumentError for an empty id.
+        """
+        return self._admin.run(cancel_running(self._admin.keys, jid, identity, queue))

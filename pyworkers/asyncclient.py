@@ -1,0 +1,278 @@
+"""AsyncClient: enqueues jobs from asyncio programs.
+
+Used in applications, also inside async jobs. It connects at its first use in an event loop: connections are
+never shared between loops or across a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from pyworkers.client import BaseClient
+from pyworkers.config.fields import RedisConfig
+from pyworkers.encryption import KeySource
+from pyworkers.enqueueing import clock
+from pyworkers.enqueueing.interception import gathering, interceptor
+from pyworkers.enqueueing.producer import BATCH_SIZE, many_jobs, one_job
+from pyworkers.errors import QueueFullError
+from pyworkers.middleware import ClientMiddleware
+from pyworkers.protocol import timestamps
+from pyworkers.protocol.draft import PushedJob, batches, moment, seconds
+from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.options import EnqueueOptions
+from pyworkers.protocol.status import UNKNOWN, JobStatus
+from pyworkers.protocol.terms import NO_OTHERS, Others
+from pyworkers.store.calls import arun
+from pyworkers.store.cancel import Cancelled, cancel
+from pyworkers.store.flow import tracking
+from pyworkers.store.flow.finding import find
+from pyworkers.store.producer import push_async
+from pyworkers.store.transport.blocking import AsyncWires
+from pyworkers.store.transport.connections import (
+    connect_async,
+    errors_translated,
+)
+
+if TYPE_CHECKING:
+    from pyworkers.app import Worker
+
+_IDLE_S = 1.0
+
+
+class AsyncClient(BaseClient):
+    """``Client`` with ``await``. Works in any event loop, also in several one after the other."""
+
+    def __init__(
+        self,
+        url: str | RedisConfig | None = None,
+        *,
+        namespace: str | None = None,
+        middleware: Sequence[ClientMiddleware] = (),
+        encryption: KeySource | None = None,
+        carry: Sequence[str] | None = None,
+        owner: Worker | None = None,
+    ) -> None:
+        super().__init__(
+            url, namespace=namespace, middleware=middleware, encryption=encryption, carry=carry, owner=owner
+        )
+        self._open: dict[tuple[int, asyncio.AbstractEventLoop], _LoopConnection] = {}
+
+    async def enqueue(
+        self,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str:
+        """As ``Client.enqueue``."""
+        now = clock.time()
+        plan = self._draft(queue, job_class, retry, options, moment(delay, at, now))
+        jid, jobs = one_job(plan, args, now, self.client_links)
+        others = await self.push(jobs)
+        return others.get(jid, jid) if others else jid
+
+    async def try_enqueue(
+        self,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str | None:
+        """As ``Client.try_enqueue``."""
+        try:
+            return await self.enqueue(queue, job_class, args, delay=delay, at=at, retry=retry, **options)
+        except QueueFullError:
+            return None
+
+    async def enqueue_in(
+        self,
+        delay: float | timedelta,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str:
+        """As ``Client.enqueue_in``."""
+        return await self.enqueue(queue, job_class, args, delay=seconds(delay), retry=retry, **options)
+
+    async def enqueue_at(
+        self,
+        at: datetime | float,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str:
+        """As ``Client.enqueue_at``."""
+        return await self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
+
+    async def enqueue_bulk(
+        self,
+        queue: str,
+        job_class: str,
+        args_list: Iterable[Sequence[Any]],
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> list[str]:
+        """As ``Client.enqueue_bulk``."""
+        plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
+        jids: list[str] = []
+        for batch in batches(args_list, BATCH_SIZE):
+            fresh, jobs = many_jobs(plan, batch, clock.time(), len(jids), self.client_links)
+            others = await self.push(jobs)
+            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
+        return jids
+
+    async def push(self, jobs: list[PushedJob]) -> Others:
+        """As ``Client.push``."""
+        if not jobs:
+            return NO_OTHERS
+        if (batch := gathering.get()) is not None and batch.takes(self):
+            batch.gather(jobs, self.owner)
+            return NO_OTHERS
+        if (other := interceptor()) is not None:
+            return other.push(jobs, self.owner) or NO_OTHERS
+        connection = await self._connection()
+        await connection.wake()
+        return await push_async(connection.wires, self._keys, jobs)
+
+    async def cancel(self, jid: str) -> Cancelled:
+        """As ``Client.cancel``."""
+        # A connection of its own: many commands, rarely needed.
+        searched = self._searched()
+        async with connect_async(searched) as redis:
+            return await arun(redis, cancel(Keys(searched.namespace), jid))
+
+    async def status(self, jid: str) -> JobStatus:
+        """As ``Client.status``."""
+        tracking.check_jid(jid)
+        if (other := interceptor()) is not None:
+            return other.status(jid)
+        connection = await self._connection()
+        await connection.wake()
+        return (await tracking.look_async(connection.wires, self._keys, jid)).status
+
+    async def result(self, jid: str, timeout: float | None = 10.0) -> Any:
+        """As ``Client.result``."""
+        tracking.check_jid(jid)
+        deadline = tracking.deadline_of(timeout)
+        if (other := interceptor()) is not None:
+            return await asyncio.to_thread(other.result, jid, deadline)
+        connection = await self._connection()
+        await connection.wake()
+        return await tracking.result_async(connection.wires, self.config, self._keys, jid, deadline)
+
+    async def history(self, jid: str) -> JobHistory | None:
+        """As ``Client.history``."""
+        tracking.check_jid(jid)
+        if (other := interceptor()) is not None:
+            return other.history(jid)
+        connection = await self._connection()
+        await connection.wake()
+        return await tracking.history_async(connection.wires, self._keys, jid)
+
+    async def iteration(self, jid: str) -> Mapping[str, bytes]:
+        """As ``Client.iteration``."""
+        tracking.check_jid(jid)
+        if (other := interceptor()) is not None:
+            return other.iteration(jid)
+        connection = await self._connection()
+        await connection.wake()
+        return await tracking.iteration_async(connection.wires, self._keys, jid)
+
+    async def find(self, jid: str) -> JobStatus:
+        """As ``Client.find``."""
+        tracking.check_jid(jid)
+        searched = self._searched()
+        async with connect_async(searched) as redis:
+            found = await arun(redis, find(Keys(searched.namespace), jid))
+        return found.status if found else UNKNOWN
+
+    async def close(self) -> None:
+        """Close the connections of this event loop. A later call opens new ones."""
+        connection = self._open.pop((os.getpid(), asyncio.get_running_loop()), None)
+        if connection is not None:
+            await connection.close()
+
+    async def _connection(self) -> _LoopConnection:
+        key = (os.getpid(), asyncio.get_running_loop())
+        if key not in self._open:
+            self._forget_closed_loops()
+            self._open[key] = _LoopConnection(self.config)
+            await self._open[key].open()
+        return self._open[key]
+
+    def _forget_closed_loops(self) -> None:
+        # Not the loops of the parent process: closing a connection of a loop that was running there would
+        # remove it from the epoll set, which both processes share.
+        for pid, loop in list(self._open):
+            if pid == os.getpid() and loop.is_closed():
+                self._open.pop((pid, loop), None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _LoopConnection:
+    """The connections of one event loop, which closes them when it ends."""
+
+    def __init__(self, config: RedisConfig) -> None:
+        self.wires = AsyncWires(connect_async(config))
+        self._used = time.monotonic()
+        self._lifetime = self._until_closed()
+
+    async def open(self) -> None:
+        """Prepare the connections; nothing is sent yet."""
+        await anext(self._lifetime)
+
+    async def close(self) -> None:
+        """Close the connections now."""
+        await self._lifetime.aclose()
+
+    async def wake(self) -> None:
+        """Let the loop notice that Redis has closed an idle connection: it may have been busy since then."""
+        now = time.monotonic()
+        if now - self._used > _IDLE_S:
+            # The first round finds the socket readable, the second one reads.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        self._used = now
+
+    async def _until_closed(self) -> AsyncGenerator[None, None]:
+        """Close the connections at the end of the loop: ``asyncio.run`` closes started generators first.
+
+        A loop has no other hook for its end. The generator and ``self`` refer to each other, so that both
+        are not freed with the last reference to the client.
+        """
+        try:
+            yield
+        finally:
+            with errors_translated():
+                await self.wires.aclose()

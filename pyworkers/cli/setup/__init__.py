@@ -1,0 +1,1 @@
+"""Commands for the first day: a new application, completion in a shell."""

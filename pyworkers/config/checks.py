@@ -1,0 +1,135 @@
+"""Checks: the rules for single values of the configuration, and how secrets are displayed.
+
+Pure; used by ``fields``, and for every URL that is displayed. Each check raises ValueError with the rule; no
+error quotes a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, available_timezones
+
+from pyworkers.protocol.cron import check_schedule
+from pyworkers.protocol.flow.carrying import check_names
+from pyworkers.protocol.limits import parse_rate
+
+_SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+# From the first colon after the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may
+# have one password per host. For a URL with an @ further right, the host is masked, too, but no secret is
+# shown. No possessive quantifier: with one, Python 3.11.2 leaves secrets unmasked.
+_USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://|(?![^/?#]*?://))([^:]*):.*@", re.DOTALL)
+_HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
+
+
+def mask_url(url: str) -> str:
+    """The URL with every password replaced by ``***``. For display; the URL may be malformed."""
+    return _USERINFO.sub(r"\1\2:***@", _SECRET_PARAMETER.sub(r"\1***", url))
+
+
+def mask_text(secret: str) -> str:
+    """A secret as it is displayed."""
+    return "***" if secret else ""
+
+
+def check_app(app: str) -> None:
+    """Check the place of an application: ``module:attribute``."""
+    if not re.fullmatch(r"[\w.]+:[\w.]+", app):
+        raise ValueError(f"must be module:attribute, e.g. tasks:worker, not {app!r}")
+
+
+def check_url(url: str) -> None:
+    """Check the URL of a Redis, of sentinels or of an embedded server."""
+    scheme, _, rest = url.partition(":" if url.startswith("embedded:") else "://")
+    if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "embedded") or not rest:
+        schemes = "redis://, rediss://, unix://, redis+sentinel://, embedded:DIR"
+        raise ValueError(f"{mask_url(url)!r} is not a Redis URL: use {schemes}")
+    if scheme in ("redis", "rediss") and not _has_valid_port(url):
+        raise ValueError(f"{mask_url(url)!r} has an invalid port (in a password, write / ? # as %2F %3F %23)")
+
+
+def _has_valid_port(url: str) -> bool:
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:  # not passed on: its text may quote a part of the password
+        return False
+
+
+def check_namespace(namespace: str) -> None:
+    """Check the prefix of every key."""
+    if not re.fullmatch(r"(\S*:)?", namespace):
+        raise ValueError(f"must be empty or end with a colon, without white space, not {namespace!r}")
+
+
+def check_bind(bind: str) -> None:
+    """Check an address for the HTTP endpoint, or nothing."""
+    host, _, port = bind.rpartition(":")
+    valid_port = re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535
+    if bind and not (valid_port and _HOST.fullmatch(host)):
+        raise ValueError(f"must be empty or host:port with a port from 1 to 65535, not {bind!r}")
+
+
+def check_web_bind(bind: str) -> None:
+    """Check an address of the dashboard."""
+    if bind.startswith("unix:"):
+        if not bind.removeprefix("unix:"):
+            raise ValueError("unix: needs a path, e.g. unix:/run/pyworkers/web.sock")
+    elif not bind:
+        raise ValueError("must be host:port or unix:PATH, not empty")
+    else:
+        check_bind(bind)
+
+
+def check_hosts(names: tuple[object, ...]) -> None:
+    """Check the names of ``[web] hosts``: without scheme, port or path."""
+    for name in names:
+        if not isinstance(name, str) or not _HOST.fullmatch(name) or "/" in name:
+            raise ValueError(f"must be names without port, e.g. jobs.example.com, not {name!r}")
+
+
+def check_mask(names: tuple[object, ...]) -> None:
+    """Check the names of ``[web] mask``."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"must be names of keys, not {name!r}")
+
+
+def check_label(text: str) -> None:
+    """Check a text for people."""
+    if not text or not text.isprintable():
+        raise ValueError(f"must be printable and not empty, not {text!r}")
+
+
+def check_timezone(name: str) -> None:
+    """Check a name of the tz database."""
+    try:
+        ZoneInfo(name)
+    except (LookupError, ValueError, OSError) as exc:  # OSError: "Europe" is a folder
+        close = difflib.get_close_matches(name, available_timezones(), n=1)
+        near = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(f"{name!r} is not a time zone{near}") from exc
+
+
+def check_every(period: str) -> None:
+    """Check a period such as ``5m``."""
+    check_schedule(f"every {period}")
+
+
+def check_rate(rate: str) -> None:
+    """Check a rate such as ``10/s``."""
+    parse_rate(rate)
+
+
+def check_args(args: tuple[object, ...]) -> None:
+    """Check the arguments of a job."""
+    try:
+        json.dumps(args, allow_nan=False)
+    except TypeError as exc:  # a TOML date
+        raise ValueError(f"must be JSON values: {exc}") from exc
+
+
+def check_carry(names: tuple[object, ...]) -> None:
+    """Check the names of ``[log] carry``."""
+    check_names(names)

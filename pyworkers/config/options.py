@@ -1,0 +1,92 @@
+"""Configuration options: every key with its place in the file, its type and its rules, from the fields.
+
+Read by the command line and the master, through ``config``, and by the documents. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from pyworkers.config.fields import (
+    Config,
+    CronConfig,
+    EncryptionConfig,
+    GroupConfig,
+    HttpConfig,
+    LogConfig,
+    QueueConfig,
+    RedisConfig,
+    RetryConfig,
+    SchedulerConfig,
+    ServerConfig,
+    WebConfig,
+)
+
+KeyPath = tuple[str, ...]
+# The place of each dataclass in the file; * is the name of a queue or group, or the number of a cron entry.
+SECTIONS: tuple[tuple[KeyPath, type[Any]], ...] = (
+    ((), Config),
+    (("redis",), RedisConfig),
+    (("server",), ServerConfig),
+    (("queues", "*"), QueueConfig),
+    (("groups", "*"), GroupConfig),
+    (("retry",), RetryConfig),
+    (("scheduler",), SchedulerConfig),
+    (("encryption",), EncryptionConfig),
+    (("log",), LogConfig),
+    (("http",), HttpConfig),
+    (("web",), WebConfig),
+    (("cron", "*"), CronConfig),
+)
+_TYPE_NAMES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "tuple[str, ...] | Mapping[str, int]": "array or table",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One configuration key. ``type`` is the TOML name of its type; ``default`` is None if it has none."""
+
+    path: KeyPath
+    attribute: str
+    type: str
+    default: object
+    required: bool
+    doc: str
+    minimum: float | None
+    choices: tuple[str, ...]
+    check: Callable[[Any], None] | None
+    mask: Callable[[str], str] | None
+    example: object
+
+    @property
+    def key(self) -> str:
+        """The dotted key, e.g. ``redis.url`` or ``queues.*.timeout``."""
+        return ".".join(self.path)
+
+
+Options = Mapping[KeyPath, Option]
+
+
+def describe() -> Iterator[Option]:
+    """Yield every key of the configuration, in the order of the sample file."""
+    for section, cls in SECTIONS:
+        for item in fields(cls):
+            if item.metadata:
+                about = dict(item.metadata)
+                required = item.default is MISSING
+                yield Option(
+                    path=(*section, about.pop("key") or item.name),
+                    attribute=item.name,
+                    # Annotations are text here, because of the future import.
+                    type=_TYPE_NAMES.get(str(item.type).removesuffix(" | None"), "array"),
+                    default=None if required else item.default,
+                    required=required,
+                    **about,
+                )

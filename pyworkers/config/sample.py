@@ -1,0 +1,57 @@
+"""The sample: a configuration file with every key, each with its description and its default.
+
+Pure; used by the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyworkers.config.loading import toml_value
+from pyworkers.config.options import SECTIONS, KeyPath, Option, describe
+
+_HEAD = """\
+# The configuration of pyworkers: every key, with its default.
+#
+#   pyworkers run --config {name}
+#
+# A line that starts with "#" and no space after it is a setting that is switched off. Seconds may have a
+# fraction. Command line options win over environment variables, those over this file. A variable's name is
+# made of section and key: PYWORKERS_REDIS__URL, PYWORKERS_QUEUES__MAIL__CONCURRENCY, PYWORKERS_APP.
+# `pyworkers config show` prints what is in effect.
+"""
+# The sections that a file may have several times, each with its header.
+_NAMED = {
+    ("queues", "*"): ("[queues.default]", "# One table for each queue whose decorator is to be overruled."),
+    ("groups", "*"): ("[groups.web]", "# One table for each group: queues that share workers."),
+    ("cron", "*"): ("[[cron]]", "# One table for each entry, beside those of @worker.cron."),
+}
+
+
+def sample(name: str, values: Mapping[str, object]) -> str:
+    """The file with this name; ``values`` are those of some keys, which are switched on."""
+    options = list(describe())
+    parts = [_HEAD.format(name=name)]
+    for path, _ in SECTIONS:
+        lines = [*_header(path)]
+        for option in options:
+            if option.path[:-1] == path:
+                lines += [f"# {option.doc}", _line(option, values)]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _header(path: KeyPath) -> Iterator[str]:
+    if path in _NAMED:
+        header, note = _NAMED[path]
+        yield from (note, f"#{header}")
+    elif path:
+        yield f"[{path[0]}]"
+
+
+def _line(option: Option, values: Mapping[str, object]) -> str:
+    """The setting, switched off if it has no default, or stands in a section that is."""
+    value = values.get(option.key, option.default)
+    has_value = value is not None and option.path[:-1] not in _NAMED
+    shown = option.example if value is None else value
+    return f"{'' if has_value else '#'}{option.path[-1]} = {toml_value(shown)}"

@@ -1,0 +1,35 @@
+"""Blocking: warns about calls that block a running event loop.
+
+Used in programs that enqueue. It changes no call.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from asyncio import _get_running_loop
+from pathlib import Path
+from types import FrameType
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+def warn_in_loop() -> None:
+    """Warn once for each place in the code (RuntimeWarning) if this thread runs an event loop."""
+    if _get_running_loop() is None:
+        return
+    frame: FrameType | None = sys._getframe(1)
+    level, called = 2, ""
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        called = frame.f_code.co_qualname
+        frame, level = frame.f_back, level + 1
+    warnings.warn(_advice(called), RuntimeWarning, stacklevel=level)
+
+
+def _advice(called: str) -> str:
+    """The message for the method that the application has called, e.g. ``Job.enqueue_in``."""
+    kind, _, name = called.rpartition(".")
+    if name == "__exit__":
+        return "the end of a batch blocks the event loop: use async with"
+    twin = f"AsyncClient.{name}" if kind in ("Producer", "Client") else f"a{name}"
+    return f"{name}() blocks the event loop: await {twin}()"

@@ -1,0 +1,164 @@
+"""Producer: the enqueue methods that Client and Worker share.
+
+Pure: it makes drafts and passes the jobs to ``push``, which sends them. ``AsyncClient`` has the same methods
+with ``await``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Unpack
+
+from pyworkers.enqueueing import clock
+from pyworkers.errors import QueueFullError
+from pyworkers.middleware import ClientMiddleware, pass_client_links
+from pyworkers.protocol import timestamps
+from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, batches, moment, seconds
+from pyworkers.protocol.options import EnqueueOptions
+from pyworkers.protocol.terms import Others
+
+BATCH_SIZE = 1000
+"""Jobs that a bulk enqueue sends at a time (Sidekiq's client.rb)."""
+
+
+class Producer(ABC):
+    """The enqueue methods, on top of ``push``."""
+
+    _draft: Drafting
+    client_links: Sequence[ClientMiddleware]
+    """The client middleware, the outermost first."""
+
+    def enqueue(
+        self,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str:
+        """Enqueue one job and return its jid. When this returns, Redis has the job.
+
+        ``delay`` is in seconds, ``at`` an aware datetime or epoch seconds; a time in the past is now.
+        ``retry`` is a number of retries, True for 25 or False to drop a failed job; None is the declared
+        value if the client knows the job (``Client.of``), and otherwise the handler's. The other ``options``
+        are fields of the envelope (described in ``pyworkers.protocol.options``): ``timeout``, ``dead``,
+        ``backtrace``, ``tags``, ``expires_in``, ``retry_for``, ``retry_max``, ``retry_queue``, ``track``,
+        ``history`` and ``jid``; the application's own fields go into ``extra={"tenant": 7}``.
+        ``unique_for`` with ``unique_until``, ``unique_by`` and ``on_duplicate``, and ``max_waiting`` with
+        ``wait``, decide whether the job is enqueued: for a duplicate, the jid of the job that is there is
+        returned.
+        ``encrypt`` seals the arguments.
+
+        Raises BadArgumentError, with the path of the invalid value; QueueFullError, DuplicateJobError, and
+        StoreError if Redis refused the job; and RedisUnavailableError, after which it is unknown whether
+        Redis has the job.
+        """
+        now = clock.time()
+        plan = self._draft(queue, job_class, retry, options, moment(delay, at, now))
+        jid, jobs = one_job(plan, args, now, self.client_links)
+        others = self.push(jobs)
+        return others.get(jid, jid) if others else jid
+
+    def try_enqueue(
+        self,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str | None:
+        """``enqueue``, or None if the queue is full (``max_waiting``)."""
+        try:
+            return self.enqueue(queue, job_class, args, delay=delay, at=at, retry=retry, **options)
+        except QueueFullError:
+            return None
+
+    def enqueue_in(
+        self,
+        delay: float | timedelta,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str:
+        """``enqueue`` for ``delay`` seconds from now."""
+        return self.enqueue(queue, job_class, args, delay=seconds(delay), retry=retry, **options)
+
+    def enqueue_at(
+        self,
+        at: datetime | float,
+        queue: str,
+        job_class: str,
+        args: Sequence[Any] = (),
+        *,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> str:
+        """``enqueue`` for the time ``at``: an aware datetime or epoch seconds."""
+        return self.enqueue(queue, job_class, args, at=timestamps.due(at), retry=retry, **options)
+
+    def enqueue_bulk(
+        self,
+        queue: str,
+        job_class: str,
+        args_list: Iterable[Sequence[Any]],
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | float | None = None,
+        retry: bool | int | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> list[str]:
+        """Enqueue one job for each list of arguments in ``args_list``; return their jids in that order.
+
+        Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
+        """
+        plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
+        jids: list[str] = []
+        for batch in batches(args_list, BATCH_SIZE):
+            fresh, jobs = many_jobs(plan, batch, clock.time(), len(jids), self.client_links)
+            others = self.push(jobs)
+            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
+        return jids
+
+    @abstractmethod
+    def push(self, jobs: list[PushedJob]) -> Others:
+        """Send jobs that were made from drafts, in one transaction; does nothing for an empty list.
+
+        Returns the duplicates (terms.py), which were not pushed, each with the jid of the other job.
+        """
+
+
+def one_job(
+    plan: Draft, args: Sequence[Any], now: float, links: Sequence[ClientMiddleware]
+) -> tuple[str, list[PushedJob]]:
+    """The jid of an enqueue call, and the jobs to push: one, unless a link decides otherwise."""
+    if links:
+        return pass_client_links(links, plan, args, now, "args")
+    job = plan.job(args, now)
+    return job.jid, [job]
+
+
+def many_jobs(
+    plan: Draft, args_list: Sequence[Sequence[Any]], now: float, start: int, links: Sequence[ClientMiddleware]
+) -> tuple[list[str], list[PushedJob]]:
+    """A jid for each of ``args_list``, the part from ``start`` of a bulk enqueue, and the jobs to push."""
+    if not links:
+        jobs = plan.jobs(args_list, now, start)
+        return [job.jid for job in jobs], jobs
+    plan.refuse_jid()
+    bulk = Bulk(len(args_list))
+    passed = [
+        pass_client_links(links, plan, args, now, f"args_list[{start + index}]", bulk)
+        for index, args in enumerate(args_list)
+    ]
+    return [jid for jid, _ in passed], [job for _, jobs in passed for job in jobs]

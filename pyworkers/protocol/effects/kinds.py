@@ -1,0 +1,295 @@
+"""Kinds: each effect that an outcome may carry, as a value.
+
+Pure. A class has the name and the fields of the function that applies it (store/scripts/shared/effects.lua).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from pyworkers.protocol.envelope import encode
+from pyworkers.protocol.keys import Keys, check_queue_name
+
+
+class OneKey:
+    """Base of the effects on one key."""
+
+    __slots__ = ()
+
+    key: str
+    repeatable: ClassVar[bool] = True
+    """True if applying it again changes nothing: a running job may note it (``merge``)."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a field that cannot be read at the other end: it would end the worker."""
+        for field in fields(type(self)):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if type(value).__name__ != field.type:
+                raise ValueError(f"{field.name} is of type {field.type}, not {type(value).__name__}")
+            if field.name == "ttl_s" and value < 1:
+                raise ValueError(f"a TTL of {value} s is not from 1")
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.own(self.key)]
+
+
+@dataclass(frozen=True, slots=True)
+class Unlock(OneKey):
+    """Delete a STRING if its value is ``token``: a lock that the job still holds."""
+
+    key: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreeSlot(OneKey):
+    """Remove ``member`` from a ZSET or a SET of slots."""
+
+    key: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassSlot(OneKey):
+    """Remove ``member`` from the holders of a limit (limits.py), and call the job that has waited longest.
+
+    ``key`` is that of the limit, with the value of its ``by``.
+    """
+
+    key: str
+    member: str
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.limit(self.key), keys.limit_waiting(self.key), keys.schedule, keys.queues]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteStart(OneKey):
+    """Note that a job for which a rate has granted a start has started by now (limits.py).
+
+    ``member`` stands among the starts since then. The key expires after ``ttl_s`` seconds.
+    """
+
+    key: str
+    member: str
+    ttl_s: int
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.limit(self.key)]
+
+
+@dataclass(frozen=True, slots=True)
+class CountOut(OneKey):
+    """Subtract 1 from a field of a HASH; if the field is then 0, push the job ``payload`` to ``queue``.
+
+    The queue is added to the set of all queues, as for any pushed job. If the hash or the field is missing,
+    because it has expired or was deleted, nothing happens. For batches: each member subtracts itself, and the
+    last one enqueues the callback.
+    """
+
+    key: str
+    field: str
+    queue: str
+    payload: bytes
+    repeatable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        OneKey.__post_init__(self)
+        check_queue_name(self.queue)
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.own(self.key), keys.queue(self.queue), keys.queues]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreValue(OneKey):
+    """Set a STRING to ``value`` for ``ttl_s`` seconds; a key of another type is not changed."""
+
+    key: str
+    value: bytes
+    ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFields(OneKey):
+    """Set fields of a HASH, whose TTL is then ``ttl_s`` seconds. ``fields``: a JSON object with texts."""
+
+    key: str
+    fields: bytes
+    ttl_s: int
+
+    @classmethod
+    def of(cls, key: str, values: Mapping[str, str], ttl_s: int) -> StoreFields:
+        """The effect for these fields."""
+        # Lua's reader of JSON refuses lone surrogates.
+        text = encode({name: value.encode(errors="replace").decode() for name, value in values.items()})
+        return cls(key, text.encode(), ttl_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Announce(OneKey):
+    """Replace a STREAM by one entry with ``value`` in its field ``v``, for ``ttl_s`` seconds.
+
+    For readers that wait until it is there, and for later ones (XREAD from 0).
+    """
+
+    key: str
+    value: bytes
+    ttl_s: int
+
+
+class _OfAnIteration(OneKey):
+    """Base of the effects on the state of an iteration, which is Sidekiq's key; ``key`` is the job's id."""
+
+    __slots__ = ()
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.iteration(self.key)]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreIteration(_OfAnIteration):
+    """As StoreFields, for the state of an iteration."""
+
+    key: str
+    fields: bytes
+    ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteIteration(_OfAnIteration):
+    """Delete the state of an iteration."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKey(OneKey):
+    """Delete a key of any type."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteField(OneKey):
+    """Delete a field of a HASH."""
+
+    key: str
+    field: str
+
+
+class _OfAQueue:
+    """Base of the effects on a queue."""
+
+    __slots__ = ()
+
+    queue: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a name that cannot be a queue."""
+        check_queue_name(self.queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Push(_OfAQueue):
+    """Push the job ``payload`` to ``queue``, which is added to the set of all queues."""
+
+    queue: str
+    payload: bytes
+    repeatable: ClassVar[bool] = False
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.queue(self.queue), keys.queues]
+
+
+class _OfABatch:
+    """Base of the effects on a batch. The scripts make the names of its other keys."""
+
+    __slots__ = ()
+
+    batch: str
+    repeatable: ClassVar[bool] = False
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.batch(self.batch), keys.queues]
+
+
+@dataclass(frozen=True, slots=True)
+class CountMember(_OfABatch):
+    """Count a member of a batch: it is ``done``, ``failed`` (waits for a retry), ``dead`` or ``out``.
+
+    Fires the callbacks that are due, in the batches around it, too. ``place`` is that of ``result``, JSON,
+    among the results; -1 for none. Nothing happens for an unknown batch, or for a member that is done.
+    """
+
+    batch: str
+    member: str
+    state: str
+    place: int = -1
+    result: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class AddMember(_OfABatch):
+    """Add a member that has not run yet to a batch."""
+
+    batch: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutChain(_OfABatch):
+    """Count out the steps of a chain that have not run."""
+
+    batch: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldHead(OneKey):
+    """Have an ordered queue wait ``delay_ms`` while the job with this SHA-1 is at its head."""
+
+    key: str
+    delay_ms: int
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseQueue(_OfAQueue):
+    """Pause a queue."""
+
+    queue: str
+    repeatable: ClassVar[bool] = True
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.paused]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRun(OneKey):
+    """Add facts to a run of a cron entry (flow/runs.py), in a HASH whose TTL is then ``ttl_s`` seconds.
+
+    ``facts``: a JSON object with texts. The fifty runs with the latest slots stay. A key of another type is
+    not changed, and is no error: an entry fires without it, too.
+    """
+
+    key: str
+    run: str
+    facts: bytes
+    ttl_s: int
+
+
+Effect = (
+    Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember | AddMember
+    | CutChain | StoreFields | Announce | PassSlot | HoldHead | PauseQueue | StoreIteration | DeleteIteration
+    | NoteStart | NoteRun
+)  # fmt: skip

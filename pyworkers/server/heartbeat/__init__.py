@@ -1,0 +1,1 @@
+"""The heartbeat: what a server shows about itself in Redis, and when it writes it."""

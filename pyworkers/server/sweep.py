@@ -1,0 +1,82 @@
+"""Sweep: releases locks and counts out members whose jobs other programs have deleted.
+
+Runs in the event loop of one master at a time. It also warns of servers that leave out the effects of
+jobs, which it repairs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TypeVar
+
+from pyworkers import logs
+from pyworkers.failpoints import hit
+from pyworkers.server.health import Health
+from pyworkers.server.parts import Part
+from pyworkers.server.waiting import now
+from pyworkers.store.calls import Steps
+from pyworkers.store.flow.servers import uninformed
+from pyworkers.store.flow.sweep import LIFE_S, MOST, begin, end, sweep
+from pyworkers.store.store import Store
+
+T = TypeVar("T")
+
+# A sweep may take Redis 5% of its time: after each page it rests 20 times as long as the page took.
+_RESTS = 20
+# Within the life of the turn.
+_LONGEST_REST_S = LIFE_S / 4
+_HINT = "it releases no locks and counts no batches: restart it with this version"
+
+log = logs.get_logger()
+
+
+class Sweep(Part):
+    """Sweeps each ``pause_s``, or as often as a sweep takes."""
+
+    name = "sweep"
+
+    def __init__(self, store: Store, health: Health, pause_s: float) -> None:
+        super().__init__(health)
+        self._store = store
+        self._pause_s = pause_s
+        self._shares = 1
+        self._warned: set[str] = set()
+
+    async def look(self) -> float:
+        """Sweep, unless another server does."""
+        await self._warn()
+        keys, token, begun = self._store.keys, os.urandom(8).hex(), now()
+        wait_s = await self._store.arun(begin(keys, token))
+        if wait_s is not None:
+            return min(wait_s or self._pause_s, self._pause_s)
+        swept = await self._paced(sweep(keys, token, self._shares))
+        self._shares = 1 + swept.held // MOST
+        if swept.locks or swept.members:
+            log.warning("flow.swept", locks=swept.locks, members=swept.members)
+        for reason in set(swept.errors):
+            log.error("effect.failed", error=reason)
+        pause_s = max(0.0, begun + self._pause_s - now())
+        await self._store.arun(end(keys, token, pause_s))
+        return pause_s
+
+    async def _warn(self) -> None:
+        """Log each server of an earlier version, once."""
+        for view in (await self._store.arun(uninformed(self._store.keys))).older:
+            if view.identity not in self._warned:
+                self._warned.add(view.identity)
+                log.warning("flow.old_server", owner=view.identity, version=view.version, hint=_HINT)
+
+    async def _paced(self, steps: Steps[T]) -> T:
+        """Run the steps, with a rest after each call."""
+        try:
+            call = next(steps)
+            while True:
+                begun = now()
+                reply = await self._store.arun(call)
+                await asyncio.sleep(min((now() - begun) * _RESTS, _LONGEST_REST_S))
+                hit("mid_sweep")
+                call = steps.send(reply)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result

@@ -1,0 +1,134 @@
+"""Upgrade: starts a new server, and has this one stop when the new one fetches.
+
+Runs in the master's event loop, from SIGUSR2 on. While the new server starts, this one works as before. If
+the new one ends before it fetches, nothing changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from pyworkers import logs
+from pyworkers.server.generations.reaper import Reaper
+from pyworkers.server.upgrade.successor import Command, Successor
+from pyworkers.server.waiting import cancel, now, until
+
+# The interval between two looks at the new server.
+_LOOK_S = 0.05
+# The time of a killed process to end.
+_KILLED_S = 2.0
+
+log = logs.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The functions of the master that an upgrade calls."""
+
+    listener: Callable[[], int]
+    """The listening socket for the new server, -1 for none."""
+    start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+    """Run a coroutine as a task of the server."""
+    replaced: Callable[[int], None]
+    """Stop: the process of this pid fetches."""
+
+
+class Phase(Enum):
+    """``STARTING → READY ⇄ UNDER_WAY``, and from each ``→ OVER``."""
+
+    STARTING = auto()
+    READY = auto()
+    UNDER_WAY = auto()
+    OVER = auto()
+
+
+_REFUSALS = {
+    Phase.STARTING: "this server has not started yet",
+    Phase.UNDER_WAY: "a new server is starting already",
+    Phase.OVER: "this server stops",
+}
+
+
+class Upgrade:
+    """The upgrade of one server, once it has started; one at a time. ``forbidden`` is why there is none."""
+
+    def __init__(self, command: Command, reaper: Reaper, hooks: Hooks, forbidden: str = "") -> None:
+        self._command = command
+        self._forbidden = forbidden
+        self._phase = Phase.STARTING
+        self._reaper = reaper
+        self._hooks = hooks
+        self._successor: Successor | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def allow(self) -> None:
+        """Note that this server has started."""
+        self._phase = Phase.READY
+
+    def begin(self) -> None:
+        """SIGUSR2: start a new server, or log why not."""
+        if reason := self._forbidden or _REFUSALS.get(self._phase):
+            log.warning("upgrade.refused", reason=reason)
+            return
+        try:
+            successor = Successor(self._command, self._hooks.listener())
+        except OSError as error:
+            log.error("upgrade.failed", error=str(error), hint="this server continues")
+            return
+        self._reaper.adopt(successor.process)
+        self._phase = Phase.UNDER_WAY
+        self._successor = successor
+        log.info("upgrade.started", successor=successor.process.pid)
+        self._task = self._hooks.start(self._follow(successor), "upgrade")
+
+    async def _follow(self, successor: Successor) -> None:
+        """Wait until the new server fetches or has ended."""
+        began = now()
+        while True:
+            # In this order: the output of a process is complete when it has ended.
+            ended, ready = self._reaper.reaped(successor.process), successor.read()
+            if ended or ready:
+                break
+            await asyncio.sleep(_LOOK_S)
+        self._forget(Phase.READY if ended else Phase.OVER)
+        pid, output = successor.process.pid, successor.output
+        if ended:
+            hint = "this server continues"
+            log.error("upgrade.failed", successor=pid, reason=successor.end, output=output, hint=hint)
+            return
+        log.info("upgrade.done", successor=pid, after_s=round(now() - began, 1), output=output)
+        self._hooks.replaced(pid)
+
+    async def abandon(self, deadline: float) -> None:
+        """This server stops: end a new one that does not fetch yet; wait at most until ``deadline``."""
+        successor, self._phase = self._successor, Phase.OVER
+        if successor is None or self._task is None:
+            return
+        await cancel([self._task])
+        log.warning("upgrade.abandoned", successor=successor.process.pid)
+        for number, until_s in ((signal.SIGTERM, deadline), (signal.SIGKILL, deadline + _KILLED_S)):
+            successor.signal(number)
+            if await until(lambda: self._reaper.reaped(successor.process), until_s):
+                break
+        self._forget(Phase.OVER)
+
+    def _forget(self, phase: Phase) -> None:
+        self._phase = phase
+        if self._successor is not None:
+            self._successor.close()
+            self._successor = None
+
+
+def forbidden(embedded: bool, *, owned: bool = False) -> str:
+    """Why a running server cannot be replaced; empty if it can."""
+    if owned:
+        return "this server belongs to the program that has started it: start another one there"
+    if os.getpid() == 1:
+        return "this server is PID 1, and its end would end the container: start another container"
+    return "the embedded Redis ends with this server: restart it" if embedded else ""

@@ -1,0 +1,210 @@
+"""Workload: the queues that one server works on, the code and configuration that they have, and its services.
+
+Runs in the master's event loop. It neither starts nor stops by itself: the master decides when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyworkers import logs
+from pyworkers.config.fields import Config
+from pyworkers.config.groups import Only
+from pyworkers.config.reloading import Configurations
+from pyworkers.errors import PyworkersError
+from pyworkers.ipc.control import Loaded
+from pyworkers.protocol.keys import Keys
+from pyworkers.server.fetching.fetcher import Listeners
+from pyworkers.server.generations.generations import Callbacks, Generations
+from pyworkers.server.generations.launch import Launched
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.health import ServerHealth
+from pyworkers.server.heartbeat.facts import Facts
+from pyworkers.server.incarnation import Incarnation, Incarnations
+from pyworkers.server.manager import Manager
+from pyworkers.server.parts import Tasks
+from pyworkers.server.plan import NOTHING, Group, Plan, plan
+from pyworkers.server.pool.losses import Losses
+from pyworkers.server.proc import cores
+from pyworkers.server.queues import Queues
+from pyworkers.server.services import Server, Services
+from pyworkers.store.jobs import InProgress
+from pyworkers.store.store import Store
+from pyworkers.store.transport.connections import connect_async, has_sentinels
+from pyworkers.store.transport.sentinel import watch_primary
+
+log = logs.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The first fork server, and the function that launches others, with a configuration and an identity.
+
+    ``identity`` is the server's first one.
+    """
+
+    identity: str
+    first: Launched
+    launch: Callable[[Config, str], Launched]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The tasks of the server, the event of its stop, and the signals that may come through Redis."""
+
+    tasks: Tasks
+    stop: asyncio.Event
+    words: Mapping[str, Callable[[], None]]
+
+
+class Workload:
+    """Makes the managers, fork servers and services of one server, and keeps to its plan."""
+
+    def __init__(self, configurations: Configurations, only: Only, origin: Origin, control: Control) -> None:
+        config = configurations.current
+        self.plan = NOTHING
+        self.is_quiet = False
+        self._stops_at: float | None = None
+        self._configurations = configurations
+        self._only = only
+        self._control = control
+        self._rng = random.Random()
+        self.health = ServerHealth(time.monotonic, self._rng)
+        self.store = Store(connect_async(config.redis), Keys(config.redis.namespace))
+        self._incarnations = Incarnations(origin.identity, config.log, self._lease_lost)
+        self.queues = Queues(self._make_manager, control.tasks, config.server.shutdown_timeout, self._parted)
+        self.generations = Generations(
+            origin.first,
+            lambda: origin.launch(configurations.load(), self._incarnations.identity()),
+            Callbacks(self._install, control.tasks.start),
+        )
+        server = Server(
+            config, self.store, self._incarnations, self.health, self.queues, self.facts, control.words
+        )
+        self.services = Services(server)
+
+    @property
+    def _config(self) -> Config:
+        return self._configurations.current
+
+    def planned(self, loaded: Loaded) -> Plan:
+        """The plan for a load, by the configuration that it began with. Raises ConfigError."""
+        return plan(loaded.manifest, self._configurations.loading, self._only, cores())
+
+    async def start(self, loaded: Loaded, work: Plan) -> None:
+        """Start the managers of the first plan, and the services."""
+        self._apply(self.generations.current, loaded, work)
+        tasks = self._control.tasks
+        self.services.start(tasks)
+        tasks.start(self.generations.run(), "reaper")
+        if has_sentinels(self._config.redis):
+            tasks.start(watch_primary(self._config.redis, self._leave_primary), "primary")
+        if self.is_quiet:
+            await self._quiet_all()
+        self.generations.ready()
+
+    def _apply(self, spawner: Spawner, loaded: Loaded, work: Plan) -> None:
+        """Make the managers match the plan and the code that was loaded last."""
+        self.plan = work
+        self.services.cron.use(work.cron, client_middleware=work.manifest.get("client_middleware", False))
+        if loaded.threads:
+            log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
+        self.services.serve(work.queues)
+        ordered = self.queues.ordered
+        self.queues.apply(work.groups, spawner, self._losses(), self.services.remote.paused)
+        if self.queues.ordered != ordered:
+            self.services.follow_queues()
+
+    def _losses(self) -> Losses:
+        return Losses(self.plan.manifest, self._config.retry.max, time.time, self._rng)
+
+    def _make_manager(self, group: Group, spawner: Spawner) -> Manager:
+        return Manager(
+            group,
+            InProgress(self.store.keys, list(group.queues), self._incarnations.identity()),
+            self._config,
+            self.health.of_queue,
+            spawner,
+            self._losses(),
+            self.queues.cancellations,
+            self.services.suspects,
+            self.services.asks,
+            Listeners(self.services.settled, self._incarnations.lost, self.services.recovery.saw_lease),
+            self._rng,
+        )
+
+    def _parted(self, manager: Manager) -> None:
+        self.services.counters.interrupted(manager.given_back)
+        for queue in manager.queues:
+            self.health.forget_queue(queue)
+
+    def facts(self) -> Facts:
+        """The facts about this server that Sidekiq's Web UI shows."""
+        return Facts(
+            self._incarnations.identity(),
+            self.plan.groups,
+            self.queues.running(),
+            self.is_quiet or self._control.stop.is_set(),
+            [os.getpid(), self.generations.current.process.pid, *self.queues.pids()],
+            self.plan.classes,
+            self.queues.staff,
+            self.queues.restarts,
+            self._stops_at,
+        )
+
+    def _leave_primary(self) -> None:
+        self.services.changes.drop_connection()
+        self.queues.leave_primary()
+
+    def _lease_lost(self, earlier: Incarnation) -> None:
+        """A peer runs our jobs: kill the workers that run them, and continue under the new identity."""
+        identity = self._incarnations.identity()
+        # Before the managers move, because they start new workers.
+        self.generations.identify(identity)
+        self.queues.move_to(identity)
+        self.services.begin_anew()
+        self.queues.clear_out(earlier.identity)
+
+    def reload(self) -> None:
+        """Read the configuration and load the application again; after an error, both remain."""
+        try:
+            ignored = self._configurations.read_again()
+        except PyworkersError as error:
+            log.error("reload.failed", error=str(error), hint="the old code and configuration continue")
+            return
+        if ignored:
+            log.warning("reload.incomplete", keys=ignored, hint="restart the server to change these")
+        self.generations.reload()
+
+    async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
+        """Move all queues to a generation, and to the configuration that it has. Raises ConfigError."""
+        work = self.planned(loaded)
+        self.queues.part(work.groups)
+        # A queue that was dropped and is back, or is in another group now, may have its earlier manager yet.
+        await self.queues.parted(work.queues)
+        self._configurations.use(self._configurations.loading)
+        self._incarnations.log_as(self._config.log)
+        self._apply(spawner, loaded, work)
+        if self.is_quiet:
+            await self._quiet_all()
+        log.info("reload.done", queues={name: group.concurrency for name, group in work.groups.items()})
+
+    def stop_within(self, seconds: float) -> None:
+        """Show that the server stops, and when at the latest."""
+        self._stops_at = time.time() + seconds
+        self.services.heartbeat.nudge()
+
+    def quiet(self) -> None:
+        """Fetch no more jobs until the end of the server; running jobs continue."""
+        self.is_quiet = True
+        log.info("server.quiet")
+        self._control.tasks.start(self._quiet_all(), "quiet")
+
+    async def _quiet_all(self) -> None:
+        await self.queues.quiet()
+        self.services.heartbeat.nudge()

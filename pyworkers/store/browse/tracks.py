@@ -1,0 +1,152 @@
+"""Tracks: what Redis holds about one job beside the job: its status, its result, its runs, and who runs it.
+
+Used by ``api``; never by the server. It only reads, and searches no queue and no set.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pyworkers.protocol.draft import batches
+from pyworkers.protocol.flow.history import JobHistory, read_history
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.status import FIELDS, UNKNOWN, Answer, JobStatus, read_answer, read_status
+from pyworkers.store.calls import Mode, Steps, command, decoded, every, script
+from pyworkers.store.flow.copies import is_job
+from pyworkers.store.processes.reading import Processes, Works
+from pyworkers.store.processes.views import WorkView
+from pyworkers.store.stats import read_owners
+from pyworkers.store.transport.replies import blob, integer
+
+_PER_CALL = 500
+_MOST_LIMITS = 1000
+# An id with other characters may be stored with JSON escapes.
+_PLAIN_MARKS = frozenset(b"_.:-")
+
+
+class Tracked(NamedTuple):
+    """What a tracked job has written. ``cancelled``: servers do not start it, and end it if it runs."""
+
+    status: JobStatus = UNKNOWN
+    answer: Answer | None = None
+    history: JobHistory | None = None
+    cancelled: bool = False
+
+
+class Held(NamedTuple):
+    """A running job: its bytes, and the server that runs it."""
+
+    identity: str
+    queue: str
+    raw: bytes
+    run_at: float = 0.0
+    thread: str = ""
+
+
+class Order(NamedTuple):
+    """What runs before a waiting job of an ordered queue."""
+
+    active: str
+    """The server that runs the jobs of the queue, one at a time."""
+    running: bool
+    """True if it runs one now."""
+    retry_at: float | None
+    """When the failed job at the head runs again, in epoch seconds; None if none has failed."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The order for JSON."""
+        return {**self._asdict(), "active": self.active.encode(errors="replace").decode()}
+
+
+def read_tracked(keys: Keys, jid: str) -> Steps[Tracked]:
+    """Read what is kept under the id of a job."""
+    stored, entries, cancelled = yield from every(
+        [
+            command("HGETALL", keys.job(jid)),
+            command("XRANGE", keys.result(jid), "-", "+", "COUNT", 1),
+            command("ZSCORE", keys.cancelled, jid),
+        ],
+        Mode.LENIENT,
+    )
+    fields: dict[bytes, bytes] = stored or {}
+    answer = _answer(entries)
+    return Tracked(
+        read_status([fields.get(name.encode()) for name in FIELDS]),
+        answer,
+        read_history(jid, fields, answer),
+        cancelled is not None,
+    )
+
+
+def read_held(keys: Keys, jid: str) -> Steps[Held | None]:
+    """A running job with this id, and who runs it; None if there is none."""
+    owners = yield from read_owners(keys)
+    lists = [(queue, owner) for owner, names in owners.items() for queue in names]
+    text = jid.encode(errors="surrogateescape")
+    for some in batches(lists, _PER_CALL):
+        names = [keys.inprogress(queue, owner) for queue, owner in some]
+        found = yield from script("browse/held", names, [text if _is_plain(text) else b""], _pairs)
+        for place, raw in found:
+            if is_job(raw, jid):
+                queue, owner = some[place - 1]
+                work = yield from _reported(keys, [owner], jid)
+                return Held(owner, queue, raw, work.run_at if work else 0.0, work.thread if work else "")
+    servers = yield from Processes(keys).rest()
+    others = [server.identity for server in servers if server.identity not in owners]
+    work = yield from _reported(keys, others, jid)
+    return None if work is None else Held(work.identity, work.queue, work.payload, work.run_at, work.thread)
+
+
+def read_limits(keys: Keys, queue: str, jid: str) -> Steps[list[str]]:
+    """The limits that have put a scheduled job off; of more than a thousand limits, some are not asked."""
+    stored = yield from every([command("HKEYS", keys.limits)], Mode.LENIENT)
+    names = sorted(map(decoded, stored[0] or ()))[:_MOST_LIMITS]
+    waiter = f"{queue} {jid}"
+    scores = yield from every(
+        [command("ZSCORE", keys.limit_waiting(name), waiter) for name in names], Mode.LENIENT
+    )
+    return [name for name, score in zip(names, scores, strict=True) if score is not None]
+
+
+def read_order(keys: Keys, queue: str) -> Steps[Order | None]:
+    """What runs before a waiting job; None for a queue that was never ordered."""
+    [stored] = yield from every([command("HMGET", keys.ordered(queue), "identity", "until")], Mode.LENIENT)
+    identity, until = stored or (None, None)
+    if not identity:
+        return None
+    active = decoded(identity)
+    [running] = yield from every([command("LLEN", keys.inprogress(queue, active))], Mode.LENIENT)
+    return Order(active, bool(running), _seconds(until))
+
+
+def _seconds(until_ms: bytes | None) -> float | None:
+    """A time in epoch seconds; None for one that another program has written."""
+    return int(until_ms) / 1000 if until_ms and until_ms.isdigit() and len(until_ms) < 16 else None
+
+
+def _reported(keys: Keys, identities: list[str], jid: str) -> Steps[WorkView | None]:
+    """A running job as its server reported it."""
+    works = Works(keys, identities)
+    while not works.ended:
+        for work in (yield from works.next_page()):
+            if is_job(work.payload, jid):
+                return work
+    return None
+
+
+def _is_plain(text: bytes) -> bool:
+    return bool(text) and all(byte in _PLAIN_MARKS or (chr(byte).isalnum() and byte < 128) for byte in text)
+
+
+def _answer(entries: Any) -> Answer | None:
+    """The end of a job; an invalid one counts as missing."""
+    try:
+        [(_, fields)] = entries
+        [packed] = fields.values()
+        return read_answer(packed)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _pairs(reply: list[Any]) -> list[tuple[int, bytes]]:
+    return [(integer(place), blob(raw)) for place, raw in batches(reply, 2)]

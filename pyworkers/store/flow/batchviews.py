@@ -1,0 +1,198 @@
+"""Batches as people see them: their numbers, their callbacks, their members, page by page.
+
+Run by clients and ``api``, never by the server. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any, NamedTuple
+
+from pyworkers.protocol.draft import batches
+from pyworkers.protocol.flow.plans import BatchStatus
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
+from pyworkers.store.flow.batches import PORTION
+from pyworkers.store.transport.replies import blobs
+from pyworkers.store.values import decoded_json
+
+_SETS = (":members", ":failed", ":dead")
+_PARTS = {"waiting": ":members", "failed": ":failed", "dead": ":dead"}
+STATES = tuple(_PARTS)
+"""The states of listed members: ``waiting`` ones have not run yet; done ones are counted, not listed."""
+_EVENTS = ("complete", "success", "death")
+# Jobs that follow a group, which a page shows.
+_MOST_FOLLOWING = 20
+
+
+class BatchPage(NamedTuple):
+    """Some of the batches, those that run first; and the number of all."""
+
+    total: int
+    batches: list[BatchStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCallback:
+    """A job that an event of a batch enqueues: a callback, or one that follows a group."""
+
+    event: str
+    """``complete``, ``success`` or ``death``."""
+    queue: str
+    job_class: str
+    jid: str
+    fired_at: float | None = None
+    """When it was enqueued, in epoch seconds; None if it still waits for the event."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The callback as JSON values."""
+        found = asdict(self)
+        return {"event": found.pop("event"), "class": found.pop("job_class"), **found}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """One batch with its callbacks."""
+
+    status: BatchStatus
+    callbacks: tuple[BatchCallback, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The batch for JSON."""
+        return {**self.status.as_dict(), "callbacks": [callback.as_dict() for callback in self.callbacks]}
+
+
+class Member(NamedTuple):
+    """A member of a batch: a job, or a batch inside it."""
+
+    id: str
+    is_batch: bool
+
+
+class MemberPage(NamedTuple):
+    """Some members in one state; ``cursor`` is that of the next page, 0 at the end."""
+
+    cursor: int
+    members: list[Member]
+
+
+def status(keys: Keys, batch: str) -> Call[BatchStatus | None]:
+    """The status of a batch; None for an unknown one, and for what another program has written."""
+    return Call(_facts(keys, batch), lambda found: _status(batch, *found), Mode.LENIENT)
+
+
+def known(keys: Keys) -> Steps[list[BatchStatus]]:
+    """All batches, the newest first."""
+    ids = yield from one("ZRANGE", keys.batches, 0, -1, read=blobs)
+    found = yield from _statuses(keys, ids)
+    return sorted(found, key=lambda about: about.created_at, reverse=True)
+
+
+def read_batch_page(keys: Keys, first: int, count: int) -> Steps[BatchPage]:
+    """Read ``count`` batches from the one with the index ``first``: those that changed last are first.
+
+    A batch that has succeeded comes after those that have not. Expired ones are left out.
+    """
+    commands = [
+        command("ZCARD", keys.batches),
+        command("ZRANGE", keys.batches, first, first + count - 1, "REV"),
+    ]
+    total, ids = yield from every(commands, Mode.LENIENT)
+    return BatchPage(total or 0, (yield from _statuses(keys, ids or ())))
+
+
+def read_batch(keys: Keys, batch: str) -> Steps[BatchView | None]:
+    """Read one batch; None for an unknown one."""
+    following = command("LRANGE", f"{keys.batch(batch)}:then", 0, _MOST_FOLLOWING - 1)
+    *found, jobs = yield from every([*_facts(keys, batch), following], Mode.LENIENT)
+    about = _status(batch, *found)
+    return None if about is None else BatchView(about, tuple(_callbacks(found[0], jobs or ())))
+
+
+def read_members(keys: Keys, batch: str, state: str, cursor: int, count: int) -> Steps[MemberPage]:
+    """Read about ``count`` members in one of ``STATES``, from the cursor of an earlier page, or 0."""
+    scan = command("SSCAN", f"{keys.batch(batch)}{_PARTS[state]}", cursor, "COUNT", count)
+    [page] = yield from every([scan], Mode.LENIENT)
+    following, found = page or (0, [])
+    ids = sorted(name for name in map(decoded, found) if not name.startswith("hold:"))
+    inner = yield from every([command("EXISTS", keys.batch(name)) for name in ids])
+    return MemberPage(
+        int(following), [Member(name, bool(is_batch)) for name, is_batch in zip(ids, inner, strict=True)]
+    )
+
+
+def members(keys: Keys, batch: str, state: str, most: int) -> Steps[list[str]]:
+    """Ids of some members: ``members`` have not run yet, others are ``failed`` or ``dead``."""
+    found = yield from one(
+        "SSCAN", f"{keys.batch(batch)}:{state}", 0, "COUNT", most, read=lambda page: page[1]
+    )
+    return sorted(name for name in map(decoded, found[:most]) if not name.startswith("hold:"))
+
+
+def _statuses(keys: Keys, ids: Iterable[bytes]) -> Steps[list[BatchStatus]]:
+    found: list[BatchStatus] = []
+    for some in batches(map(decoded, ids), PORTION):
+        calls = [status(keys, batch) for batch in some]
+        answers = iter((yield from every([sent for call in calls for sent in call.commands], Mode.LENIENT)))
+        for call in calls:
+            about = call.read([next(answers) for _ in call.commands])
+            found += [about] if about else []
+    return found
+
+
+def _facts(keys: Keys, batch: str) -> list[Command]:
+    key = keys.batch(batch)
+    return [command("HGETALL", key), *(command("SCARD", key + part) for part in _SETS)]
+
+
+def _status(batch: str, facts: Mapping[bytes, bytes] | None, *sizes: int | None) -> BatchStatus | None:
+    about = {decoded(name): value.decode(errors="replace") for name, value in (facts or {}).items()}
+    waiting, failed, dead = (size or 0 for size in sizes)
+    try:
+        holds, total, done = (int(about[name]) for name in ("open", "total", "done"))
+        created_at = float(about["created_at"])
+    except (LookupError, ValueError):
+        return None
+    return BatchStatus(
+        id=batch,
+        description=about.get("description", ""),
+        kind=about.get("kind", "batch"),
+        open=holds > 0,
+        total=total,
+        pending=waiting - holds + failed,
+        lost=total - done - (waiting - holds) - failed - dead,
+        done=done,
+        failed=failed,
+        dead=dead,
+        created_at=created_at if isfinite(created_at) else 0.0,
+        parent=about.get("parent", "").partition(" ")[2],
+        **{f"{event}_at": _time(about.get(f"{event}_at")) for event in _EVENTS},
+    )
+
+
+def _callbacks(facts: Mapping[bytes, bytes], following: Sequence[bytes]) -> Iterator[BatchCallback]:
+    for event in _EVENTS:
+        if text := facts.get(f"on_{event}".encode()):
+            stored = facts.get(f"{event}_at".encode())
+            fired_at = None if stored is None else _time(stored.decode(errors="replace"))
+            yield _callback(event, text, fired_at)
+    for text in following:
+        yield _callback("success", text, None)
+
+
+def _callback(event: str, text: bytes, fired_at: float | None) -> BatchCallback:
+    """The callback in the form of the script: the queue, a space, the job (flow/batch.py)."""
+    queue, _, payload = text.partition(b" ")
+    about = decoded_json(payload, dict) or {}
+    job_class, jid = (str(about.get(name, "")) for name in ("class", "jid"))
+    return BatchCallback(event, queue.decode(errors="backslashreplace"), job_class, jid, fired_at)
+
+
+def _time(text: str | None) -> float | None:
+    try:
+        moment = float(text or "")
+    except ValueError:
+        return None
+    return moment if isfinite(moment) else None

@@ -1,0 +1,61 @@
+"""Copies: the waiting copies of one job, by its id.
+
+Used by ``cancel`` and ``finding``; never by the server. It changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope
+from pyworkers.protocol.keys import Keys
+from pyworkers.store import queues
+from pyworkers.store.calls import Pages, Steps
+from pyworkers.store.queues import Entries
+from pyworkers.store.sets import Matches
+from pyworkers.store.stats import read_owners
+
+# Other characters may stand escaped in the JSON text.
+_PLAIN = re.compile("[A-Za-z0-9_.:-]+")
+
+
+class Copies(Pages[bytes]):
+    """The jobs with this id among those of ``pages``."""
+
+    def __init__(self, pages: Pages[Any], jid: str) -> None:
+        self._pages = pages
+        self._jid = jid
+
+    def next_page(self) -> Steps[list[bytes]]:
+        found = yield from self._pages.next_page()
+        self.ended = self._pages.ended
+        return [raw for raw, _ in found if is_job(raw, self._jid)]
+
+
+def in_set(zset: str, jid: str) -> Copies:
+    """The copies in a sorted set."""
+    return Copies(Matches(zset, jid if _PLAIN.fullmatch(jid) else ""), jid)
+
+
+def in_queue(keys: Keys, queue: str, jid: str) -> Copies:
+    """The copies that wait in a queue."""
+    return Copies(Entries(keys, queue), jid)
+
+
+def all_queues(keys: Keys) -> Steps[list[str]]:
+    """The names of all queues, sorted; one that was pushed to without its name is known by its server."""
+    names = yield from queues.known(keys)
+    owners = yield from read_owners(keys)
+    return sorted({*names}.union(*owners.values()))
+
+
+def is_job(raw: bytes, jid: str) -> bool:
+    """True for the job with that id. Most other jobs are excluded without decoding them."""
+    if jid.encode() not in raw and b"\\" not in raw:
+        return False
+    try:
+        return bool(envelope.decode(raw).get("jid") == jid)
+    except BadMessageError:
+        return False

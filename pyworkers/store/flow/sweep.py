@@ -1,0 +1,246 @@
+"""Sweep: finds locks and members of batches whose job is gone, and releases them.
+
+Run by one master at a time; the scripts compare, and it reads no jobs. A job that ends, or that pyworkers
+removes, releases what it holds; Sidekiq's Web UI and other programs delete jobs without that. A job is gone
+if two sweeps in succession find it in no place, and neither does a last look at the ends of all queues and
+sets, in the step that releases. Each call is one page, for the caller to rest after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from pyworkers.protocol.draft import batches as portions
+from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
+from pyworkers.store import queues
+from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script
+from pyworkers.store.processes.reading import Processes
+from pyworkers.store.processes.views import ProcessView
+from pyworkers.store.stats import read_owners
+from pyworkers.store.transport.replies import begins_with, blob, blobs, integer, integers, scanned
+
+LIFE_S = 20.0
+"""A sweep without a call for this time has ended."""
+MOST = 200_000
+"""The jobs that one sweep looks for, which take 150 bytes of Redis each. Of more, it looks for a share."""
+_PER_SCAN, _PER_CALL = 1000, 100
+_RELEASED_AT_ONCE = 200
+_MOST_RESTARTS = 3
+
+
+class Swept(NamedTuple):
+    """The result of a sweep."""
+
+    held: int
+    """The locks and members that were checked, or would be in sweeps for the other shares."""
+    locks: int = 0
+    """The locks that were released."""
+    members: int = 0
+    """The members that were counted out."""
+    errors: tuple[str, ...] = ()
+    """Why releases failed: a key has the wrong type."""
+
+
+def begin(keys: Keys, token: str) -> Steps[float | None]:
+    """Take the turn to sweep.
+
+    Returns None if the caller has it, 0 if nothing is held, otherwise the seconds until it is free.
+    """
+    names = [keys.sweep("turn"), keys.sweep("missing"), keys.locks, keys.batches]
+    left = yield from script("sweep/begin", names, [token, int(LIFE_S * 1000)], integer)
+    return None if left < 0 else left / 1000
+
+
+def end(keys: Keys, token: str, pause_s: float) -> Steps[None]:
+    """Return the turn: the next sweep begins after ``pause_s`` or later. Nothing happens without the turn."""
+    args = [token, int(LIFE_S * 1000), max(1, int(pause_s * 1000))]
+    yield from script("sweep/end", [keys.sweep("turn"), keys.sweep("missing")], args, bool)
+
+
+def sweep(keys: Keys, token: str, shares: int = 1) -> Steps[Swept]:
+    """Release what is held for jobs that are gone. ``token``, hexadecimal and random, has the turn."""
+    run = _Sweep(keys, token, shares)
+    try:
+        return (yield from run.steps())
+    except _LostTurnError:
+        return Swept(0)
+
+
+class _LostTurnError(Exception):
+    """Another sweep has begun, because this one was too slow."""
+
+
+class _Sweep:
+    def __init__(self, keys: Keys, token: str, shares: int) -> None:
+        self._keys = keys
+        self._token = token
+        self._share = [MOST, shares, int(token, 16) % shares]
+        self._missing = 0
+        self._held = 0
+
+    def steps(self) -> Steps[Swept]:
+        yield from self._note_locks()
+        ids = [decoded(name) for name in (yield from one("ZRANGE", self._keys.batches, 0, -1, read=blobs))]
+        yield from self._note_members(ids)
+        if not (yield from self._find_in_batches(ids)):
+            return Swept(self._held)
+        lists = yield from self._find()
+        gone = yield from self._missed_twice()
+        if not gone:
+            return Swept(self._held)
+        lists += yield from self._scan_for_lists()
+        for name in lists:
+            yield from self._find_in(name)
+        return (yield from self._release(gone, lists))
+
+    def _note_locks(self) -> Steps[None]:
+        cursor = b"0"
+        while True:
+            cursor, seen = yield from self._call("locks", [self._keys.locks], [cursor, *self._share])
+            self._held += seen
+            if cursor == b"0":
+                return
+
+    def _note_members(self, ids: Sequence[str]) -> Steps[None]:
+        large: list[bytes] = []
+        done = 0
+        while done < len(ids):
+            args = [*self._share, "", *ids[done : done + _PER_CALL]]
+            number, seen, _, *more = yield from self._call("members", [self._keys.queues], args)
+            done += number
+            self._held += seen
+            large += more
+        for batch, part in zip(large[::2], large[1::2], strict=True):
+            cursor = b"0"
+            while True:
+                args = [*self._share, cursor + b" " + part, batch]
+                _, seen, cursor = yield from self._call("members", [self._keys.queues], args)
+                self._held += seen
+                if cursor == b"0":
+                    break
+
+    def _find_in_batches(self, ids: Sequence[str]) -> Steps[int]:
+        """Strike off the jobs that wait in batches. Returns the number of those that are missing."""
+        missing = yield from one("HLEN", self._keys.sweep("missing"), read=integer)
+        for some in portions(ids, _PER_CALL) if missing else ():
+            missing = yield from self._call("waiting", [self._keys.queues], some)
+        self._missing = missing
+        return missing
+
+    def _find(self) -> Steps[list[str]]:
+        """Strike off the jobs that are somewhere. Returns the lists of other programs' servers.
+
+        Jobs move on from the sets to the queues and the in-progress lists, and from there back into the sets,
+        which are therefore read twice.
+        """
+        keys = self._keys
+        sets = [keys.schedule, keys.retry, keys.goretry, keys.dead]
+        for name in sets:
+            yield from self._find_in(name)
+        owners = yield from read_owners(keys)
+        waiting = {*(yield from queues.known(keys))}.union(*owners.values())
+        yield from self._find_in_lists(map(keys.queue, sorted(waiting)))
+        owners = yield from read_owners(keys)
+        served = [(name, owner) for owner, names in owners.items() for name in names]
+        yield from self._find_in_lists(keys.inprogress(name, owner) for name, owner in served)
+        foreign = yield from self._foreign()
+        lists = [keys.queue(name) for view in foreign for _, name in view.lists]
+        running = [(keys.work(view.identity), keys.workers(view.identity)) for view in foreign]
+        for name in (*lists, *chain.from_iterable(running), *sets):
+            yield from self._find_in(name)
+        return lists
+
+    def _foreign(self) -> Steps[list[ProcessView]]:
+        """Other programs' servers: Sidekiq's show the jobs that they run, go-workers2's their lists."""
+        found = yield from Processes(self._keys).rest()
+        return [view for view in found if view.look is None]
+
+    def _find_in_lists(self, names: Iterable[str]) -> Steps[None]:
+        """As ``_find_in``, for those lists that are not empty: most are."""
+        for some in portions(list(names), _PER_SCAN):
+            sizes = yield from every([command("LLEN", name) for name in some], Mode.LENIENT)
+            for name, size in zip(some, sizes, strict=True):
+                if size:
+                    yield from self._find_in(name)
+
+    def _find_in(self, name: str) -> Steps[None]:
+        """Strike off the jobs in one place."""
+        restarts = 0
+        place = b"0"
+        last: list[Any] = []
+        while self._missing and place:
+            self._missing, place, *last = yield from self._call("find", [name], [place, *last])
+            if place == b"lost":
+                # Each of the jobs read last has left, most often with all that were before them.
+                place = b"0" if restarts < _MOST_RESTARTS else b""
+                restarts += 1
+
+    def _missed_twice(self) -> Steps[list[bytes]]:
+        gone: dict[bytes, None] = {}
+        cursor = b"0"
+        while self._missing:
+            cursor, *found = yield from self._call("missed", [], [cursor])
+            gone |= dict.fromkeys(found)
+            if cursor == b"0":
+                break
+        return list(gone)
+
+    def _scan_for_lists(self) -> Steps[list[str]]:
+        """The in-progress lists that no server reports: those of go-workers, among the names of all keys."""
+        pattern = re.sub(r"([\[\]*?\\])", r"\\\1", self._keys.queue("")) + "*" + INPROGRESS_SUFFIX
+        options = ("MATCH", pattern, "COUNT", _PER_SCAN, "TYPE", "list")
+        found: dict[str, None] = {}
+        cursor = b"0"
+        while True:
+            cursor, names = yield from one("SCAN", cursor, *options, read=scanned)
+            found |= dict.fromkeys(map(decoded, names))
+            if cursor == b"0":
+                return list(found)
+
+    def _release(self, gone: Sequence[bytes], lists: Sequence[str]) -> Steps[Swept]:
+        keys = self._keys
+        names = [keys.queues, keys.owners, keys.schedule, keys.retry, keys.dead, keys.goretry, *lists]
+        locks = members = 0
+        errors: list[str] = []
+        for some in portions(gone, _RELEASED_AT_ONCE):
+            released, counted, *failed = yield from self._call("release", names, some)
+            locks += released
+            members += counted
+            errors += (reason.decode(errors="replace") for reason in failed)
+        return Swept(self._held, locks, members, tuple(errors))
+
+    def _call(self, name: str, names: Sequence[str], args: Sequence[Any]) -> Steps[Any]:
+        keys = [self._keys.sweep("turn"), self._keys.sweep("missing"), *names]
+        args = [self._token, int(LIFE_S * 1000), *args]
+        reply = yield from script(f"sweep/{name}", keys, args, _READERS[name])
+        if reply is None:
+            raise _LostTurnError
+        return reply
+
+
+# The readers of the replies, which are None without the turn.
+
+
+def _missing(reply: Any) -> int | None:
+    return None if reply is None else integer(reply)
+
+
+def _found(reply: Any) -> list[Any] | None:
+    if reply is None:
+        return None
+    missing, place, *last = reply
+    # Distances and jobs in turn.
+    return [integer(missing), blob(place), *chain(*zip(integers(last[::2]), blobs(last[1::2]), strict=True))]
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "locks": begins_with(bytes, int, rest=int),
+    "members": begins_with(int, int, bytes, rest=bytes),
+    "waiting": _missing,
+    "find": _found,
+    "missed": begins_with(bytes, rest=bytes),
+    "release": begins_with(int, int, rest=bytes),
+}

@@ -1,0 +1,83 @@
+"""Reading: reads all processes and their running jobs, page by page.
+
+Used by ``api`` and by the server. A process without a description, or with an undecodable one, is left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from pyworkers.protocol.draft import batches
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one
+from pyworkers.store.processes.decoding import described, reading, work_view
+from pyworkers.store.processes.views import ProcessView, WorkView
+from pyworkers.store.transport.replies import integer
+from pyworkers.store.values import as_text
+
+_PER_ROUND_TRIP = 100
+
+
+class Processes(Pages[ProcessView]):
+    """The processes with a description in Redis, in no order."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._identities = Identities(keys)
+
+    def next_page(self) -> Steps[list[ProcessView]]:
+        names = yield from self._identities.next_page()
+        self.ended = self._identities.ended
+        replies = yield from every([reading(self._keys, name) for name in names], Mode.LENIENT)
+        views = (described(name, values) for name, values in zip(names, replies, strict=True))
+        return [view for view in views if view is not None]
+
+
+class Works(Pages[WorkView]):
+    """The running jobs of these processes."""
+
+    def __init__(self, keys: Keys, identities: Sequence[str]) -> None:
+        self._keys = keys
+        self._batches = deque(batches(identities, _PER_ROUND_TRIP))
+        self.ended = not self._batches
+
+    def next_page(self) -> Steps[list[WorkView]]:
+        names = self._batches.popleft()
+        self.ended = not self._batches
+        keys = [key for name in names for key in (self._keys.work(name), self._keys.workers(name))]
+        replies = yield from every([command("HGETALL", key) for key in keys], Mode.LENIENT)
+        views = (
+            work_view(name, thread, value)
+            for name, now, before in zip(names, replies[::2], replies[1::2], strict=True)
+            for thread, value in {**(before or {}), **(now or {})}.items()
+        )
+        return [view for view in views if view is not None]
+
+
+def registered(keys: Keys) -> Call[int]:
+    """The number of names in ``processes``; a few of them may have crashed."""
+    return one("SCARD", keys.processes, read=integer)
+
+
+def leader(keys: Keys) -> Call[str]:
+    """The identity of Sidekiq Enterprise's leader; empty if there is none."""
+    return one("GET", keys.leader, read=as_text)
+
+
+class Identities(Pages[str]):
+    """The members of ``processes``, each once."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._key = keys.processes
+        self._cursor = 0
+        self._seen: set[bytes] = set()
+
+    def next_page(self) -> Steps[list[str]]:
+        self._cursor, found = yield from one(
+            "SSCAN", self._key, self._cursor, "COUNT", _PER_ROUND_TRIP, read=tuple
+        )
+        self.ended = self._cursor == 0
+        fresh = [name for name in found if name not in self._seen]
+        self._seen.update(fresh)
+        return [decoded(name) for name in fresh]

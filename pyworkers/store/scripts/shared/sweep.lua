@@ -1,0 +1,81 @@
+-- Shared by the scripts of the sweep: the loader puts it in front of them.
+--
+-- KEYS 1 turn  2 missing, and ARGV 1 token  2 life of the turn in ms, are those of each of them. `missing` is a
+-- HASH: 'L:JID' or 'M:JID', for a lock or a member, to the token of the sweep that first did not find the job
+-- ('-' before that), a space, and the name of the lock or the id of the batch.
+
+local MISSING_LIFE_S = 900
+
+-- True if the caller still has the turn, which is renewed. Without it, another sweep uses these keys.
+local function sweeping()
+  if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+    return false
+  end
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  redis.call('EXPIRE', KEYS[2], MISSING_LIFE_S)
+  return true
+end
+
+-- Add each text under the name "jid" in a value, at any depth.
+local function walk(value, ids)
+  for name, inner in pairs(value) do
+    if name == 'jid' and type(inner) == 'string' then
+      ids[inner] = true
+    elseif type(inner) == 'table' then
+      walk(inner, ids)
+    end
+  end
+end
+
+-- Add the ids in the text of a job: its own, and those of the steps that follow in a chain. Arguments may hold a
+-- "jid" as well: at worst, a job counts as found that is gone.
+local function add_ids(raw, ids)
+  for jid in string.gmatch(raw, '"jid"%s*:%s*"([^"\\]*)"') do
+    ids[jid] = true
+  end
+  -- Few texts have an escaped name or id, and only these are decoded.
+  if string.find(raw, '\\u', 1, true) or string.find(raw, '"jid"%s*:%s*"[^"]*\\') then
+    local read, job = pcall(cjson.decode, raw)
+    if read and type(job) == 'table' then
+      walk(job, ids)
+    end
+  end
+end
+
+-- The jobs with these ids are found: strike them off. Returns the number of jobs that are still missing.
+local function strike(ids)
+  local fields = {}
+  local function flush()
+    if #fields > 0 then
+      redis.call('HDEL', KEYS[2], unpack(fields))
+      fields = {}
+    end
+  end
+  for jid in pairs(ids) do
+    fields[#fields + 1] = 'L:' .. jid
+    fields[#fields + 1] = 'M:' .. jid
+    -- Lua passes at most 8000 arguments.
+    if #fields >= 4000 then
+      flush()
+    end
+  end
+  flush()
+  return redis.call('HLEN', KEYS[2])
+end
+
+-- A function that notes a job as missing: 'L' or 'M', its id, and the name of the lock or the batch. `most` and the
+-- number of shares bound the memory: a sweep looks for the jobs of one share, and for those of an earlier sweep.
+local function note_for(most, shares, share)
+  local number = redis.call('HLEN', KEYS[2])
+  local room = most - number
+  return function(kind, jid, name)
+    if room > 0 and (shares == '1' or tonumber(string.sub(redis.sha1hex(jid), 1, 8), 16) % shares == tonumber(share)) then
+      room = room - redis.call('HSETNX', KEYS[2], kind .. ':' .. jid, '- ' .. name)
+      if number == 0 then
+        redis.call('EXPIRE', KEYS[2], MISSING_LIFE_S)
+        number = 1
+      end
+    end
+  end
+end
+

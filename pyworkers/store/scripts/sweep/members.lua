@@ -1,0 +1,69 @@
+-- Note the members of some batches as missing, until their jobs are found. Members that are batches themselves
+-- are left out: their own members are looked for. A member that is a deleted batch is in no place, as a job.
+--
+-- KEYS 1 turn  2 missing  3 queues
+-- ARGV 1 token  2 life of the turn in ms  3 most jobs to look for  4 number of shares  5 share
+--      6 part of the set to read: '' for all sets that are small, else 'CURSOR PART', of a single batch
+--      then the ids of the batches
+-- Returns { number of batches that were read, number of members, next cursor, then for each large set: id and
+-- part }, or nothing without the turn.
+
+if not sweeping() then
+  return nil
+end
+local SMALL, PER_PAGE, MOST = 1000, 1000, 2000
+local batch = batches()
+local queues = KEYS[3]
+local noted = note_for(ARGV[3], ARGV[4], ARGV[5])
+local number, seen, cursor, large = 0, 0, '0', {}
+
+-- Members of an open batch may be noted there before they are pushed. But a job that adds members, and was
+-- deleted meanwhile, keeps the batch open: its hold has its id.
+local function wanted(key, id, open, member)
+  if string.sub(member, 1, 5) ~= 'hold:' then
+    return not open and member
+  end
+  local jid = string.sub(member, 6)
+  return batch.has(key, jid) and jid
+end
+
+local function note_all(key, id, open, members)
+  for _, member in ipairs(members) do
+    local jid = wanted(key, id, open, member)
+    if jid and redis.call('HEXISTS', batch.key(queues, jid), 'open') == 0 then
+      seen = seen + 1
+      noted('M', jid, id)
+    end
+  end
+end
+
+local function note_batch(id)
+  local key = batch.key(queues, id)
+  local facts = redis.call('HMGET', key, 'open', 'success_at')
+  if not facts[1] or facts[2] then
+    return
+  end
+  local open = facts[1] ~= '0'
+  local from, part = string.match(ARGV[6], '^(%d+) (.*)$')
+  if from then
+    local page = redis.call('SSCAN', key .. part, from, 'COUNT', PER_PAGE)
+    cursor = page[1]
+    note_all(key, id, open, page[2])
+    return
+  end
+  for n = 2, 4 do
+    if redis.call('SCARD', key .. batch.PARTS[n]) > SMALL then
+      large[#large + 1] = id
+      large[#large + 1] = batch.PARTS[n]
+    else
+      note_all(key, id, open, redis.call('SMEMBERS', key .. batch.PARTS[n]))
+    end
+  end
+end
+
+while seen < MOST and 7 + number <= #ARGV do
+  -- A key of the wrong type disturbs no other batch.
+  pcall(note_batch, ARGV[7 + number])
+  number = number + 1
+end
+return { number, seen, cursor, unpack(large) }

@@ -1,0 +1,118 @@
+-- Release what is held for jobs that are gone, unless one of them is found after all: both ends of all queues and
+-- lists are read again, in the same step, because jobs move there.
+--
+-- KEYS 1 turn  2 missing  3 queues  4 owners  5 schedule  6 retry  7 dead  8 goretry  then other lists
+-- ARGV 1 token  2 life of the turn in ms  then the jobs, as fields of `missing`
+-- Returns { number of locks, number of members, then the error of each release that failed }, or nothing
+-- without the turn.
+
+if not sweeping() then
+  return nil
+end
+local END, MOST_BYTES = 100, 8388608
+local batch = batches()
+local queues = KEYS[3]
+local prefix = string.sub(queues, 1, -7)
+
+local ids, bytes = {}, 0
+local function read(raws)
+  for _, raw in ipairs(raws) do
+    bytes = bytes + #raw
+    add_ids(raw, ids)
+  end
+end
+local function read_ends(key, wanted, command, size)
+  if bytes < MOST_BYTES and redis.call('TYPE', key).ok == wanted then
+    if redis.call(size, key) <= 2 * END then
+      read(redis.call(command, key, 0, -1))
+    else
+      read(redis.call(command, key, 0, END - 1))
+      read(redis.call(command, key, -END, -1))
+    end
+  end
+end
+
+for n = 5, 8 do
+  read_ends(KEYS[n], 'zset', 'ZRANGE', 'ZCARD')
+end
+local lists = {}
+for _, name in ipairs(redis.call('SMEMBERS', queues)) do
+  lists[prefix .. 'queue:' .. name] = true
+end
+local owners = redis.call('HGETALL', KEYS[4])
+for n = 1, #owners, 2 do
+  local known, names = pcall(cjson.decode, owners[n + 1])
+  for _, name in ipairs(known and type(names) == 'table' and names or {}) do
+    lists[prefix .. 'queue:' .. tostring(name)] = true
+    lists[prefix .. 'queue:' .. tostring(name) .. ':' .. owners[n] .. ':inprogress'] = true
+  end
+end
+for n = 9, #KEYS do
+  lists[KEYS[n]] = true
+end
+for list in pairs(lists) do
+  read_ends(list, 'list', 'LRANGE', 'LLEN')
+end
+strike(ids)
+
+-- True for a batch in a chain, a step of which has yet to start before it: if the job of that step is gone, the
+-- chain ends, and the batch with it. The jobs that follow the batch stand in it.
+local function is_ahead(id)
+  local key = batch.key(queues, id)
+  local parent = redis.call('HGET', key, 'parent')
+  if not parent then
+    return false
+  end
+  parent = string.sub(parent, string.find(parent, ' ', 1, true) + 1)
+  local around = batch.key(queues, parent)
+  if redis.call('HGET', around, 'kind') == 'chain' then
+    local after = {}
+    for _, item in ipairs(redis.call('LRANGE', key .. ':then', 0, -1)) do
+      add_ids(item, after)
+    end
+    for n = 2, 4 do
+      for _, member in ipairs(redis.call('SMEMBERS', around .. batch.PARTS[n])) do
+        if not after[member] and redis.call('HEXISTS', batch.key(queues, member), 'open') == 0 then
+          return true
+        end
+      end
+    end
+  end
+  return is_ahead(parent)
+end
+
+local function count_out(id, member)
+  -- A chain whose step is done meanwhile must not end.
+  if not batch.has(batch.key(queues, id), member) or is_ahead(id) then
+    return 0
+  end
+  batch.count(queues, id, { member }, 'out', -1, '')
+  if redis.call('HGET', batch.key(queues, id), 'kind') == 'chain' then
+    batch.cut(queues, id)
+  end
+  return 1
+end
+
+local released = { 0, 0 }
+for n = 3, #ARGV do
+  local field = ARGV[n]
+  local value = redis.call('HGET', KEYS[2], field)
+  if value then
+    local name, jid = string.match(value, '^%S+ (.*)$'), string.sub(field, 3)
+    if string.sub(field, 1, 1) == 'L' then
+      local lock = prefix .. 'pyworkers:' .. name
+      if redis.pcall('GET', lock) == jid then
+        released[1] = released[1] + redis.call('DEL', lock)
+      end
+    else
+      local done, result = pcall(count_out, name, jid)
+      if done then
+        released[2] = released[2] + result
+      else
+        released[#released + 1] = type(result) == 'table' and result.err or tostring(result)
+      end
+    end
+    redis.call('HDEL', KEYS[2], field)
+  end
+end
+return released

@@ -1,0 +1,1 @@
+"""What people look at, page by page: reads of several keys, bounded by what a page shows."""

@@ -1,0 +1,39 @@
+"""Audit: the list of what people did by the dashboard, the latest first; the last thousand actions.
+
+Used by ``api``; never by the server. Times are Redis' clock, because several dashboards write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyworkers.protocol import envelope
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Mode, Steps, command, every
+from pyworkers.store.heartbeat import clock
+from pyworkers.store.transport.replies import integer
+
+MOST = 1000
+"""The number of actions that are kept."""
+
+
+def write(keys: Keys, fields: Mapping[str, str]) -> Steps[float]:
+    """Add an action, and drop the oldest above ``MOST``. Returns its time, in epoch seconds."""
+    at = yield from clock()
+    entry = envelope.encode({"at": round(at, 3), **fields}).encode(errors="surrogateescape")
+    yield from every(
+        [command("LPUSH", keys.audit, entry), command("LTRIM", keys.audit, 0, MOST - 1)], Mode.TRANSACTION
+    )
+    return at
+
+
+def read(keys: Keys, first: int, count: int) -> Steps[tuple[int, list[bytes]]]:
+    """The number of actions, and those from ``first`` on."""
+    total, entries = yield from every(
+        [
+            command("LLEN", keys.audit, read=integer),
+            command("LRANGE", keys.audit, first, first + count - 1, read=list),
+        ],
+        Mode.LENIENT,
+    )
+    return total or 0, entries or []

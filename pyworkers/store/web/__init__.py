@@ -1,0 +1,1 @@
+"""What a dashboard itself keeps in Redis."""

@@ -1,0 +1,29 @@
+"""Secret: random bytes in Redis, with which all processes of a dashboard sign.
+
+Used by ``api``; never by the server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyworkers.errors import StoreError
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Call, command
+
+SECRET_TTL_S = 30 * 86400
+"""After so many seconds a new secret is made: forms and sessions that the old one has signed end."""
+_LEAST_BYTES = 16
+
+
+def shared_secret(keys: Keys, offered: bytes) -> Call[bytes]:
+    """The secret; ``offered`` becomes it if there is none. Raises StoreError if other data are there."""
+
+    def read(replies: list[Any]) -> bytes:
+        secret = replies[1]
+        if not isinstance(secret, bytes) or len(secret) < _LEAST_BYTES:
+            raise StoreError(f"{keys.web_secret} holds no secret of the dashboard")
+        return secret
+
+    making = command("SET", keys.web_secret, offered, "NX", "EX", SECRET_TTL_S)
+    return Call([making, command("GET", keys.web_secret)], read)

@@ -1,0 +1,232 @@
+"""Fakes: the transports that take the pushes of a test: one collects the jobs, one runs them at once.
+
+Used in the test's process.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import datetime
+from typing import Any, Unpack
+
+from pyworkers.app import Job, Worker
+from pyworkers.errors import Snooze
+from pyworkers.plugins.memory import MemoryBatches
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow import effects_of_stored
+from pyworkers.protocol.flow.ending import Ending
+from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.rates import Rates
+from pyworkers.protocol.status import JobStatus
+from pyworkers.protocol.terms import Others
+from pyworkers.testing.asserting import find, missing, name_of, summary
+from pyworkers.testing.jobs import EnqueuedJob, run, runner_of, wants
+from pyworkers.testing.kept import Kept
+from pyworkers.testing.travel import Duration, destination
+
+
+class Fake:
+    """The jobs that were enqueued under ``fake``.
+
+    ``worker`` runs the jobs that a Client enqueues, or another Worker without a handler for them.
+    """
+
+    def __init__(self, worker: Worker | None = None) -> None:
+        self._worker = worker
+        self.jobs: list[EnqueuedJob] = []
+        """The waiting jobs, the oldest first."""
+        self.ran: list[EnqueuedJob] = []
+        """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
+        self._kept = Kept()
+        self._rates = Rates()
+        self._ahead_s = 0.0
+        self._batches = MemoryBatches()
+
+    def push(self, jobs: list[PushedJob], owner: object) -> Others:
+        """Take pushed jobs; called by clients. A full queue is an error at once: nothing drains it."""
+        self._arrive()
+        admitted = self._kept.admit(jobs, self.now(), self._size, self._is_scheduled)
+        replaced = [job for job in self.jobs if job.jid in admitted.replaced]
+        self.jobs[:] = [job for job in self.jobs if job.jid not in admitted.replaced]
+        self.jobs += [EnqueuedJob.of(job, owner) for job in admitted.jobs]
+        for job in replaced:
+            ended = effects_of_stored(job.raw, Ending.DELETED, self.now(), job.queue)
+            self._kept.apply(ended)
+            self.push(self._batches.apply(ended), job.worker)
+        return admitted.others
+
+    def status(self, jid: str) -> JobStatus:
+        """The status of a tracked job, as ``Client.status``."""
+        return self._kept.status(jid)
+
+    def result(self, jid: str, deadline: float = 0.0) -> Any:
+        """What a tracked job returned, as ``Client.result``; raises ResultTimeout if it has not run."""
+        return self._kept.result(jid)
+
+    def history(self, jid: str) -> JobHistory | None:
+        """The runs of a job, as ``Client.history``."""
+        return self._kept.history(jid)
+
+    def iteration(self, jid: str) -> dict[str, bytes]:
+        """The state of a long job, as ``Client.iteration``."""
+        return self._kept.iteration(jid)
+
+    def now(self) -> float:
+        """The time by which jobs are enqueued, are due and expire, locks end and limits let jobs start.
+
+        In epoch seconds: the system's, as far ahead as ``travel`` has turned it.
+        """
+        return time.time() + self._ahead_s
+
+    def redis(self) -> None:
+        """No other than that of the client."""
+
+    def travel(self, to: datetime | float | None = None, **duration: Unpack[Duration]) -> None:
+        """Turn the clock on: ``travel(hours=2)``, ``travel(to=datetime(2030, 1, 1, tzinfo=UTC))``.
+
+        The scheduled jobs that are due then count as enqueued, in the order of their times: ``at`` is None,
+        and ``drain(scheduled=False)`` runs them. The clock is that of pyworkers; ``time.time()`` in the
+        application stays the same. Raises ValueError if the time is in the past.
+        """
+        now = self.now()
+        self._ahead_s += destination(to, duration, now) - now
+        self._arrive()
+
+    def enlist(self, plan: BatchPlan, owner: object) -> None:
+        """Take a batch and its jobs; called by clients."""
+        self.push(self._batches.enlist(plan), owner)
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        """The status of a batch; None for an unknown one."""
+        return self._batches.status(batch)
+
+    def batch_result(self, batch: str, deadline: float) -> Any:
+        """What a batch has returned; raises ResultTimeout if it has not ended."""
+        return self._batches.outcome(batch)
+
+    def clear(self) -> None:
+        """Forget all jobs, locks, statuses, results and batches, and the starts that limits count."""
+        self.jobs.clear()
+        self.ran.clear()
+        self._kept = Kept()
+        self._rates = Rates()
+        self._batches = MemoryBatches()
+
+    def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
+        """Run the waiting jobs and those that they enqueue, until none is left; returns their number.
+
+        ``worker`` is needed for jobs that a Client enqueued. ``scheduled=False`` leaves jobs that are not due
+        where they are. A snoozed job waits again and is not run twice by one call. A job that a rate does not
+        let start yet waits, too, until ``travel`` has turned the clock to its turn. An exception of a job
+        ends the drain and is raised; the job is then the last one of ``ran``.
+        """
+        self._arrive()
+        count = 0
+        snoozed: list[EnqueuedJob] = []
+        try:
+            while job := self._next(scheduled):
+                runner = worker or runner_of(job, self._worker)
+                if (turn := self._rates.start(wants(job, runner), self.now())) is not None:
+                    job.put_off(turn)
+                    snoozed.append(job)
+                    continue
+                count += 1
+                self.ran.append(job)
+                try:
+                    run(job, runner, self._kept.apply, self.now)
+                except Snooze:
+                    self.ran.pop()
+                    snoozed.append(job)
+                finally:
+                    self.push(self._batches.apply(job.effects), job.worker)
+        finally:
+            self.jobs += snoozed
+        return count
+
+    def assert_enqueued(self, job: Job[..., Any] | str, *args: Any, **kwargs: Any) -> EnqueuedJob:
+        """The first waiting job of this class, and with these arguments if any are given.
+
+        Raises AssertionError, with the differences to the waiting jobs that are nearest.
+        """
+        __tracebackhide__ = True
+        found = find(self.jobs, job, args, kwargs)
+        if found is None:
+            raise AssertionError(missing(self.jobs, self.ran, job, args, kwargs))
+        return found
+
+    def assert_none(self, job: Job[..., Any] | str | None = None) -> None:
+        """Raise AssertionError if a job, or a job of this class, waits."""
+        __tracebackhide__ = True
+        found = [other for other in self.jobs if job is None or other.job_class == name_of(job)]
+        if found:
+            raise AssertionError(f"{len(found)} too many; {summary(self.jobs)}")
+
+    def _arrive(self) -> None:
+        """Have the scheduled jobs that are due wait behind the others, as a server does."""
+        now = self.now()
+        # One at a time: another thread may enqueue.
+        for job in sorted((job for job in self.jobs if job.at is not None and job.at <= now), key=_time_of):
+            self.jobs.remove(job)
+            job.arrive()
+            self.jobs.append(job)
+
+    def _size(self, queue: str) -> int:
+        return sum(job.queue == queue and job.at is None for job in self.jobs)
+
+    def _is_scheduled(self, jid: str) -> bool:
+        return any(job.jid == jid and job.at is not None for job in self.jobs)
+
+    def _next(self, scheduled: bool) -> EnqueuedJob | None:
+        for index, job in enumerate(self.jobs):
+            if scheduled or job.at is None:
+                return self.jobs.pop(index)
+        return None
+
+
+def _time_of(job: EnqueuedJob) -> float:
+    return job.at or 0.0
+
+
+class Inline(Kept):
+    """Runs each job when it is pushed. ``worker``: as that of ``Fake``."""
+
+    def __init__(self, worker: Worker | None) -> None:
+        super().__init__()
+        self.ran: list[EnqueuedJob] = []
+        """The jobs that have run, failed ones included, with their outcomes."""
+        self._worker = worker
+        self._batches = MemoryBatches()
+
+    def now(self) -> float:
+        """The system's time."""
+        return time.time()
+
+    def redis(self) -> None:
+        """No other than that of the client."""
+
+    def push(self, jobs: list[PushedJob], owner: object) -> Others:
+        """Run pushed jobs; called by clients."""
+        # No job waits here, so no queue is full; and none is scheduled.
+        admitted = self.admit(jobs, self.now(), lambda _: -math.inf, lambda _: False)
+        for pushed in admitted.jobs:
+            job = EnqueuedJob.of(pushed, owner)
+            self.ran.append(job)
+            try:
+                run(job, runner_of(job, self._worker), self.apply)
+            finally:
+                self.push(self._batches.apply(job.effects), owner)
+        return admitted.others
+
+    def enlist(self, plan: BatchPlan, owner: object) -> None:
+        """Run a batch and its jobs; called by clients."""
+        self.push(self._batches.enlist(plan), owner)
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        """The status of a batch; None for an unknown one."""
+        return self._batches.status(batch)
+
+    def batch_result(self, batch: str, deadline: float) -> Any:
+        """What a batch has returned; raises ResultTimeout if it has not ended."""
+        return self._batches.outcome(batch)

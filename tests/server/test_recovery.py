@@ -1,0 +1,118 @@
+"""When a server counts another one as dead, and how soon it renews its own lease."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from pyworkers.config.fields import LogConfig
+from pyworkers.errors import StoreError
+from pyworkers.server.health import Health
+from pyworkers.server.incarnation import Incarnations
+from pyworkers.server.lease import Lease
+from pyworkers.server.recovery import Recovery
+from pyworkers.store.store import Store
+from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.owner import Owner
+
+# Long enough that nothing expires during the test by itself.
+LEASE_S = 600.0
+
+
+class Bench(RedisBench):
+    """A server, and another one that holds a job and has no lease."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        super().__init__(url, namespace)
+        self.incarnations = Incarnations("host:1:x", LogConfig(), lambda _: None)
+        self.store = Store(self.redis, self.keys)
+        self.recovery = Recovery(
+            self.store, self.incarnations, Health(time.monotonic, random.Random()), LEASE_S, lambda _: None
+        )
+
+    async def prepare(self) -> None:
+        await Owner(self.redis, self.keys, "host:2:y").renew(LEASE_S, ["q"])
+        await self.redis.delete(self.keys.lease("host:2:y"))
+        await self.redis.lpush(self.keys.inprogress("q", "host:2:y"), b"job")
+
+    def renewed(self, ago_s: float) -> None:
+        """Note a renewal of the own lease."""
+        self.incarnations.current.renewed(time.monotonic() - ago_s, ("q",))
+
+    def lease(self, lease_s: float) -> Lease:
+        async def renewed() -> None: ...
+
+        health = Health(time.monotonic, random.Random())
+        return Lease(self.store, self.incarnations, health, lease_s, lambda: ["q"], renewed)
+
+
+bench = bench_fixture(Bench)
+
+
+async def test_an_owner_is_dead_when_it_had_no_lease_for_long_enough(bench: Bench) -> None:
+    bench.renewed(0)
+    assert await bench.recovery.sweep(1000) == 0
+    assert await bench.recovery.sweep(1000 + 0.29 * LEASE_S) == 0
+    assert await bench.recovery.sweep(1000 + 0.31 * LEASE_S) == 1
+
+
+async def test_an_owner_that_cannot_be_recovered_holds_up_no_other(bench: Bench) -> None:
+    owners = bench.keys.owners
+    await bench.redis.delete(owners)
+    # Another program has written the first one, and its list is none. A user of `pyworkers acl` may not even
+    # read the keys of such an identity.
+    await bench.redis.set(bench.keys.inprogress("q", "odd"), "text")
+    await bench.redis.hset(owners, mapping={"odd": '["q"]', "host:2:y": '["q"]', "host:1:x": '["q"]'})
+    bench.renewed(0)
+    assert await bench.recovery.sweep(1000) == 0
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await bench.recovery.sweep(1000 + 0.31 * LEASE_S)
+    assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"job"]
+
+
+async def test_a_lease_that_was_seen_near_its_end_has_expired(bench: Bench) -> None:
+    bench.renewed(0)
+    bench.recovery.saw_lease("host:2:y", LEASE_S / 3)
+    bench.recovery.saw_lease("host:2:y", 0)
+    assert await bench.recovery.sweep(1000) == 1
+
+
+@pytest.mark.parametrize("seen", [[LEASE_S], [LEASE_S / 3, LEASE_S], []])
+async def test_a_lease_that_vanished_may_come_back(bench: Bench, seen: list[float]) -> None:
+    bench.renewed(0)
+    for left_s in (*seen, 0):
+        bench.recovery.saw_lease("host:2:y", left_s)
+    assert await bench.recovery.sweep(1000) == 0
+
+
+async def test_after_an_outage_no_lease_was_seen(bench: Bench) -> None:
+    bench.renewed(0)
+    bench.recovery.saw_lease("host:2:y", LEASE_S / 3)
+    bench.recovery.failed(1)
+    assert await bench.recovery.sweep(1000) == 0
+    bench.recovery.saw_lease("host:2:y", LEASE_S / 3)
+    bench.renewed(ago_s=LEASE_S)
+    assert await bench.recovery.sweep(1001) == 0
+    bench.renewed(0)
+    assert await bench.recovery.sweep(1002) == 0
+
+
+async def test_no_owner_is_dead_while_redis_renews_no_lease(bench: Bench) -> None:
+    bench.renewed(0)
+    assert await bench.recovery.sweep(1000) == 0
+    # Its memory is full, for example: reads succeed, the leases of all live servers expire.
+    bench.renewed(ago_s=LEASE_S)
+    for now in (1000 + LEASE_S, 1000 + 2 * LEASE_S):
+        assert await bench.recovery.sweep(now) == 0
+    # The others have the same time to renew theirs.
+    bench.renewed(0)
+    assert await bench.recovery.sweep(3000) == 0
+    assert await bench.recovery.sweep(3000 + 0.29 * LEASE_S) == 0
+    assert await bench.recovery.sweep(3000 + 0.31 * LEASE_S) == 1
+
+
+async def test_after_failures_a_lease_is_renewed_before_a_peer_counts_its_owner_as_dead(bench: Bench) -> None:
+    assert bench.lease(2).failed(1.0) == 2 / 6
+    assert bench.lease(30).failed(1.0) == 1.0

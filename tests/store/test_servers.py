@@ -1,0 +1,70 @@
+"""Servers that leave out effects: found by their heartbeats, and named by ``pyworkers check``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from pyworkers.protocol import flow
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.flow.servers import uninformed
+from tests.helpers.records import register
+from tests.store.conftest import Cli, Run
+
+OURS = {"look": 0}
+
+
+def beat(db: redis.Redis, keys: Keys, identity: str, *queues: str, **fields: Any) -> None:
+    info = {"hostname": "web", "pid": 1, "version": fields.pop("version", ""), "queues": list(queues)}
+    if "flow" in fields:
+        info["flow"] = fields.pop("flow")
+    register(db, keys, identity, info, **{"beat": time.time(), **fields})
+
+
+@pytest.mark.parametrize("known", [None, 0, flow.VERSION - 1, "x", [1]])
+def test_a_server_of_an_earlier_version_is_found(
+    run_work: Run, keys: Keys, db: redis.Redis, known: object
+) -> None:
+    more = {} if known is None else {"flow": known}
+    beat(db, keys, "web:1:a", "q", version="0.1.0", **OURS, **more)
+    beat(db, keys, "web:2:b", "q", version="0.2.0", flow=flow.VERSION, **OURS)
+    beat(db, keys, "web:3:c", "q", version="0.3.0", flow=flow.VERSION + 1, **OURS)
+    beat(db, keys, "web:4:d", "q", version="0.1.0", **{**OURS, "beat": time.time() - 3600})
+    found = run_work(uninformed(keys))
+    assert [view.identity for view in found.older] == ["web:1:a"]
+    assert found.foreign == []
+
+
+def test_another_programs_server_matters_where_jobs_have_effects(
+    run_work: Run, keys: Keys, db: redis.Redis
+) -> None:
+    beat(db, keys, "ruby:1:a", "q", "low")
+    beat(db, keys, "ruby:2:b", "rails")
+    beat(db, keys, "web:1:a", "q", flow=flow.VERSION, **OURS)
+    assert run_work(uninformed(keys)).foreign == []
+    db.zadd(keys.batches, {"b": time.time() + 60})
+    assert [view.identity for view in run_work(uninformed(keys)).foreign] == ["ruby:1:a"]
+    db.sadd(keys.locks, "unique:Add|rails|12", "unique:odd", b"unique:\xff|\xfe|1")
+    assert {view.identity for view in run_work(uninformed(keys)).foreign} == {"ruby:1:a", "ruby:2:b"}
+
+
+def test_check_names_both_with_the_mend(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    beat(db, keys, "web:1:a", "q", version="0.1.0", **OURS)
+    beat(db, keys, "ruby:2:b", "q")
+    db.zadd(keys.batches, {"b": time.time() + 60})
+    lines = cli("check").stdout.splitlines()
+    older = lines.index(
+        "old_server: web:1:a runs pyworkers 0.1.0, which releases no locks and counts no batches"
+    )
+    assert "restart it with this version" in lines[older + 1]
+    foreign = next(place for place, line in enumerate(lines) if line.startswith("foreign_server: ruby:2:b "))
+    assert lines[foreign].endswith(" serves q") and "queues of their own" in lines[foreign + 1]
+
+
+def test_a_listing_says_older(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    beat(db, keys, "web:1:a", "q", version="0.1.0", **OURS)
+    assert " older " in cli("processes").stdout.splitlines()[1]
+    assert '"flow": 0' in cli("processes", "--json").stdout

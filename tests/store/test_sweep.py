@@ -1,0 +1,362 @@
+"""The sweep, step by step: what is gone is released at the second sweep, and what is anywhere stays."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from pyworkers import Client, Worker
+from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import run
+from pyworkers.store.flow import sweep as sweeping
+from pyworkers.store.flow.sweep import Swept, begin, end, sweep
+from pyworkers.store.transport.connections import connect
+from tests.helpers.records import raw_job, register
+
+GHOST = "web:1:aaaaaaaaaaaa"
+
+
+class Sweeper:
+    """Sweeps at once, whoever had the turn last."""
+
+    def __init__(self, where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
+        self.keys, self.db = keys, db
+        self.connection = connect(where)
+
+    def begin(self) -> str:
+        self.db.delete(self.keys.sweep("turn"))
+        token = uuid.uuid4().hex[:16]
+        assert run(self.connection, begin(self.keys, token)) is None
+        return token
+
+    def __call__(self, shares: int = 1, before: Callable[[int], None] = lambda _: None) -> Swept:
+        """One sweep; ``before`` is called before each call, with its number."""
+        steps = sweep(self.keys, self.begin(), shares)
+        try:
+            call = next(steps)
+            number = 0
+            while True:
+                before(number)
+                call = steps.send(run(self.connection, call))
+                number += 1
+        except StopIteration as stop:
+            found: Swept = stop.value
+            return found
+
+
+@pytest.fixture
+def where(redis_url: str, namespace: str) -> RedisConfig:
+    return RedisConfig(url=redis_url, namespace=namespace)
+
+
+@pytest.fixture
+def sweeper(where: RedisConfig, keys: Keys, db: redis.Redis) -> Iterator[Sweeper]:
+    made = Sweeper(where, keys, db)
+    yield made
+    made.connection.close()
+
+
+@pytest.fixture
+def client(where: RedisConfig) -> Iterator[Client]:
+    with Client(where.url, namespace=where.namespace) as made:
+        yield made
+
+
+def lock_of(db: redis.Redis, keys: Keys, jid: str) -> Any:
+    """The name of the lock that a job holds, None if it holds none."""
+    return next((name for name in db.scan_iter(keys.unique("*")) if db.get(name) == jid.encode()), None)
+
+
+def locked(client: Client, number: int = 1, queue: str = "q", **options: Any) -> list[str]:
+    rows = [[n] for n in range(number)]
+    return list(client.enqueue_bulk(queue, "Add", rows, unique_for=3600, **options))
+
+
+def test_a_lock_of_a_deleted_job_is_released_by_the_second_sweep(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis
+) -> None:
+    gone, stays = locked(client, 2)
+    waiting: Any = db.lrange(keys.queue("q"), 0, -1)
+    db.lrem(keys.queue("q"), 1, next(raw for raw in waiting if gone.encode() in raw))
+    assert sweeper() == Swept(2)
+    assert lock_of(db, keys, gone)
+    assert sweeper() == Swept(2, locks=1)
+    assert lock_of(db, keys, gone) is None and lock_of(db, keys, stays)
+    assert sweeper() == Swept(1)
+
+
+def put(db: redis.Redis, keys: Keys, place: str, raw: bytes) -> None:
+    match place:
+        case "schedule" | "retry" | "dead" | "goretry":
+            db.zadd(getattr(keys, place), {raw: 5.0})
+        case "queue":
+            db.sadd(keys.queues, "q")
+            db.lpush(keys.queue("q"), raw)
+        case "a queue that only its server knows":
+            db.hset(keys.owners, GHOST, '["bare"]')
+            db.lpush(keys.queue("bare"), raw)
+        case "in progress":
+            db.hset(keys.owners, GHOST, '["q"]')
+            db.lpush(keys.inprogress("q", GHOST), raw)
+        case "go-workers":
+            db.lpush(keys.queue("q:worker1:inprogress"), raw)
+        case "sidekiq" | "sidekiq 6":
+            register(db, keys, "ruby:1:a", {"queues": ["q"]})
+            name = keys.work("ruby:1:a") if place == "sidekiq" else keys.workers("ruby:1:a")
+            db.hset(name, "t1", json.dumps({"queue": "q", "payload": raw.decode(), "run_at": 5}))
+        case "sidekiq 5":
+            register(db, keys, "ruby:1:a", {"queues": ["q"]})
+            db.hset(keys.workers("ruby:1:a"), "t1", json.dumps({"payload": json.loads(raw)}))
+        case "after a group":
+            db.zadd(keys.batches, {"b": 5.0})
+            db.rpush(keys.batch("b") + ":then", b"q " + raw)
+        case "a callback":
+            db.zadd(keys.batches, {"b": 5.0})
+            db.hset(keys.batch("b"), "on_success", b"q " + raw)
+        case "in the step before":
+            put(db, keys, "queue", raw_job("first", then=[[json.loads(raw)]]))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "schedule", "retry", "dead", "goretry", "queue", "a queue that only its server knows",
+        "in progress", "go-workers", "sidekiq", "sidekiq 6", "sidekiq 5", "after a group", "a callback",
+        "in the step before",
+    ],
+)  # fmt: skip
+def test_a_job_that_is_somewhere_keeps_its_lock(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis, place: str
+) -> None:
+    [jid] = locked(client)
+    waiting: Any = db.lrange(keys.queue("q"), 0, -1)
+    db.delete(keys.queue("q"), keys.queues)
+    put(db, keys, place, waiting[0])
+    assert [sweeper(), sweeper(), sweeper()] == [Swept(1)] * 3
+    assert lock_of(db, keys, jid)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{{"jid" : "{jid}"}}',
+        '{{\n"jid"\t:\n"{jid}", "args": []}}',
+        '{{"\\u006aid":"{jid}"}}',
+        '{{"jid":"\\u{code:04x}{rest}","args":["\\\\"]}}',
+        '{{"args":[{{"jid":"other"}}],"jid":"{jid}"}}',
+        '{{"jid":"{jid}","args":["é",1e3]}} \t',
+        '{{"args":[{{"a":"\\u00e9"}}], "jid":"{jid}", "broken"',
+    ],
+)
+def test_the_id_is_found_however_another_program_writes_it(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis, text: str
+) -> None:
+    [jid] = locked(client)
+    db.delete(keys.queue("q"))
+    db.lpush(keys.queue("q"), text.format(jid=jid, code=ord(jid[0]), rest=jid[1:]))
+    assert [sweeper(), sweeper()] == [Swept(1)] * 2
+
+
+def test_an_odd_id_is_found(sweeper: Sweeper, keys: Keys, db: redis.Redis) -> None:
+    db.sadd(keys.queues, "q")
+    for number, jid in enumerate(['a"b', "a\\b", "a/b", "é", "\x00", "x" * 5000]):
+        db.set(keys.unique(str(number)), jid)
+        db.sadd(keys.locks, f"unique:{number}")
+        db.lpush(keys.queue("q"), raw_job(jid), json.dumps({"jid": jid}, ensure_ascii=False))
+    assert [sweeper(), sweeper()] == [Swept(6)] * 2
+
+
+def test_nothing_held_costs_one_call_and_reads_no_job(
+    where: RedisConfig, client: Client, keys: Keys, db: redis.Redis
+) -> None:
+    client.enqueue("q", "Add")
+    with connect(where) as connection:
+        assert run(connection, begin(keys, "1")) == 0.0
+    assert not db.exists(keys.sweep("turn"))
+
+
+def test_only_what_may_be_checked_is_noted(client: Client, keys: Keys, db: redis.Redis) -> None:
+    locked(client, unique_until="expiry")
+    client.enqueue("q", "Add")
+    assert not db.exists(keys.locks)
+    locked(client)
+    locked(client)
+    assert db.scard(keys.locks) == 1
+
+
+def test_a_released_lock_is_forgotten(sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis) -> None:
+    [jid] = locked(client)
+    db.delete(lock_of(db, keys, jid), keys.queue("q"))
+    assert sweeper() == Swept(0)
+    assert not db.exists(keys.locks)
+
+
+def test_one_sweep_at_a_time(where: RedisConfig, client: Client, keys: Keys, db: redis.Redis) -> None:
+    locked(client)
+    with connect(where) as connection:
+        assert run(connection, begin(keys, "1")) is None
+        left = run(connection, begin(keys, "2"))
+        assert left is not None and 0 < left <= sweeping.LIFE_S
+        run(connection, end(keys, "2", 1000.0))
+        assert db.get(keys.sweep("turn")) == b"1"
+        run(connection, end(keys, "1", 1000.0))
+        assert db.pttl(keys.sweep("turn")) > 100_000
+
+
+def test_a_sweep_that_lost_its_turn_changes_nothing(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis
+) -> None:
+    """It was stopped for so long that another one has begun."""
+    [jid] = locked(client)
+    db.delete(keys.queue("q"))
+    sweeper()
+    for number in range(60):
+
+        def steal(at: int, number: int = number) -> None:
+            if at == number:
+                db.set(keys.sweep("turn"), "another")
+
+        before = db.hgetall(keys.sweep("missing"))
+        found = sweeper(before=steal)
+        if db.get(keys.sweep("turn")) != b"another":
+            break
+        assert found == Swept(0) and lock_of(db, keys, jid)
+        assert db.hgetall(keys.sweep("missing")) == before
+    assert number > 5 and lock_of(db, keys, jid) is None
+
+
+@pytest.mark.fault("D3")
+def test_jobs_that_move_while_a_long_queue_is_read_keep_their_locks(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis
+) -> None:
+    """Jobs before the reader are deleted, others are pushed and taken: no page misses the next job."""
+    live = set(locked(client, 6000))
+    plain: list[Any] = [raw_job(f"plain{n}") for n in range(3000)]
+    db.lpush(keys.queue("q"), *plain)
+
+    def disturb(number: int) -> None:
+        if number % 3 == 0:
+            for _ in range(40):
+                db.lrem(keys.queue("q"), 1, plain.pop())
+        if number % 3 == 1:
+            db.lpush(keys.queue("q"), *(raw_job(f"new{number}-{n}") for n in range(250)))
+        if number % 3 == 2:
+            taken: Any = db.rpop(keys.queue("q"), 20)
+            for raw in taken:
+                live.discard(json.loads(raw)["jid"])
+                db.delete(lock(raw))
+
+    def lock(raw: Any) -> str:
+        return keys.unique(json.loads(raw).get("unique_key", "none"))
+
+    for _ in range(2):
+        held = len(live)
+        found = sweeper(before=disturb)
+        assert found.locks == 0 and found.held <= held
+        assert db.hlen(keys.sweep("missing")) <= 20 * 20
+    waiting: Any = db.lrange(keys.queue("q"), 0, -1)
+    assert all(db.exists(lock(raw)) for raw in waiting if b"unique_key" in raw)
+    assert {json.loads(raw)["jid"] for raw in waiting if b"unique_key" in raw} == live
+
+
+def test_a_job_that_appears_before_the_release_is_kept(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis
+) -> None:
+    """Two sweeps missed it, each time between two places."""
+    [jid] = locked(client)
+    db.delete(keys.queue("q"))
+    sweeper()
+    seen: list[int] = []
+    sweeper(before=seen.append)
+    # Once more, with the job back before the last call, which releases.
+    [again] = locked(client)
+    [raw] = db.lrange(keys.queue("q"), 0, -1)
+    db.delete(keys.queue("q"))
+    sweeper()
+
+    def push_again(number: int) -> None:
+        if number == seen[-1]:
+            db.lpush(keys.queue("q"), raw)
+
+    sweeper(before=push_again)
+    assert lock_of(db, keys, again)
+    assert lock_of(db, keys, jid) is None
+
+
+def test_of_many_jobs_each_sweep_looks_for_a_share(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "MOST", 100)
+    locked(client, 300)
+    db.delete(keys.queue("q"))
+    assert sweeper() == Swept(300)
+    assert db.hlen(keys.sweep("missing")) == 100
+    while (held := db.scard(keys.locks)) > 0:
+        sweeper(shares=1 + held // 100)
+        assert db.hlen(keys.sweep("missing")) <= 200
+
+
+def test_many_members_are_counted_out(
+    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    worker = Worker(where.url, namespace=where.namespace)
+
+    @worker.job(queue="q")
+    def member() -> None: ...
+
+    @worker.job(queue="after")
+    def after() -> None: ...
+
+    with worker.batch(on_success=after.call()) as batch:
+        for _ in range(2500):
+            member.enqueue()
+    last: Any = db.rpop(keys.queue("q"))
+    db.delete(keys.queue("q"))
+    db.hset(keys.owners, GHOST, '["q"]')
+    db.lpush(keys.inprogress("q", GHOST), last)
+    assert sweeper() == Swept(2500)
+    assert sweeper() == Swept(2500, members=2499)
+    assert (batch.status().total, batch.status().pending) == (1, 1)
+    assert not db.exists(keys.queue("after"))
+    db.delete(keys.inprogress("q", GHOST))
+    sweeper()
+    assert sweeper() == Swept(1, members=1)
+    assert batch.status().state == "succeeded" and db.llen(keys.queue("after")) == 1
+    assert sweeper() == Swept(0)
+
+
+def test_keys_of_the_wrong_type_disturb_no_other_batch(
+    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    worker = Worker(where.url, namespace=where.namespace)
+
+    @worker.job(queue="q")
+    def member() -> None: ...
+
+    @worker.job(queue="after")
+    def after() -> None: ...
+
+    made = []
+    for _ in range(3):
+        with worker.batch(on_success=after.call()) as batch:
+            member.enqueue()
+        made.append(batch)
+    db.zadd(keys.batches, {"odd": 5.0})
+    db.zadd(keys.batches, {b"\xff": 5.0})
+    db.set(keys.batch("odd"), "text")
+    db.delete(keys.batch(made[0].id) + ":failed", keys.queue("q"))
+    db.set(keys.batch(made[0].id) + ":failed", "text")
+    db.set(keys.retry, "text")
+    db.sadd(keys.locks, "unique:set")
+    db.sadd(keys.unique("set"), "x")
+    db.hset(keys.owners, "odd", "no json")
+    db.hset(keys.owners, "odd2", '{"a": 5}')
+    sweeper()
+    assert sweeper().members == 2
+    assert db.llen(keys.queue("after")) == 2

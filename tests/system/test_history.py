@@ -1,0 +1,80 @@
+"""The history of a tracked job, through the real server, in each mode."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pyworkers import JobHistory
+from pyworkers.asyncclient import AsyncClient
+from pyworkers.client import Client
+from pyworkers.errors import JobFailedError
+from tests.helpers.server_process import serving
+from tests.helpers.support import PATIENCE_S
+
+CODE = """
+@worker.job(queue="q", concurrency=2, retry=1, retry_in=lambda count, error, message: 0.2)
+def work(what):
+    message = current_message()
+    note(what, message.attempt, message.crash_count)
+    if what == "die" and not message.crash_count:
+        os.kill(os.getpid(), 9)
+    if what == "fail":
+        raise ValueError(f"broken {message.attempt}")
+    return what
+"""
+
+
+@pytest.mark.parametrize("mode", ["process", "thread", "async"])
+def test_each_run_has_its_start_its_worker_and_its_error(
+    tmp_path: Path, redis_url: str, namespace: str, mode: str
+) -> None:
+    code = CODE.replace("concurrency=2", f"concurrency=2, mode={mode!r}")
+    code = code.replace("def work", "async def work") if mode == "async" else code
+    with (
+        serving(tmp_path, redis_url, namespace, code) as server,
+        Client(redis_url, namespace=namespace) as client,
+    ):
+        jid = client.enqueue("q", "work", ["fail"], track=60, history=True)
+        with pytest.raises(JobFailedError):
+            client.result(jid, PATIENCE_S)
+        found = client.history(jid)
+        assert found is not None
+        assert (found.status.state, found.job["args"], found.result) == ("dead", ["fail"], None)
+        assert [(run.number, run.error_class, run.error) for run in found.runs] == [
+            (0, "ValueError", "broken 0"),
+            (1, "ValueError", "broken 1"),
+        ]
+        pids = [str(pid) for pid, *_ in server.wait_for_notes(2, "fail")]
+        assert [run.worker.rpartition(":")[2] for run in found.runs] == pids
+        assert all(run.started_at and "in work\n" in run.traceback for run in found.runs)
+        assert 50 < server.redis.ttl(server.keys.job(jid)) <= 60
+        assert asyncio.run(read(redis_url, namespace, jid)) == found
+        assert asyncio.run(read(redis_url, namespace, "nothing")) is None
+
+
+async def read(url: str, namespace: str, jid: str) -> JobHistory | None:
+    async with AsyncClient(url, namespace=namespace) as client:
+        return await client.history(jid)
+
+
+@pytest.mark.fault("J3")
+def test_a_run_whose_worker_is_killed_counts_too(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    with (
+        serving(tmp_path, redis_url, namespace, CODE) as server,
+        Client(redis_url, namespace=namespace) as client,
+    ):
+        jid = client.enqueue("q", "work", ["die"], track=60, history=True)
+        assert client.result(jid, PATIENCE_S) == "die"
+        found = client.history(jid)
+        assert found is not None
+        assert [(run.number, run.error_class, run.traceback) for run in found.runs] == [
+            (0, "WorkerLost", ""),
+            (1, "", ""),
+        ]
+        assert found.runs[0].error.startswith("the worker was killed by SIGKILL")
+        pids = [str(pid) for pid, *_ in server.wait_for_notes(2, "die")]
+        assert [run.worker.rpartition(":")[2] for run in found.runs] == pids
+        assert (found.status.state, found.result) == ("done", "die")

@@ -1,0 +1,268 @@
+"""``pyworkers web``: where it listens, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pyworkers.web.security.attempts import OF_ADDRESS
+from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
+from tests.web.test_users import line
+from tests.web.visitor import Visitor
+
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+class Command:
+    """``pyworkers web`` with these words, and its log."""
+
+    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
+        ours = ("PYWORKERS_", "REDIS_")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        env |= {"PYTHONPATH": str(ROOT), **environment}
+        self._log = folder / "log"
+        command = [sys.executable, "-m", "pyworkers", "web", "--log-format", "json", *words]
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def events(self) -> Mapping[str, Mapping[str, object]]:
+        """The last line of each event."""
+        lines = [json.loads(text) for text in self.log().splitlines() if text.startswith("{")]
+        return {str(found["event"]): found for found in lines}
+
+    def wait_until_it_listens(self) -> None:
+        wait_for(lambda: "web.listening" in self.log() or self.process.poll() is not None)
+        assert self.process.poll() is None, self.log()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def commanded(folder: Path, *words: str, **environment: str) -> Iterator[Command]:
+    command = Command(folder, *words, **environment)
+    try:
+        yield command
+    finally:
+        command.process.kill()
+        command.process.wait()
+
+
+def refused(folder: Path, *words: str) -> str:
+    """What it prints when it ends with 2 at once."""
+    with commanded(folder, "--url", NOWHERE, *words) as command:
+        assert command.process.wait(PATIENCE_S) == 2, command.log()
+        return command.log()
+
+
+def asked(connection: socket.socket, request: str) -> bytes:
+    """The answer up to the end of its headers, and what came with it."""
+    connection.sendall(request.encode())
+    found = b""
+    while b"\r\n\r\n" not in found:
+        part = connection.recv(65536)
+        assert part, found
+        found += part
+    return found
+
+
+# Where it listens
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0", "[::]", "192.0.2.1"])
+def test_it_refuses_to_listen_for_other_machines_without_users(tmp_path: Path, bind: str) -> None:
+    text = refused(tmp_path, "--bind", f"{bind}:{free_port()}")
+    assert f"web.bind: refuses to listen on {bind}" in text
+    assert "pyworkers web-user NAME ROLE >> users" in text and "--auth users" in text
+
+
+def test_it_listens_for_other_machines_with_users(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    (tmp_path / "users").write_text(line("ann"))
+    port = free_port()
+    words = ["--bind", f"0.0.0.0:{port}", "--auth", "users", "--url", one_redis_url, "--namespace", namespace]
+    with commanded(tmp_path, *words) as command:
+        command.wait_until_it_listens()
+        visitor = Visitor(f"http://127.0.0.1:{port}/")
+        assert visitor.ask("queues").status == 401
+        assert visitor.ask("queues", Authorization="Bearer secret").status == 200
+        assert visitor.ask("queues", Host="evil.example").status == 400
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--bind", "7440"], "web.bind: must be empty or host:port"),
+        (["--bind", ""], "web.bind: must be host:port or unix:PATH"),
+        (["--bind", "nonesuch.invalid:7440"], "cannot listen on nonesuch.invalid:7440: "),
+        (["--bind", "unix:nowhere/socket"], "cannot listen on unix:nowhere/socket: No such file"),
+        (["--bind", "unix:."], "cannot listen on unix:.: File exists"),
+        (["--auth", "nonesuch"], "nonesuch: cannot be read: No such file"),
+        (["--auth", "users"], "users:1: a line has three parts"),
+        (["--config", "nonesuch.toml"], "nonesuch.toml: no such file"),
+    ],
+)
+def test_invalid_words_are_errors_with_a_reason(tmp_path: Path, words: list[str], text: str) -> None:
+    (tmp_path / "users").write_text("broken")
+    assert text in refused(tmp_path, *words)
+
+
+def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        bind = f"127.0.0.1:{other.getsockname()[1]}"
+        assert f"cannot listen on {bind}: Address already in use" in refused(tmp_path, "--bind", bind)
+
+
+def test_a_unix_socket_is_of_its_user_and_replaces_one_that_was_left(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    words = ["--bind", "unix:socket", "--url", one_redis_url, "--namespace", namespace]
+    with commanded(tmp_path, *words) as command:
+        command.wait_until_it_listens()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            answer = asked(connection, "GET /queues HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert "cannot listen on unix:socket: Address already in use" in refused(
+            tmp_path, "--bind", "unix:socket"
+        )
+        assert command.end() == 0
+    assert not path.exists()
+
+
+def test_the_section_web_of_the_configuration_counts(tmp_path: Path, one_redis_url: str) -> None:
+    port = free_port()
+    (tmp_path / "workers.toml").write_text(
+        f'[redis]\nurl = "{one_redis_url}"\n[web]\nbind = "localhost:{port}"\nhosts = ["jobs.example.com"]\n'
+    )
+    with commanded(tmp_path, "--config", "workers.toml") as command:
+        command.wait_until_it_listens()
+        visitor = Visitor(f"http://127.0.0.1:{port}/")
+        assert visitor.ask("queues", Host="jobs.example.com").status == 200
+        assert command.events()["web.listening"]["url"] == f"http://localhost:{port}/"
+
+
+# Behind a proxy
+
+
+def test_a_proxy_on_this_machine_says_who_asks(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    port = free_port()
+    words = ["--bind", f"127.0.0.1:{port}", "--url", one_redis_url, "--namespace", namespace]
+    with commanded(tmp_path, *words) as command:
+        command.wait_until_it_listens()
+        visitor = Visitor(f"http://127.0.0.1:{port}/")
+        assert visitor.ask("queues", X_Forwarded_For="192.0.2.7").status == 403
+        assert visitor.ask("queues", X_Forwarded_For="127.0.0.1, 192.0.2.7").status == 403
+
+
+def test_behind_a_unix_socket_the_address_is_the_one_that_the_proxy_has_written(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    (tmp_path / "users").write_text(line("ann"))
+    words = ["--bind", "unix:socket", "--auth", "users", "--url", one_redis_url, "--namespace", namespace]
+    with commanded(tmp_path, *words) as command:
+        command.wait_until_it_listens()
+        statuses = []
+        for number in range(2 * OF_ADDRESS.burst):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(tmp_path / "socket"))
+                answer = asked(
+                    connection,
+                    "GET /queues HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                    f"X-Forwarded-For: 10.0.0.{number}, 192.0.2.7\r\nAuthorization: Bearer wrong\r\n\r\n",
+                )
+            statuses.append(int(answer.split(b" ")[1]))
+    assert set(statuses) == {401, 429}
+
+
+def test_behind_https_the_cookies_are_secure(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    (tmp_path / "users").write_text(line("ann"))
+    port = free_port()
+    words = [
+        "--bind",
+        f"127.0.0.1:{port}",
+        "--auth",
+        "users",
+        "--url",
+        one_redis_url,
+        "--namespace",
+        namespace,
+    ]
+    with commanded(tmp_path, *words) as command:
+        command.wait_until_it_listens()
+        answer = Visitor(f"http://127.0.0.1:{port}/").ask("queues", X_Forwarded_Proto="https")
+        assert "; Secure" in answer.headers["set-cookie"]
+
+
+# Redis away
+
+
+def test_it_starts_without_redis_and_says_so(tmp_path: Path) -> None:
+    port = free_port()
+    with commanded(
+        tmp_path, "--bind", f"127.0.0.1:{port}", "--url", "redis://:hidden@127.0.0.1:1/0"
+    ) as command:
+        command.wait_until_it_listens()
+        wait_for(lambda: "redis.down" in command.log())
+        assert "hidden" not in command.log()
+        answer = Visitor(f"http://127.0.0.1:{port}/").ask("queues")
+        assert answer.status == 503
+        assert "Redis does not answer" in answer.text
+        assert command.end() == 0
+
+
+# The end
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_at_once_viewers_or_not(
+    tmp_path: Path, one_redis_url: str, namespace: str, number: int
+) -> None:
+    port = free_port()
+    words = ["--bind", f"127.0.0.1:{port}", "--url", one_redis_url, "--namespace", namespace]
+    with commanded(tmp_path, *words) as command:
+        command.wait_until_it_listens()
+        viewers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        host = f"Host: 127.0.0.1:{port}\r\n"
+        assert b" 200 " in asked(viewers[0], f"GET /events HTTP/1.1\r\n{host}\r\n")
+        assert b" 200 " in asked(viewers[1], f"GET /queues HTTP/1.1\r\n{host}\r\n")
+        viewers[2].sendall(b"GET /que")
+        command.process.send_signal(number)
+        assert command.process.wait(stretched(3.0)) == 0
+        for viewer in viewers:
+            viewer.close()
+        assert "rror" not in command.log()
+
+
+def test_without_the_extra_it_names_it(tmp_path: Path) -> None:
+    (tmp_path / "jinja2.py").write_text("raise ModuleNotFoundError('gone', name='jinja2')")
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; sys.path.insert(0, '.'); from pyworkers.cli import main; main()",
+    ]
+    for words in (["web"], ["web-user", "ann", "read"]):
+        done = subprocess.run(
+            [*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        assert done.returncode == 2
+        assert (
+            done.stderr == "Error: the dashboard needs the extra web: pip install 'pyworkers-server[web]'\n"
+        )
