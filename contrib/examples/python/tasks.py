@@ -46,5 +46,5 @@ def send_mail(user_id: int, subject: str) -> None:
 
 @worker.process("myqueue", concurrency=2)
 def handle(message: Message) -> None:
-    """go-workers' shape: one handler owns a queue, whatever class a Go or Ruby service names."""
+    """go-workers' shape: one handler owns a queue, for all classes that a Go or Ruby service names."""
     log.info("handled", job_class=message.job_class, count=len(message.args))

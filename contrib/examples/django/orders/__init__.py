@@ -1,0 +1,1 @@
+"""Orders, which a job confirms."""

@@ -1,0 +1,1 @@
+"""A shop: a view enqueues a job in a transaction."""

@@ -1,0 +1,58 @@
+"""The page of the queues in Django's admin, for users with the permission ``pyworkers.view_queue``.
+
+Imported by the admin alone. It reads Redis for each request, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+
+from pyworkers import PyworkersError
+from pyworkers.api import Stats
+from pyworkers.integrations.django import worker
+from pyworkers.integrations.django.configuration import django_settings
+from pyworkers.integrations.django.dashboard import address
+from pyworkers.integrations.django.models import Queue
+
+
+@admin.register(Queue)
+class QueueAdmin(admin.ModelAdmin):
+    """Shows the sizes of all queues, with a link to the dashboard."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """No: a queue is made by its first job."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """No: there are only numbers."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """No: the dashboard and the command line delete."""
+        return False
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """The page. An unreachable Redis is shown as an error."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Queues",
+            "opts": self.opts,
+            "dashboard_url": django_settings().dashboard_url or address(),
+            **_numbers(),
+        }
+        return TemplateResponse(request, "pyworkers/queues.html", context)
+
+
+def _numbers() -> dict[str, Any]:
+    try:
+        stats = Stats.fetch(worker.redis_config())
+    except PyworkersError as error:
+        return {"error": str(error)}
+    return {"stats": stats, "queues": [(queue, queue.latency_s(stats.now)) for queue in stats.queues]}

@@ -1,0 +1,92 @@
+"""Database connections: closed around each job, and never inherited by a fork.
+
+Used in the fork server and in worker processes; elsewhere nothing is closed.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import Error, connections
+from django.db.backends.signals import connection_created
+
+from pyworkers import CallNext, Message, Outcome
+from pyworkers.middleware import AsyncCallNext
+
+
+class Connections:
+    """The connections of this process."""
+
+    def __init__(self) -> None:
+        self._mode = ""
+        self._forks = 0
+        self._any = False
+        connection_created.connect(self._note)
+
+    def enter(self, mode: str) -> None:
+        """Close connections around the jobs of this process from now on; ``mode`` is that of its group."""
+        self._mode = mode
+
+    def any(self) -> bool:
+        """True once this process has opened a connection."""
+        return self._any
+
+    def close_before_forks(self) -> None:
+        """Close all connections before each fork of this process: the fork server."""
+        if not self._forks:
+            os.register_at_fork(before=self._before_fork)
+        self._forks = os.getpid()
+
+    def around(self, message: Message, call_next: CallNext) -> Outcome:
+        """The link around a ``def`` job."""
+        if not self._mode:
+            return call_next(message)
+        self._close()
+        try:
+            return call_next(message)
+        finally:
+            self._close()
+
+    async def around_async(self, message: Message, call_next: AsyncCallNext) -> Outcome:
+        """The link around an ``async def`` job, whose connections belong to the thread of sync_to_async."""
+        if not self._mode:
+            return await call_next(message)
+        await self._close_async()
+        try:
+            return await call_next(message)
+        finally:
+            await self._close_async()
+
+    def _close(self) -> None:
+        """Close the connections of this thread: all, or, where others use them, those of CONN_MAX_AGE."""
+        for connection in connections.all(initialized_only=True):
+            connection.queries_log.clear()
+            # The state after an error is the same: the next query connects.
+            with suppress(Error):
+                if self._mode == "process":
+                    connection.close()
+                else:
+                    connection.close_if_unusable_or_obsolete()
+
+    async def _close_async(self) -> None:
+        if self._any:
+            await sync_to_async(self._close)()
+
+    def _note(self, **_event: Any) -> None:
+        self._any = True
+
+    def _before_fork(self) -> None:
+        # The programs that a job forks leave its transaction alone.
+        if os.getpid() == self._forks:
+            close_all()
+
+
+def close_all() -> None:
+    """Close the connections of this thread, and the pools of this process."""
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        if connection.settings_dict["OPTIONS"].get("pool"):
+            connection.close_pool()

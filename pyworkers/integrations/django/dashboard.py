@@ -1,0 +1,92 @@
+"""The dashboard at an address of a Django project: ``path("jobs/", dashboard())`` in its URLconf.
+
+Runs in the web processes, under WSGI and ASGI. Needs the extra ``web``, imported at the first request.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import resolve_url
+from django.urls import NoReverseMatch, re_path, reverse
+from django.views.decorators.csrf import csrf_exempt
+
+from pyworkers.config.loading import load
+from pyworkers.integrations.django.bridge import Bridge
+from pyworkers.integrations.django.configuration import read_settings
+
+OPERATE = "pyworkers.operate_queue"
+_ROLE = "pyworkers.role"
+
+Authorize = Callable[[HttpRequest], str | None]
+Urls = tuple[list[Any], str, str]
+
+
+def role_of(request: HttpRequest) -> str | None:
+    """The role of a request: staff may look; superusers, and staff with ``pyworkers.operate_queue``, act."""
+    user = getattr(request, "user", None)
+    if user is None or not (user.is_active and user.is_staff):
+        return None
+    return "operate" if user.has_perm(OPERATE) else "read"
+
+
+def dashboard(authorize: Authorize = role_of) -> Urls:
+    """The addresses of the dashboard, for ``path``.
+
+    ``authorize`` gets the request and returns ``"read"``, ``"operate"``, or None for no access. Viewers who
+    are not logged in are sent to the login of the project.
+    """
+    mounted = _Mounted()
+
+    # The dashboard has tokens of its own, which also stand in its JSON.
+    @csrf_exempt
+    def view(request: HttpRequest, path: str) -> HttpResponseBase:
+        role = authorize(request)
+        user = getattr(request, "user", None)
+        if role is None:
+            if user is None or user.is_authenticated:
+                raise PermissionDenied
+            # Imported here: a project may have users of another kind, or none.
+            from django.contrib.auth.views import redirect_to_login
+
+            return redirect_to_login(request.get_full_path(), _login())
+        prefix = request.path[: len(request.path) - len(path)]
+        name = user.get_username() if user is not None else ""
+        return mounted.bridge.answer(request, prefix, {_ROLE: role, "state": {"user": name}})
+
+    # A line break in an address is for the dashboard to refuse.
+    return [re_path(r"^(?P<path>[\s\S]*)$", view, name="dashboard")], "pyworkers", "pyworkers"
+
+
+def address() -> str:
+    """The address of the dashboard of this project; empty if its URLconf has none."""
+    try:
+        return str(reverse("pyworkers:dashboard", args=[""]))
+    except NoReverseMatch:
+        return ""
+
+
+class _Mounted:
+    """The dashboard, made at the first request."""
+
+    @cached_property
+    def bridge(self) -> Bridge:
+        """The way to it."""
+        from pyworkers.web import app
+
+        config = load(read_settings, env=os.environ)
+        return Bridge(app(config.redis, mask=config.web.mask, authorize=lambda request: request.scope[_ROLE]))
+
+
+def _login() -> str:
+    """The login page: that of the project, else that of the admin."""
+    try:
+        return str(resolve_url(settings.LOGIN_URL if settings.is_overridden("LOGIN_URL") else "admin:login"))
+    except NoReverseMatch:
+        return str(resolve_url(settings.LOGIN_URL))

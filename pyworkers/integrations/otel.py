@@ -1,0 +1,310 @@
+"""OpenTelemetry (extra ``otel``): a span for each enqueue call and each run of a job, and metrics.
+
+Used in programs that enqueue and in worker processes. It makes no provider and no exporter: without an SDK,
+it does nothing. Span names, attributes and metrics are those of the semantic conventions for messaging.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from asyncio import CancelledError
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.metrics import Meter, MeterProvider
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from pyworkers import (
+    Discard,
+    DualLink,
+    Interrupted,
+    JobCancelled,
+    Kill,
+    Message,
+    Outcome,
+    PyworkersError,
+    Retry,
+    Snooze,
+    Worker,
+    __version__,
+)
+from pyworkers.middleware import AsyncCallNext, CallNext, ClientCallNext, ClientMiddleware
+from pyworkers.protocol.draft import Bulk, JobDraft
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of the semantic conventions."""
+
+# The master kills a worker 5 s after the last job of a stop.
+_FLUSH_S = 3.0
+_SYSTEM = {"messaging.system": "pyworkers"}
+_ENQUEUE = {**_SYSTEM, "messaging.operation.name": "enqueue", "messaging.operation.type": "create"}
+_PROCESS = {**_SYSTEM, "messaging.operation.name": "process", "messaging.operation.type": "process"}
+# The boundaries that the conventions name.
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+# W3C's: other formats, and baggage, are not written into jobs.
+_W3C = TraceContextTextMapPropagator()
+_TRACE_FIELDS = ("traceparent", "tracestate")
+_LINKED = "tracelink"
+# W3C: 32 members of at most 512 characters.
+_LONGEST_FIELD = 32 * 513
+# Exceptions that choose what happens to the job; only a failure counts as an error.
+_CHOICES: Mapping[type[BaseException], tuple[str, bool]] = {
+    Retry: ("retry", True),
+    Kill: ("dead", True),
+    Discard: ("discard", False),
+    Snooze: ("snooze", False),
+    JobCancelled: ("cancelled", False),
+    Interrupted: ("interrupted", False),
+}
+
+_log = logging.getLogger(__name__)
+
+
+def instrument(
+    worker: Worker,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+) -> None:
+    """Trace and measure the enqueue calls and the jobs of an application. Call it before other middleware.
+
+    Without providers those of the process count, also if they are set later: set them in ``on_startup`` of
+    the worker, because threads of an exporter do not survive a fork. A worker process that ends exports its
+    spans and metrics first, within 3 seconds. Raises PyworkersError if the worker has this already.
+    """
+    if any(isinstance(link, _ConsumerLink) for link in worker.links):
+        raise PyworkersError("the worker is instrumented already", hint="call instrument once")
+    tracer, meter = _tracer(tracer_provider), _meter(meter_provider)
+    worker.client_middleware(OtelProducer(tracer, meter).link)
+    worker.middleware(_ConsumerLink(OtelConsumer(tracer, meter)))
+
+    @worker.on_shutdown
+    def flush_telemetry() -> None:
+        _flush(tracer_provider or trace.get_tracer_provider(), meter_provider or metrics.get_meter_provider())
+
+
+def client_link(
+    *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+) -> ClientMiddleware:
+    """The part of ``instrument`` for a client of its own: ``Client(middleware=[client_link()])``."""
+    return OtelProducer(_tracer(tracer_provider), _meter(meter_provider)).link
+
+
+class OtelProducer:
+    """The client middleware: a producer span, whose context travels in the envelope."""
+
+    def __init__(self, tracer: Tracer, meter: Meter) -> None:
+        self._tracer = tracer
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Number of jobs in enqueue calls."
+        )
+        # The bulk enqueue of this context, and the fields of its jobs.
+        self._bulk: ContextVar[tuple[Bulk, dict[str, Any]] | None] = ContextVar("otel_bulk", default=None)
+
+    def link(self, draft: JobDraft, call_next: ClientCallNext) -> str:
+        """Enqueue a job with the fields of its span, and count it."""
+        jid = self._single(draft, call_next) if draft.bulk is None else self._member(draft, call_next)
+        if jid:
+            self._sent.add(1, {**_metric(_ENQUEUE), "messaging.destination.name": draft.queue})
+        return jid
+
+    def _single(self, draft: JobDraft, call_next: ClientCallNext) -> str:
+        with self._span(draft) as span:
+            jid = call_next(_with(draft, _fields()))
+            if jid:
+                span.set_attribute("messaging.message.id", jid)
+            return jid
+
+    def _member(self, draft: JobDraft, call_next: ClientCallNext) -> str:
+        return call_next(_with(draft, self._fields_of(draft)))
+
+    def _fields_of(self, draft: JobDraft) -> dict[str, Any]:
+        """The fields of the jobs of a bulk enqueue, which have one span."""
+        if (known := self._bulk.get()) is not None and known[0] is draft.bulk:
+            return known[1]
+        with self._span(draft):
+            found = _fields()
+        fields = {**found, _LINKED: True} if found else {}
+        if draft.bulk is not None:
+            self._bulk.set((draft.bulk, fields))
+        return fields
+
+    @contextmanager
+    def _span(self, draft: JobDraft) -> Iterator[Span]:
+        about: dict[str, Any] = {
+            **_ENQUEUE,
+            "messaging.destination.name": draft.queue,
+            "pyworkers.job.class": draft.job_class,
+        }
+        if draft.bulk is not None:
+            about["messaging.batch.message_count"] = draft.bulk.size
+        name = f"enqueue {draft.queue}"
+        with self._tracer.start_as_current_span(name, kind=SpanKind.PRODUCER, attributes=about) as span:
+            try:
+                yield span
+            except Exception as error:
+                span.set_attribute("error.type", _name(error))
+                raise
+
+
+class _ConsumerLink(DualLink):
+    """The middleware, in both forms."""
+
+    def __init__(self, consuming: OtelConsumer) -> None:
+        super().__init__(consuming.link, consuming.async_link)
+
+
+class OtelConsumer:
+    """The middleware: a consumer span, and the metrics of a run."""
+
+    def __init__(self, tracer: Tracer, meter: Meter) -> None:
+        self._tracer = tracer
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Number of runs of jobs that began."
+        )
+        self._duration = meter.create_histogram(
+            "messaging.process.duration",
+            "s",
+            "Duration of the runs of jobs.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+
+    def link(self, message: Message, call_next: CallNext) -> Outcome:
+        """Run a ``def`` job in its span."""
+        with self._run(message) as span:
+            outcome = call_next(message)
+            _note_outcome(span, outcome)
+            return outcome
+
+    async def async_link(self, message: Message, call_next: AsyncCallNext) -> Outcome:
+        """Run an ``async def`` job in its span."""
+        with self._run(message) as span:
+            outcome = await call_next(message)
+            _note_outcome(span, outcome)
+            return outcome
+
+    @contextmanager
+    def _run(self, message: Message) -> Iterator[Span]:
+        queue = {"messaging.destination.name": message.queue}
+        measured: dict[str, Any] = {**_metric(_PROCESS), **queue}
+        self._consumed.add(1, measured)
+        parent, links = _origin(message.data)
+        started = time.perf_counter()
+        with self._tracer.start_as_current_span(
+            f"process {message.queue}",
+            context=parent,
+            kind=SpanKind.CONSUMER,
+            attributes={**_PROCESS, **queue, **_about(message)},
+            links=links,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as raised:
+                if name := _note_error(span, raised):
+                    measured["error.type"] = name
+                raise
+            finally:
+                self._duration.record(time.perf_counter() - started, measured)
+
+
+def _about(message: Message) -> dict[str, Any]:
+    return {
+        "messaging.message.id": message.jid,
+        "messaging.message.envelope.size": len(message.raw),
+        "pyworkers.job.class": message.job_class,
+        "pyworkers.job.attempt": message.attempt,
+    }
+
+
+def _metric(operation: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in operation.items() if name != "messaging.operation.type"}
+
+
+def _with(draft: JobDraft, fields: Mapping[str, Any]) -> JobDraft:
+    """The draft with these fields; itself without any, because a changed one is made anew."""
+    return draft.with_extra(**fields) if fields else draft
+
+
+def _fields() -> dict[str, str]:
+    """The fields of the envelope that name the span of this context; empty if there is none."""
+    fields: dict[str, str] = {}
+    _W3C.inject(fields)
+    return fields
+
+
+def _origin(data: Mapping[str, Any]) -> tuple[Context, Sequence[Link]]:
+    """The parent of a consumer span, and its links. An invalid field counts as missing."""
+    fields = {name: data[name] for name in _TRACE_FIELDS if name in data}
+    if not all(isinstance(value, str) and len(value) <= _LONGEST_FIELD for value in fields.values()):
+        fields = {}
+    # Never the span of this thread: the envelope decides.
+    parent = _W3C.extract(fields, Context())
+    if data.get(_LINKED) is not True:
+        return parent, ()
+    producer = trace.get_current_span(parent).get_span_context()
+    return Context(), (Link(producer),) if producer.is_valid else ()
+
+
+def _note_outcome(span: Span, outcome: Outcome) -> None:
+    span.set_attribute("pyworkers.job.outcome", outcome.fate.name.lower())
+    if outcome.failed:
+        span.set_status(Status(StatusCode.ERROR, outcome.error_class or None))
+        span.set_attribute("error.type", outcome.error_class or "_OTHER")
+
+
+def _note_error(span: Span, raised: BaseException) -> str:
+    """Note how the job ended; returns the name of the error, empty if it did not fail."""
+    error = _request_of(raised)
+    chosen = (_CHOICES[kind] for kind in type(error).__mro__ if kind in _CHOICES)
+    outcome, is_failure = next(chosen, ("failed", True))
+    span.set_attribute("pyworkers.job.outcome", outcome)
+    if not is_failure:
+        return ""
+    name = _name(error)
+    span.record_exception(error)
+    span.set_status(Status(StatusCode.ERROR, name))
+    span.set_attribute("error.type", name)
+    return name
+
+
+def _request_of(raised: BaseException) -> BaseException:
+    """The request to end (JobTimeout, JobCancelled, Interrupted) that a cancelled task got, or the error."""
+    request = raised.args[0] if isinstance(raised, CancelledError) and raised.args else None
+    return request if isinstance(request, BaseException) else raised
+
+
+def _name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _tracer(provider: TracerProvider | None) -> Tracer:
+    return trace.get_tracer("pyworkers", __version__, provider, SCHEMA_URL)
+
+
+def _meter(provider: MeterProvider | None) -> Meter:
+    return metrics.get_meter("pyworkers", __version__, provider, SCHEMA_URL)
+
+
+def _flush(*providers: object) -> None:
+    """Export what is left. An unreachable collector does not keep the process: exporters wait for longer."""
+
+    def flush() -> None:
+        for provider in providers:
+            if (force := getattr(provider, "force_flush", None)) is not None:
+                force()
+
+    thread = threading.Thread(target=flush, name="flush telemetry", daemon=True)
+    thread.start()
+    thread.join(_FLUSH_S)
+    if thread.is_alive():
+        _log.warning("spans and metrics were not exported within %g s", _FLUSH_S)

@@ -1,0 +1,1 @@
+"""Tests of the integration of Django, with real projects."""

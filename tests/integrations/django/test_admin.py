@@ -1,0 +1,88 @@
+"""The page of the queues in the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.helpers.django_project import DjangoProject
+from tests.integrations.django.conftest import Project
+
+ADMIN = """
+_CONTRIB = ["admin", "auth", "contenttypes", "sessions", "messages"]
+INSTALLED_APPS += [f"django.contrib.{name}" for name in _CONTRIB]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [{
+    "BACKEND": "django.template.backends.django.DjangoTemplates",
+    "APP_DIRS": True,
+    "OPTIONS": {"context_processors": [
+        "django.template.context_processors.request",
+        "django.contrib.auth.context_processors.auth",
+        "django.contrib.messages.context_processors.messages",
+    ]},
+}]
+ROOT_URLCONF = "project.urls"
+ALLOWED_HOSTS = ["*"]
+"""
+UNREACHABLE = """
+PYWORKERS["redis"]["url"] = "redis://127.0.0.1:1/0"
+"""
+VISITS = """
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from pyworkers.integrations.django import worker
+from pyworkers import RedisUnavailableError
+from contextlib import suppress
+with suppress(RedisUnavailableError):
+    worker.enqueue("mail", "Send", [1])
+    worker.enqueue("<b>", "Send", [1])
+pages = []
+for number, granted in enumerate((["view_queue"], [])):
+    user = User.objects.create_user(f"u{number}", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=granted))
+    client = Client()
+    client.force_login(user)
+    page = client.get("/admin/pyworkers/queue/")
+    pages.append([page.status_code, page.content.decode()])
+print(json.dumps(pages))
+"""
+
+
+def visits(site: DjangoProject) -> Any:
+    """What a user with the permission sees, and one without."""
+    site.write(
+        "project/urls.py",
+        """
+        from django.contrib import admin
+        from django.urls import path
+        urlpatterns = [path("admin/", admin.site.urls)]
+        """,
+    )
+    site.manage("migrate")
+    return site.run(VISITS)
+
+
+def test_the_page_shows_the_queues_to_those_who_may_see_them(project: Project) -> None:
+    (code, page), (refused, _) = visits(
+        project(settings=ADMIN, pyworkers={"dashboard_url": "https://jobs.example.org/"})
+    )
+    assert (code, refused) == (200, 403)
+    assert '<th scope="row">mail</th><td>1</td>' in page
+    assert '<th scope="row">&lt;b&gt;</th>' in page
+    assert '<a href="https://jobs.example.org/">Dashboard</a>' in page
+
+
+def test_an_unreachable_redis_is_shown(project: Project) -> None:
+    (code, page), _ = visits(project(settings=ADMIN + UNREACHABLE))
+    assert code == 200
+    assert 'class="errornote"' in page
+    assert "Dashboard" not in page
+
+
+def test_the_app_needs_no_migration_of_its_own(project: Project) -> None:
+    site = project(settings=ADMIN)
+    site.write("project/urls.py", "urlpatterns = []")
+    assert "No changes detected" in site.manage("makemigrations", "--check", "--dry-run")

@@ -1,0 +1,191 @@
+"""The dashboard in a Django project, under WSGI and ASGI."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+
+from pyworkers import Client
+from pyworkers.api import Queue
+from tests.helpers.django_project import DjangoProject
+from tests.helpers.support import PATIENCE_S, free_port, wait_for
+from tests.integrations.django.conftest import Project
+from tests.integrations.django.test_admin import ADMIN
+from tests.web.visitor import Visitor
+
+URLS = """
+from django.contrib import admin
+from django.urls import path
+from pyworkers.integrations.django.dashboard import dashboard
+urlpatterns = [path("admin/", admin.site.urls), path("jobs/", dashboard())]
+"""
+STREAM = """
+import asyncio
+from django.http import HttpResponse
+from django.urls import path
+from pyworkers.integrations.django.bridge import Bridge
+
+gone = []
+
+async def ticking(scope, receive, send):
+    headers = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async def tick():
+        number = 0
+        while True:
+            await send({"type": "http.response.body", "body": b"data: %d\\n\\n" % number, "more_body": True})
+            number += 1
+            await asyncio.sleep(0.01)
+    task = asyncio.create_task(tick())
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()
+    gone.append(scope["path"])
+
+bridge = Bridge(ticking)
+urlpatterns = [
+    path("stream", lambda request: bridge.answer(request, "/", {})),
+    path("gone", lambda request: HttpResponse(str(len(gone)))),
+]
+"""
+ASGI = """
+import os
+os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+from django.core.asgi import get_asgi_application
+application = get_asgi_application()
+"""
+PEOPLE = """
+from django.contrib.auth.models import Permission, User
+User.objects.create_superuser("root", password="secret")
+operator = User.objects.create_user("operator", password="secret", is_staff=True)
+operator.user_permissions.set(Permission.objects.filter(codename="operate_queue"))
+User.objects.create_user("staff", password="secret", is_staff=True)
+User.objects.create_user("customer", password="secret")
+print("null")
+"""
+CUSTOMER = """
+from django.contrib.auth.models import User
+from django.test import Client
+client = Client()
+client.force_login(User.objects.get(username="customer"))
+print(client.get("/jobs/queues").status_code)
+"""
+COMMANDS = {
+    "wsgi": [sys.executable, "manage.py", "runserver", "--noreload"],
+    "asgi": [sys.executable, "-m", "uvicorn", "project.asgi:application", "--log-level", "warning", "--port"],
+}
+
+
+@contextmanager
+def serving(site: DjangoProject, kind: str, urls: str = URLS) -> Iterator[str]:
+    """The address of the project, served by a process of its own."""
+    site.write("project/urls.py", urls)
+    site.write("project/asgi.py", ASGI)
+    site.manage("migrate")
+    site.run(PEOPLE)
+    port = free_port()
+    command = [*COMMANDS[kind], str(port)]
+    with (site.folder / "web.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=site.folder, env=site.environment(), stdout=log, stderr=log)
+    try:
+        wait_for(lambda: answers(port), message="the project listens")
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", "/nothing")
+        return connection.getresponse().status == 404
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def logged_in(root: str, name: str) -> Visitor:
+    """A visitor of the dashboard who has used the login of the admin."""
+    visitor = Visitor(f"{root}jobs/")
+    answer = visitor.ask("queues")
+    assert urlsplit(answer.page.url).path == "/admin/login/", (answer.status, answer.text[:3000])
+    [form] = answer.page.forms
+    fields = {**form.hidden, "username": name, "password": "secret"}
+    visitor.ask(form.action, fields, Referer=answer.page.url)
+    return visitor
+
+
+@pytest.mark.parametrize("kind", sorted(COMMANDS))
+def test_people_look_and_act_by_their_rights(
+    project: Project, kind: str, one_redis_url: str, namespace: str
+) -> None:
+    with Client(one_redis_url, namespace=namespace) as client:
+        client.enqueue("mail", "Send", [1])
+    queue = Queue("mail", one_redis_url, namespace=namespace)
+    with serving(project(settings=ADMIN), kind) as root:
+        for name, role in (("root", "operate"), ("operator", "operate"), ("staff", "read")):
+            page = logged_in(root, name).ask("queues").page
+            assert f"{name} ({role})" in page.text
+            assert "/jobs/queues" in page.html
+            assert any(form.buttons for form in page.forms) == (role == "operate")
+        visitor = logged_in(root, "root")
+        [form] = [form for form in visitor.get("queues").forms if form.buttons.get("action") == "pause"]
+        assert "mail is paused." in visitor.press(form).text
+        assert queue.paused
+        assert visitor.ask("queues", {"action": "resume", "queue": "mail"}).status == 403
+        assert queue.paused
+        [style] = [line for line in visitor.get("queues").html.splitlines() if "stylesheet" in line]
+        assert visitor.ask(urljoin(root, style.split('"')[3])).status == 200
+
+
+@pytest.mark.parametrize("kind", sorted(COMMANDS))
+def test_an_event_stream(project: Project, kind: str) -> None:
+    """Under ASGI it goes on; under WSGI it ends after an event, and the browser asks again."""
+    with serving(project(settings=ADMIN), kind, STREAM) as root:
+        connection = http.client.HTTPConnection(urlsplit(root).netloc, timeout=PATIENCE_S)
+        connection.request("GET", "/stream")
+        answer = connection.getresponse()
+        assert answer.headers["content-type"] == "text/event-stream"
+        if kind == "wsgi":
+            assert answer.read() == b"retry: 2000\n\ndata: 0\n\n"
+        else:
+            assert [answer.readline() for _ in range(5)] == [
+                b"data: 0\n",
+                b"\n",
+                b"data: 1\n",
+                b"\n",
+                b"data: 2\n",
+            ]
+        connection.close()
+        # The application sees that the client has left.
+        wait_for(lambda: Visitor(root).ask("gone").text == "1")
+
+
+def test_a_user_without_rights_is_refused(project: Project) -> None:
+    site = project(settings=ADMIN)
+    with serving(site, "wsgi"):
+        assert site.run(CUSTOMER) == 403
+
+
+def test_a_function_of_the_project_says_the_role(project: Project) -> None:
+    urls = URLS.replace("dashboard())", 'dashboard(lambda request: "read"))')
+    with serving(project(settings=ADMIN), "wsgi", urls) as root:
+        visitor = Visitor(f"{root}jobs/")
+        assert visitor.ask("queues").status == 200
+        assert visitor.ask("queues", {"action": "pause"}).status == 403
+
+
+def test_the_page_in_the_admin_links_it(project: Project) -> None:
+    with serving(project(settings=ADMIN), "wsgi") as root:
+        visitor = logged_in(root, "root")
+        page: Any = visitor.ask(f"{root}admin/pyworkers/queue/").page
+        assert '<a href="/jobs/">Dashboard</a>' in page.html
