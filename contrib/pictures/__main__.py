@@ -1,0 +1,85 @@
+"""Take the pictures of the dashboard in contrib/docs/pictures: ``python -m contrib.pictures [FOLDER]``.
+
+A Valkey, a dashboard and a browser of its own, with the data of ``shop``. Needs Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import redis
+
+from contrib.pictures import shop
+from pyworkers.api import Stats
+from pyworkers.embedded import server_binary
+from pyworkers.protocol.keys import Keys
+from pyworkers.web import app
+from pyworkers.web.live.samples import KEPT
+from tests.helpers.support import free_port, running_server
+from tests.integrations.web import served
+from tests.web.chromium import Chromium, lacking, running_chromium
+
+_AHEAD_S = 60.0
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+
+
+class Picture(NamedTuple):
+    """A page as it is shown in a window."""
+
+    address: str
+    width: int = 1200
+    height: int = 800
+    scheme: str = "light"
+
+
+PICTURES = {
+    "dashboard-overview.png": Picture("", height=1130),
+    "dashboard-job.png": Picture(f"jobs/{shop.JOB}?in=dead"),
+    "dashboard-phone.png": Picture("", 390, 780),
+    "dashboard-dark.png": Picture("queues", scheme="dark"),
+}
+
+
+def take(browser: Chromium, root: str, folder: Path) -> None:
+    """Take all pictures of the dashboard at ``root``."""
+    # No server runs: with the event stream, the graph would fall to zero at its end.
+    browser.forbid_scripts()
+    for name, picture in PICTURES.items():
+        browser.resize(picture.width, picture.height)
+        browser.prefer(picture.scheme)
+        browser.open(f"{root}/{picture.address}")
+        browser.picture(folder / name)
+    browser.open("about:blank")
+
+
+def main() -> None:
+    """Start all that is needed, and take the pictures."""
+    parser = argparse.ArgumentParser(prog="python -m contrib.pictures", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    folder: Path = parser.parse_args().folder
+    if reason := lacking():
+        sys.exit(reason)
+    with TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        with running_server(server_binary(), directory, free_port()) as url:
+            with redis.Redis.from_url(url) as db:
+                # Without it, the overview warns of it.
+                db.config_set("appendonly", "yes")
+                shop.fill(db, Keys(), url)
+            dashboard = app(url)
+            # The reads of the page have an earlier time: they add nothing to the graph.
+            counts = replace(Stats.fetch(url), now=time.time() + _AHEAD_S)
+            for stats in shop.minutes_before(counts, KEPT):
+                dashboard.state.reader.samples.add(stats)
+            with served(dashboard) as root, running_chromium(directory / "profile") as browser:
+                take(browser, root, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""``pyworkers web-user``: prints a line for the file of the dashboard's users. Run by people and scripts."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.web.security.passwords import PasswordHash
+from pyworkers.web.security.users import ROLES, User, check_name, role_of
+
+
+def _parse_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise click.BadParameter(f"{name!r}: {error}") from error
+    return name
+
+
+@click.command("web-user")
+@click.argument("name", metavar="NAME", callback=_parse_name)
+@click.argument("role", metavar="ROLE", type=click.Choice(ROLES))
+@json_option
+def web_user(name: str, role: str, as_json: bool) -> None:
+    """Print the line of a user for the dashboard's --auth file.
+
+    The ROLE is read (look at all pages) or operate (look and act). The password is the first line of the
+    standard input; a terminal asks for it twice.
+
+    \b
+    Example: pyworkers web-user ann operate >> users
+    """
+    known = role_of(role)
+    password = _read_password()
+    if not password or known is None:
+        raise click.UsageError("the password is empty")
+    line = str(User(name, known, PasswordHash.of(password)))
+    if as_json:
+        print_json({"user": name, "role": role, "line": line})
+    else:
+        click.echo(line)
+
+
+def _read_password() -> str:
+    if sys.stdin.isatty():
+        text: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return text
+    return sys.stdin.readline().rstrip("\r\n")

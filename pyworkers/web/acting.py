@@ -1,0 +1,85 @@
+"""Acting: one change on behalf of a viewer, its line in the audit, and the answer after it.
+
+Runs in the event loop of the dashboard; the change itself in a thread, through the blocking ``api``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pyworkers import logs
+from pyworkers.api.audit import Action, read_audit, record
+from pyworkers.errors import PyworkersError, StoreError
+from pyworkers.web import flash
+from pyworkers.web.security import viewer_of
+from pyworkers.web.site import site_of
+
+T = TypeVar("T")
+
+log = logs.get_logger()
+
+
+async def perform(request: Request, action: str, target: str, change: Callable[[], T]) -> T:
+    """The result of a change. ``action`` (``queue.pause``) and ``target`` are its words in the audit.
+
+    The audit is written after the change, with its result, and in the log as well. If Redis refuses the line,
+    the change stays: a Redis without memory refuses the line, and the change may be the remedy.
+    Redis is asked for something first: an action that fails before the change is certainly not done.
+    """
+    site = site_of(request)
+    try:
+        with suppress(StoreError):
+            await site.read(read_audit(site.keys, count=1))
+        request.scope["state"]["sent"] = True
+        result = await site.act(change)
+    except PyworkersError as error:
+        await _audit(request, action, target, f"failed: {error.message}")
+        raise
+    await _audit(request, action, target, _described(result))
+    return result
+
+
+def undone(request: Request, error: PyworkersError) -> tuple[str, str]:
+    """The title and the words about an action that failed, by whether Redis may have executed it."""
+    if isinstance(error, StoreError):
+        return "Not done", f"Not done: Redis refuses this. {error}"
+    if is_sent(request):
+        why = "the connection to Redis was lost before its answer came"
+        return "Perhaps done", f"Perhaps done: {why}. Look before you try again."
+    return "Not done", "Not done: Redis does not answer."
+
+
+def is_sent(request: Request) -> bool:
+    """True if Redis may have executed the change that a request asks for."""
+    return getattr(request.state, "sent", False) is True
+
+
+async def _audit(request: Request, action: str, target: str, result: str) -> None:
+    site, client = site_of(request), request.client
+    entry = Action(viewer_of(request).name, client.host if client else "", action, target, result)
+    log.info("web.action", who=entry.who, source=entry.source, action=action, target=target, result=result)
+    try:
+        await site.read(record(site.keys, entry))
+    except PyworkersError as error:
+        log.warning("web.unaudited", action=action, target=target, error=error.message)
+
+
+def _described(result: object) -> str:
+    """A result in a word: ``done``, ``nothing changed``, a number of things, or the word of an enum."""
+    if result is None or result is True:
+        return "done"
+    if result is False or result == 0:
+        return "nothing changed"
+    return str(result) if isinstance(result, int | str) else "done"
+
+
+def done(request: Request, to: str, text: str, *, failed: bool = False) -> Response:
+    """Back to the page ``to``, which says what was done."""
+    answer = RedirectResponse(to, status_code=303)
+    flash.give(request, answer, text, failed=failed)
+    return answer

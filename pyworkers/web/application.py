@@ -1,0 +1,154 @@
+"""The ASGI application of the dashboard: its routes, its static files, its errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from pyworkers.api.target import Where, admin_of
+from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.web import json
+from pyworkers.web.acting import undone
+from pyworkers.web.live import stream
+from pyworkers.web.live.reader import Reader
+from pyworkers.web.pages import (
+    audit,
+    batches,
+    cron,
+    job,
+    jobsets,
+    limits,
+    locks,
+    login,
+    metrics,
+    overview,
+    queuejobs,
+    queues,
+    running,
+    servers,
+    tasks,
+)
+from pyworkers.web.refusing import refuse
+from pyworkers.web.rendering import STATIC, own_address, render, static_name
+from pyworkers.web.security import Authorize, Guard
+from pyworkers.web.security.access import Access, Function, Local, Refusal, Users
+from pyworkers.web.security.ended import Ended
+from pyworkers.web.security.hosts import Hosts
+from pyworkers.web.security.logins import Logins
+from pyworkers.web.security.users import UserFile
+from pyworkers.web.site import Settings, Site, site_of
+
+_PAGES = (
+    overview, queues, queuejobs, jobsets, tasks, job, running, batches, limits, locks, cron, servers, metrics,
+    audit, stream,
+)  # fmt: skip
+_DIGEST = re.compile(r"\.[0-9a-f]{12}(?=\.)")
+
+
+def app(
+    url: Where = None,
+    *,
+    namespace: str | None = None,
+    auth: str | Path | None = None,
+    authorize: Authorize | None = None,
+    hosts: Iterable[str] | None = None,
+    mask: Iterable[str] = Settings().mask,
+) -> Starlette:
+    """The dashboard of one Redis, to serve or to mount. It connects at the first request.
+
+    ``url`` and ``namespace``: as for ``Client``. ``mask``: names whose values are hidden in the arguments of
+    jobs. Who may look is decided by one of
+
+    - ``auth``: a file with users, lines that ``pyworkers web-user`` prints;
+    - ``authorize``: a function, also ``async def``, that gets the request and returns ``"read"``,
+      ``"operate"``, or None for no access. The audit names ``request.state.user`` or ``scope["user"]``, else
+      the address of the client;
+    - neither: viewers on the same machine may do everything, all others nothing.
+
+    ``hosts``: names under which browsers reach it, beside loopback and the address of the server; without it,
+    a dashboard with ``authorize`` answers to every name that the application around it does. Raises
+    ConfigError.
+    """
+    if auth is not None and authorize is not None:
+        raise ConfigError("auth and authorize exclude each other: pass one of them")
+    site = Site(admin_of(url, namespace), Settings(tuple(mask)))
+    access: Access = Local()
+    if authorize is not None:
+        access = Function(authorize)
+    elif auth is not None:
+        access = Users(Logins(UserFile(Path(auth))), Ended(site))
+    names = None if authorize is not None and hosts is None else (hosts or ())
+    return assemble(site, access, Hosts(names))
+
+
+def assemble(site: Site, access: Access, hosts: Hosts) -> Starlette:
+    """The application of these parts."""
+    reader = Reader(site)
+
+    @asynccontextmanager
+    async def lifespan(_application: Starlette) -> AsyncIterator[None]:
+        yield
+        await reader.close()
+        await site.close()
+
+    routes = [route for module in _PAGES for route in module.ROUTES]
+    entrance = login.routes(access) if isinstance(access, Users) else []
+    application = Starlette(
+        routes=[*routes, *json.ROUTES, *entrance, Route("/static/{name}", _static)],
+        middleware=[Middleware(Guard, site=site, access=access, hosts=hosts, refuse=refuse)],
+        exception_handlers={HTTPException: _refused, PyworkersError: _failed, Refusal: _not_admitted},
+        lifespan=lifespan,
+    )
+    application.state.reader = reader
+    return application
+
+
+@cache
+def _static_names() -> frozenset[str]:
+    return frozenset(path.name for path in STATIC.iterdir())
+
+
+async def _static(request: Request) -> Response:
+    asked = request.path_params["name"]
+    name = _DIGEST.sub("", asked)
+    # Not asked of the file system, which refuses some names.
+    if name not in _static_names() or static_name(name) != asked:
+        raise HTTPException(404)
+    return FileResponse(STATIC / name, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """The page of an error that a page raised as HTTPException."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    text = "There is no such page." if status == 404 else getattr(error, "detail", "")
+    return await render(request, "error.html", status, title=f"Error {status}", text=text)
+
+
+async def _not_admitted(request: Request, error: Exception) -> Response:
+    """The answer to a login that is refused."""
+    return await refuse(request, error) if isinstance(error, Refusal) else await _refused(request, error)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """The page while Redis is away, or refuses a command; and that of a value which ``api`` refuses."""
+    if not isinstance(error, RedisUnavailableError | StoreError):
+        return await render(request, "error.html", 400, title="Error 400", text=str(error))
+    if request.method not in ("GET", "HEAD"):
+        title, text = undone(request, error)
+        back = own_address(request)
+        return await render(request, "undone.html", 503, title=title, text=text, back=back)
+    since, last = site_of(request).away_since, stream.reader_of(request).last
+    if since is None:
+        return await render(request, "error.html", 503, title="Redis refuses this", text=str(error))
+    title = "Redis does not answer"
+    return await render(request, "away.html", 503, title=title, away=since, text=str(error), stats=last)

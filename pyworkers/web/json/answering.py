@@ -1,0 +1,190 @@
+"""Answering: one ASGI application for all addresses under ``/api``, by the table of resources.
+
+Runs in the event loop of the dashboard. Each error is ``{"error": "…"}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.web import names
+from pyworkers.web.acting import is_sent, undone
+from pyworkers.web.json.openapi import document
+from pyworkers.web.json.parameters import BadRequestError, is_storable, values_of_body, values_of_query
+from pyworkers.web.json.resources import Action, Ask, Resource
+from pyworkers.web.json.tables import RESOURCES
+from pyworkers.web.json.values import plain
+from pyworkers.web.security import csrf_token, viewer_of
+from pyworkers.web.site import site_of
+
+_ACTION = "action"
+_READING = ("GET", "HEAD")
+_NO_ADDRESS = "There is no such address."
+_RETRY_AFTER_S = 2
+_MOST_PARAMETERS = 100
+
+
+class Json(Response):
+    """A value as JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The bytes."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+async def api(scope: Scope, receive: Receive, send: Send) -> None:
+    """The ASGI application."""
+    request = Request(scope, receive)
+    try:
+        answer = await _answer(request)
+    except HTTPException as error:
+        answer = refusal(error.status_code, error.detail, error.headers)
+    except BadRequestError as error:
+        answer = refusal(400, str(error))
+    except (RedisUnavailableError, StoreError) as error:
+        answer = _unavailable(request, error)
+    except BadArgumentError as error:
+        answer = refusal(400, str(error))
+    except PyworkersError as error:
+        answer = refusal(409, str(error))
+    answer.headers["Cache-Control"] = "no-store"
+    await answer(scope, receive, send)
+
+
+def refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> Json:
+    """An error as JSON."""
+    return Json({"error": text}, status, headers)
+
+
+def _unavailable(request: Request, error: PyworkersError) -> Json:
+    """The answer while Redis is away, or refuses; a program must not repeat what may have been done."""
+    if request.method in _READING:
+        text = str(error)
+    else:
+        _, text = undone(request, error)
+    return refusal(503, text, {} if is_sent(request) else {"Retry-After": str(_RETRY_AFTER_S)})
+
+
+async def _answer(request: Request) -> Json:
+    resource, found = _resource_at(segments_of(request.scope))
+    if request.method in _READING:
+        query = parse_qsl(
+            request.scope["query_string"].decode("latin-1"),
+            keep_blank_values=True,
+            errors="surrogateescape",
+            max_num_fields=_MOST_PARAMETERS,
+        )
+        ask = Ask(request, found, values_of_query(resource.parameters, query))
+        mask, operate = site_of(request).settings.mask, viewer_of(request).role == "operate"
+        return Json(plain(await resource.read(ask), mask, operate=operate))
+    if request.method == "POST" and resource.actions:
+        return await _act(request, resource, found)
+    methods = "GET, HEAD, POST" if resource.actions else "GET, HEAD"
+    raise HTTPException(405, f"Only {methods}.", {"Allow": methods})
+
+
+async def _act(request: Request, resource: Resource, found: Mapping[str, str]) -> Json:
+    body = _object_of(request, await request.body())
+    action = _action_of(resource.actions, body.pop(_ACTION, None))
+    changed = await action.change(Ask(request, found, values_of_body(action.fields, body)))
+    facts = changed if isinstance(changed, Mapping) else {"done": int(changed)}
+    return Json({"action": action.name, **facts})
+
+
+def _object_of(request: Request, body: bytes) -> dict[str, Any]:
+    """The body of a request. A page of another site cannot send this type without being asked."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != Json.media_type:
+        raise HTTPException(415, f"The body must be of the type {Json.media_type}.")
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"The body is not JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise BadRequestError("The body must be a JSON object.")
+    return value
+
+
+def _action_of(actions: Sequence[Action], name: object) -> Action:
+    for action in actions:
+        if action.name == name:
+            return action
+    raise BadRequestError(f"{_ACTION} must be one of {', '.join(action.name for action in actions)}.")
+
+
+def beside(path: str) -> str:
+    """The JSON of the page at ``path``, both below the dashboard; empty if there is none."""
+    segments = path.strip("/").split("/") if path.strip("/") else ["stats"]
+    if segments[0] == "queues" and len(segments) == 2:
+        # The page has the jobs of a queue; the queue itself may be unknown.
+        segments.append("jobs")
+    is_there = any(resource.names_in(segments) is not None for resource in RESOURCES)
+    return "/".join(["/api", *segments]) if is_there else ""
+
+
+def _resource_at(segments: Sequence[str]) -> tuple[Resource, dict[str, str]]:
+    for resource in RESOURCES:
+        found = resource.names_in(segments)
+        if found is not None:
+            return resource, found
+    raise HTTPException(404, _NO_ADDRESS)
+
+
+def segments_of(scope: Scope) -> list[str]:
+    """The names in the address below ``/api``, encoded as on the pages or with percent signs.
+
+    A slash in a name is ``%2F``, which ``path`` has lost. Servers without ``raw_path`` need ``~2F``.
+    """
+    raw = scope.get("raw_path") or quote(scope["path"]).encode()
+    inner = raw.decode("latin-1").split("/")[_root(scope).count("/") + 2 :]
+    found = [names.decode(unquote(segment, errors="surrogateescape")) for segment in inner]
+    if not all(map(is_storable, found)):
+        raise HTTPException(404, _NO_ADDRESS)
+    return found
+
+
+def _root(scope: Scope) -> str:
+    """The path under which the dashboard is mounted, without a slash at its end."""
+    return str(scope.get("root_path", "")).rstrip("/")
+
+
+class Everything(BaseRoute):
+    """Takes each address below ``/api``: a Mount would not take one with a line break."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """FULL for an address below ``/api``."""
+        is_ours = scope["type"] == "http" and scope["path"].startswith(f"{_root(scope)}/api/")
+        return (Match.FULL if is_ours else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        await api(scope, receive, send)
+
+
+async def _index(request: Request) -> Response:
+    root = f"{_root(request.scope)}/api"
+    paths = [f"{root}{resource.path}" for resource in RESOURCES]
+    return Json({"openapi": f"{root}/openapi.json", "csrf": csrf_token(request), "resources": paths})
+
+
+async def _openapi(request: Request) -> Response:
+    return Json(document(RESOURCES, f"{_root(request.scope)}/api"))
+
+
+ROUTES: list[BaseRoute] = [
+    Route("/api", _index),
+    Route("/api/", _index),
+    Route("/api/openapi.json", _openapi),
+    Everything(),
+]

@@ -1,0 +1,102 @@
+"""Resources: an address of the JSON with what is read there and what can be done there.
+
+Pure. The table of all of them (``tables``) is the only source of the routes, of OpenAPI and of their tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from pyworkers.api.target import Admin
+from pyworkers.protocol.keys import Keys
+from pyworkers.web.acting import perform
+from pyworkers.web.json.parameters import Parameter
+from pyworkers.web.json.schemas import Schema
+from pyworkers.web.site import Site, site_of
+
+T = TypeVar("T")
+Changed = int | Mapping[str, Any]
+"""How many things an action has changed, or ``done`` with more members of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request: the names in its address, and its parameters or the fields of its action, all checked."""
+
+    request: Request
+    names: Mapping[str, str]
+    given: Mapping[str, Any]
+
+    @property
+    def site(self) -> Site:
+        """The dashboard that answers."""
+        return site_of(self.request)
+
+    @property
+    def admin(self) -> Admin:
+        """The blocking connection, for the objects of ``api``."""
+        return self.site.admin
+
+    @property
+    def keys(self) -> Keys:
+        """The names of the keys."""
+        return self.site.keys
+
+    async def perform(self, action: str, target: str, change: Callable[[], T]) -> T:
+        """The result of a change; its words stand in the audit."""
+        return await perform(self.request, action, target, change)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A change."""
+
+    name: str
+    about: str
+    change: Callable[[Ask], Awaitable[Changed]]
+    fields: Sequence[Parameter] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One address. ``path`` has its names in braces; ``schema`` is that of the answer."""
+
+    path: str
+    about: str
+    read: Callable[[Ask], Awaitable[Any]]
+    schema: Schema
+    parameters: Sequence[Parameter] = ()
+    actions: Sequence[Action] = field(default=())
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The parts of the path."""
+        return tuple(self.path.strip("/").split("/"))
+
+    def names_in(self, segments: Sequence[str]) -> dict[str, str] | None:
+        """The names in an address of this form; None for an address of another form."""
+        if len(segments) != len(self.segments):
+            return None
+        pairs = list(zip(self.segments, segments, strict=True))
+        if any(own != asked for own, asked in pairs if own[0] != "{"):
+            return None
+        return {own.strip("{}"): asked for own, asked in pairs if own[0] == "{"}
+
+
+def found(thing: T | None, what: str) -> T:
+    """The thing; 404 for None."""
+    if thing is None:
+        raise HTTPException(404, f"There is no such {what}.")
+    return thing
+
+
+def still_there(changed: bool, what: str = "job") -> int:
+    """1 for a change that took place; 409 if it did not, because another client was faster."""
+    if not changed:
+        raise HTTPException(409, f"The {what} has just gone: nothing was changed.")
+    return 1

@@ -1,0 +1,288 @@
+"""Schemas: the JSON schema of each answer. One with a title stands in OpenAPI once, under this name.
+
+Pure. A test compares them with answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer"}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+ANY: Schema = {}
+OBJECT: Schema = {"type": "object"}
+MAYBE_TEXT: Schema = {"type": ["string", "null"]}
+MAYBE_NUMBER: Schema = {"type": ["number", "null"]}
+SCORE: Schema = {"type": ["number", "string"], "description": "A text for infinity, which JSON lacks."}
+
+
+def array(items: Schema) -> Schema:
+    """An array of these."""
+    return {"type": "array", "items": items}
+
+
+def maybe(schema: Schema) -> Schema:
+    """This, or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def by_name(item: Schema) -> Schema:
+    """An object with any names as members."""
+    return {"type": "object", "additionalProperties": item}
+
+
+def record(title: str, members: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
+    """An object with these members."""
+    properties = {**members, **(optional or {})}
+    return {"title": title, "type": "object", "required": list(members), "properties": properties}
+
+
+def more(
+    base: Schema, title: str, members: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None
+) -> Schema:
+    """A record with the members of another one, and these."""
+    properties = {**base["properties"], **members, **(optional or {})}
+    return {**base, "title": title, "required": [*base["required"], *members], "properties": properties}
+
+
+def page_of(title: str, name: str, item: Schema) -> Schema:
+    """A page of a listing: ``name`` has its rows, from the index ``first`` on, of ``total``."""
+    return record(title, {"first": COUNT, "total": COUNT, name: array(item)})
+
+
+ERROR = record("Error", {"error": TEXT})
+DONE = record("Done", {"action": TEXT, "done": COUNT}, {"task": TEXT})
+
+GROUP = record(
+    "Group",
+    {
+        "name": TEXT,
+        "queues": by_name(COUNT),
+        "strict": FLAG,
+        "mode": TEXT,
+        "servers": COUNT,
+        "processes": COUNT,
+        "concurrency": COUNT,
+        "busy": COUNT,
+        "workers": by_name(COUNT),
+        "restarts": COUNT,
+    },
+)
+QUEUE = record(
+    "Queue",
+    {
+        "name": TEXT,
+        "size": COUNT,
+        "latency_s": NUMBER,
+        "rate_per_min": MAYBE_NUMBER,
+        "failed_per_min": MAYBE_NUMBER,
+        "in_progress": COUNT,
+        "in_progress_by": by_name(COUNT),
+        "paused": FLAG,
+        "served": FLAG,
+    },
+    {"active": TEXT},
+)
+SERVER = record(
+    "Server",
+    {
+        "identity": TEXT,
+        "hostname": TEXT,
+        "pid": COUNT,
+        "tag": TEXT,
+        "version": TEXT,
+        "flow": COUNT,
+        "started_at": NUMBER,
+        "beat": NUMBER,
+        "busy": COUNT,
+        "concurrency": COUNT,
+        "rss_kb": COUNT,
+        "rtt_us": COUNT,
+        "quiet": FLAG,
+        "stops_at": maybe(NUMBER),
+        "embedded": FLAG,
+        "queues": array(TEXT),
+        "labels": array(TEXT),
+        "groups": array(GROUP),
+    },
+)
+_COUNTS = ("processed", "failed", "expired", "enqueued", "busy", "scheduled", "retries", "dead", "processes")
+STATS = record(
+    "Stats",
+    {
+        **dict.fromkeys(_COUNTS, COUNT),
+        "oldest": maybe(record("Oldest", {"queue": TEXT, "age_s": NUMBER})),
+        "queues": array(QUEUE),
+        "groups": array(GROUP),
+        "servers": array(SERVER),
+        "lost": array(TEXT),
+    },
+)
+PROBLEM = record("Problem", dict.fromkeys(("severity", "code", "message", "fix", "queue", "server"), TEXT))
+DAY = record("Day", {"date": TEXT, "processed": COUNT, "failed": COUNT})
+_WORKER = record(
+    "Worker",
+    {
+        "group": TEXT,
+        "pid": COUNT,
+        "state": TEXT,
+        "rss_kb": COUNT,
+        "jobs_done": COUNT,
+        "started_at": NUMBER,
+    },
+)
+PROCESS = more(
+    SERVER,
+    "Process",
+    {
+        "registered": FLAG,
+        "leased": {"type": ["boolean", "null"]},
+        "active": array(TEXT),
+        "restarts": COUNT,
+        "workers": array(_WORKER),
+    },
+)
+_CRON_RUN = record(
+    "CronRun",
+    {
+        "slot": COUNT,
+        "jid": TEXT,
+        "state": TEXT,
+        "triggered": FLAG,
+        "queue": TEXT,
+        "started_at": MAYBE_NUMBER,
+        "finished_at": MAYBE_NUMBER,
+        "duration": MAYBE_NUMBER,
+        "error": TEXT,
+    },
+)
+CRON = record(
+    "Cron",
+    {
+        **dict.fromkeys(("name", "schedule", "timezone", "class", "queue"), TEXT),
+        **dict.fromkeys(("misfire", "origin", "state"), TEXT),
+        "args": array(ANY),
+        "grace": NUMBER,
+        "retry": {"type": ["integer", "boolean", "null"]},
+        "last": MAYBE_NUMBER,
+        "last_run": maybe(_CRON_RUN),
+        "next": MAYBE_NUMBER,
+    },
+)
+CRON_VIEW = more(CRON, "CronView", {"slots": array(COUNT), "runs": array(_CRON_RUN)})
+_LIMIT = record(
+    "Limit",
+    {"name": TEXT, "by": MAYBE_TEXT, "used": COUNT, "waiting": COUNT},
+    {"rate": COUNT, "per": NUMBER, "concurrency": COUNT},
+)
+_HOLDER = record("Holder", {**dict.fromkeys(("member", "identity", "jid"), TEXT), "since": maybe(SCORE)})
+LIMITS = record("Limits", {"cursor": COUNT, "total": COUNT, "limits": array(_LIMIT)})
+LIMIT_VIEW = more(_LIMIT, "LimitView", {"holders": array(_HOLDER)})
+_LOCK = record(
+    "Lock", {**dict.fromkeys(("key", "class", "queue", "digest", "jid"), TEXT), "ttl": MAYBE_NUMBER}
+)
+LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(_LOCK)})
+BATCH = record(
+    "Batch",
+    {
+        **dict.fromkeys(("id", "description", "kind", "parent", "state"), TEXT),
+        **dict.fromkeys(("total", "pending", "done", "failed", "dead", "lost"), COUNT),
+        **dict.fromkeys(("complete_at", "success_at", "death_at"), MAYBE_NUMBER),
+        "open": FLAG,
+        "created_at": NUMBER,
+    },
+)
+_CALLBACK = record(
+    "Callback", {**dict.fromkeys(("event", "class", "queue", "jid"), TEXT), "fired_at": MAYBE_NUMBER}
+)
+BATCH_VIEW = more(BATCH, "BatchView", {"callbacks": array(_CALLBACK)})
+MEMBERS = record(
+    "Members", {"cursor": COUNT, "members": array(record("Member", {"id": TEXT, "is_batch": FLAG}))}
+)
+JOB = record(
+    "Job",
+    {"jid": TEXT, "class": TEXT, "queue": TEXT, "args": array(ANY)},
+    {"error": TEXT, "unreadable": TEXT, "raw": TEXT, "job": OBJECT},
+)
+_ROW = more(
+    JOB,
+    "Row",
+    {"index": COUNT, "at": TEXT, "bytes": COUNT},
+    {"score": SCORE, "cut": FLAG},
+)
+JOBS = record(
+    "Jobs", {"total": COUNT, "jobs": array(_ROW)}, {"first": COUNT, "looked_at": COUNT, "cursor": TEXT}
+)
+_PROGRESS = record("Progress", {"done": NUMBER, "total": MAYBE_NUMBER, "text": TEXT})
+_WORK = more(
+    JOB,
+    "Work",
+    {
+        "identity": TEXT,
+        "thread": TEXT,
+        "run_at": NUMBER,
+        "limit_at": MAYBE_NUMBER,
+        "rss_kb": COUNT,
+        "progress": maybe(_PROGRESS),
+    },
+)
+WORKS = more(page_of("Works", "works", _WORK), "Works", {"complete": FLAG})
+_PART = record("MetricsPart", {"at": NUMBER, "processed": COUNT, "failed": COUNT})
+CLASS_METRICS = record(
+    "ClassMetrics",
+    {
+        "class": TEXT,
+        **dict.fromkeys(("processed", "failed", "total_ms"), COUNT),
+        **dict.fromkeys(("mean_ms", "p50_ms", "p95_ms", "p99_ms"), MAYBE_NUMBER),
+        "histogram": array(COUNT),
+    },
+    {"parts": array(_PART)},
+)
+METRICS = record(
+    "Metrics",
+    {"period": TEXT, "since": NUMBER, "now": NUMBER, "total": COUNT, "classes": array(CLASS_METRICS)},
+)
+AUDIT_ACTION = record(
+    "AuditAction",
+    {**dict.fromkeys(("who", "source", "action", "target", "result"), TEXT), "at": MAYBE_NUMBER},
+)
+TASK = record(
+    "Task",
+    {
+        **dict.fromkeys(("id", "place", "action", "by", "state", "reason"), TEXT),
+        **dict.fromkeys(("total", "looked_at", "selected", "done", "refused", "counted"), COUNT),
+        "at": MAYBE_NUMBER,
+        "filter": OBJECT,
+    },
+)
+_STATUS = record(
+    "Status",
+    {
+        "state": TEXT,
+        "queue": TEXT,
+        "attempt": COUNT,
+        "progress": maybe(_PROGRESS),
+        "started_at": MAYBE_NUMBER,
+        "finished_at": MAYBE_NUMBER,
+        "error": MAYBE_TEXT,
+    },
+)
+JOB_VIEW = record(
+    "JobView",
+    {"jid": TEXT, "state": TEXT, "cancelled": FLAG},
+    {
+        "place": TEXT,
+        "running": record("Running", {"identity": TEXT, "queue": TEXT, "run_at": NUMBER}),
+        "job": {"anyOf": [_ROW, JOB]},
+        "limits": array(TEXT),
+        "ordered": record("Order", {"active": TEXT, "running": FLAG, "retry_at": MAYBE_NUMBER}),
+        "status": _STATUS,
+        "result": ANY,
+        "further": record("Further", {"place": TEXT, "cursor": TEXT}),
+    },
+)

@@ -1,0 +1,67 @@
+"""The batches."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pyworkers.api import BatchSet
+from pyworkers.api.batches import read_batch, read_batch_page, read_members
+from pyworkers.web.json.parameters import Parameter, paging
+from pyworkers.web.json.resources import Action, Ask, Resource, found, still_there
+from pyworkers.web.json.schemas import BATCH, BATCH_VIEW, MEMBERS, page_of
+
+_STATES = ("waiting", "failed", "dead")
+
+
+async def _batches(ask: Ask) -> dict[str, Any]:
+    first = ask.given["first"]
+    page = await ask.site.read(read_batch_page(ask.keys, first, ask.given["count"]))
+    return {"first": first, "total": page.total, "batches": [about.as_dict() for about in page.batches]}
+
+
+async def _batch(ask: Ask) -> dict[str, Any]:
+    return found(await ask.site.read(read_batch(ask.keys, ask.names["id"])), "batch").as_dict()
+
+
+async def _members(ask: Ask) -> dict[str, Any]:
+    given = ask.given
+    found(await ask.site.read(read_batch(ask.keys, ask.names["id"])), "batch")
+    steps = read_members(ask.keys, ask.names["id"], given["state"], given["cursor"], given["count"])
+    page = await ask.site.read(steps)
+    return {"cursor": page.cursor, "members": [member._asdict() for member in page.members]}
+
+
+async def _delete(ask: Ask) -> int:
+    batch = ask.names["id"]
+    gone = await ask.perform("batch.delete", batch, partial(BatchSet(ask.admin).delete, batch))
+    return still_there(gone, "batch")
+
+
+RESOURCES = (
+    Resource(
+        "/batches",
+        "The batches; those that changed last come first.",
+        _batches,
+        page_of("Batches", "batches", BATCH),
+        paging(),
+    ),
+    Resource(
+        "/batches/{id}",
+        "One batch, with its callbacks.",
+        _batch,
+        BATCH_VIEW,
+        actions=[Action("delete", "Delete the batch and those inside it, not their jobs.", _delete)],
+    ),
+    Resource(
+        "/batches/{id}/members",
+        "Members of a batch that are not done.",
+        _members,
+        MEMBERS,
+        [
+            Parameter("state", "In this state.", default="waiting", choices=_STATES),
+            Parameter("cursor", "The cursor of the answer before.", "integer", 0, 0, 2**63),
+            Parameter("count", "About how many.", "integer", 50, 1, 200),
+        ],
+    ),
+)

@@ -1,0 +1,83 @@
+"""The counts and the queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyworkers.api import Queue, Stats
+from pyworkers.api.problems import problems_in, read_unsafe
+from pyworkers.api.stats import read_history, read_stats
+from pyworkers.web.json.parameters import Parameter
+from pyworkers.web.json.resources import Action, Ask, Resource, found
+from pyworkers.web.json.schemas import DAY, PROBLEM, QUEUE, STATS, array
+
+# Five years, which Sidekiq keeps (protocol.md, Counters).
+_MOST_DAYS = 5 * 365
+
+
+async def _stats(ask: Ask) -> dict[str, Any]:
+    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    return stats.as_dict()
+
+
+async def _problems(ask: Ask) -> list[dict[str, Any]]:
+    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    unsafe = await ask.site.read(read_unsafe(ask.keys))
+    return [problem.as_dict() for problem in (*problems_in(stats), *unsafe)]
+
+
+async def _history(ask: Ask) -> list[dict[str, Any]]:
+    days = await ask.site.read(read_history(ask.keys, ask.given["days"]))
+    return [day.as_dict() for day in days]
+
+
+async def _queues(ask: Ask) -> list[dict[str, Any]]:
+    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    return [queue.as_dict(stats.now) for queue in stats.queues]
+
+
+async def _queue(ask: Ask) -> dict[str, Any]:
+    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    named = (queue for queue in stats.queues if queue.name == ask.names["name"])
+    return found(next(named, None), "queue").as_dict(stats.now)
+
+
+def _of(ask: Ask) -> Queue:
+    return Queue(ask.names["name"], ask.admin)
+
+
+async def _pause(ask: Ask) -> int:
+    return await ask.perform("queue.pause", ask.names["name"], _of(ask).pause)
+
+
+async def _resume(ask: Ask) -> int:
+    return await ask.perform("queue.resume", ask.names["name"], _of(ask).resume)
+
+
+async def _clear(ask: Ask) -> int:
+    return await ask.perform("queue.clear", ask.names["name"], _of(ask).clear)
+
+
+RESOURCES = (
+    Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS),
+    Resource("/problems", "What delays or endangers jobs now.", _problems, array(PROBLEM)),
+    Resource(
+        "/history",
+        "The counts of each day, the latest first.",
+        _history,
+        array(DAY),
+        [Parameter("days", "How many days.", "integer", 30, 1, _MOST_DAYS)],
+    ),
+    Resource("/queues", "All queues.", _queues, array(QUEUE)),
+    Resource(
+        "/queues/{name}",
+        "One queue.",
+        _queue,
+        QUEUE,
+        actions=[
+            Action("pause", "Pause the queue.", _pause),
+            Action("resume", "Undo a pause.", _resume),
+            Action("clear", "Delete all waiting jobs.", _clear),
+        ],
+    ),
+)

@@ -1,0 +1,1 @@
+"""Lists of jobs: what the pages of queues and job sets share."""

@@ -1,0 +1,102 @@
+"""Asking: the place, the filter and the part of it that an address names. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.places import Place
+from pyworkers.web import names
+from pyworkers.web.numbers import number_in
+from pyworkers.web.showing import duration, visible
+
+_TEXTS = {
+    "class": "job_class",
+    "jid": "jid",
+    "queue": "queue",
+    "tag": "tag",
+    "error": "error",
+    "text": "text",
+}
+_AGES = {"older": "older_s", "younger": "younger_s"}
+AGES = ((300, "5 minutes"), (3600, "1 hour"), (86_400, "1 day"), (604_800, "7 days"))
+"""The ages to choose from, in seconds."""
+MOST_CHARACTERS = 500
+"""The longest text of a condition."""
+_QUEUE = "queue:"
+_MOST_DIGITS = 11
+_ESCAPED = re.compile(r"\\u[0-9a-f]{4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an address asks for. Without a filter from ``first`` on, the place of a job, from 1; with one from
+    ``cursor`` on.
+    """
+
+    wanted: Filter
+    first: int = 1
+    cursor: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Self:
+        """What a query asks for; invalid values are ignored."""
+        texts = {
+            field: typed(query.get(name, "").strip()[:MOST_CHARACTERS]) for name, field in _TEXTS.items()
+        }
+        ages = {field: number_in(query.get(name, ""), _MOST_DIGITS) for name, field in _AGES.items()}
+        known = {field: float(age_s) for field, age_s in ages.items() if age_s is not None}
+        first = number_in(query.get("first", ""), _MOST_DIGITS) or 1
+        return cls(Filter.of({**texts, **known}), first, query.get("from", ""))
+
+    def query(self, **others: str) -> dict[str, str]:
+        """The filter as a query, without the part of it, and ``others``."""
+        return query_of(self.wanted) | {name: visible(value) for name, value in others.items()}
+
+
+def query_of(wanted: Filter) -> dict[str, str]:
+    """A filter as the query of an address, and as the values of the fields of a form."""
+    spelled = {**_TEXTS, **_AGES}
+    values = {name: getattr(wanted, field) for name, field in spelled.items()}
+    return {
+        name: f"{value:.15g}" if isinstance(value, float) else visible(value)
+        for name, value in values.items()
+        if value
+    }
+
+
+def age_of(age_s: float) -> str:
+    """An age in words: ``1 hour``."""
+    return dict(AGES).get(int(age_s)) or duration(age_s)
+
+
+def ages_of(age_s: float | None) -> list[tuple[int, str]]:
+    """The ages to choose from, and the one that is chosen now, in order."""
+    known = dict(AGES)
+    if age_s is not None:
+        known[int(age_s)] = age_of(age_s)
+    return sorted(known.items())
+
+
+def encoded(place: Place) -> str:
+    """A place as a value of a query, which holds any name of a queue."""
+    return f"{_QUEUE}{names.encode(place.queue)}" if place.queue else place.word
+
+
+def decoded(word: str) -> Place | None:
+    """The inverse of ``encoded``; None for any other text."""
+    return Place.read(names.decode(word))
+
+
+def typed(text: str) -> str:
+    """A trimmed text from a field, with invisible characters as pages show them: ``\\u001b``."""
+    return _ESCAPED.sub(lambda found: _unescaped(found[0]), text.strip())
+
+
+def _unescaped(escaped: str) -> str:
+    char = chr(int(escaped[2:], 16))
+    # A text with a backslash before any other character is meant as it stands.
+    return char if visible(char) == escaped else escaped

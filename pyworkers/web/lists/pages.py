@@ -1,0 +1,134 @@
+"""Pages: reads one page of a list of jobs, and does what a form on it asks for.
+
+Runs in the event loop of the dashboard; the changes run in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pyworkers.api.browse.actions import Acted, Order, act_on, actions_of
+from pyworkers.api.browse.pages import PAGE, Row, read_page
+from pyworkers.api.browse.places import Place
+from pyworkers.api.browse.search import Sought, position_of, read_matches
+from pyworkers.api.browse.tasks import create_task
+from pyworkers.api.stats import read_queue
+from pyworkers.errors import BadArgumentError, StoreError
+from pyworkers.web.acting import done, perform
+from pyworkers.web.lists.asking import Asked, ages_of
+from pyworkers.web.lists.ordering import order_of
+from pyworkers.web.lists.running import start
+from pyworkers.web.lists.showing import most_frequent, segments_of, shown_row
+from pyworkers.web.lists.words import ALL_LABELS, DELAYS, LABELS, said
+from pyworkers.web.live.queues import state_of
+from pyworkers.web.rendering import address, own_address, render
+from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.site import site_of
+
+_MOST_SELECTED = 500
+_ALL = "all-"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The rows of a page. ``previous`` and ``next``: queries of the pages around it; None at the ends.
+
+    ``looked_at``: how far a search has come; None without a filter.
+    """
+
+    rows: tuple[Row, ...]
+    total: int
+    first: int
+    previous: Mapping[str, object] | None
+    next: Mapping[str, object] | None
+    looked_at: int | None = None
+    fault: str = ""
+    """Why there are no rows, although the key exists."""
+
+
+async def show(request: Request, place: Place, title: str) -> Response:
+    """The page of a list."""
+    site = site_of(request)
+    asked = Asked.of(request.query_params)
+    try:
+        listed = await _read(request, place, asked)
+    except StoreError as error:
+        if error.code:
+            raise
+        listed = Listed((), 0, 0, None, None, fault=error.message)
+    rows = [shown_row(request, place, row, site.settings.mask) for row in listed.rows]
+    facts = await site.read(read_queue(site.keys, place.queue)) if place.queue else None
+    known: dict[str, Any] = {
+        "facts": facts,
+        "state": state_of(request, facts.queue) if facts else "",
+        "place": place,
+        "asked": asked,
+        "listed": listed,
+        "rows": rows,
+        "own": segments_of(place),
+        "ages_of": ages_of,
+        "delays": DELAYS,
+        "labels": LABELS,
+        "all_labels": ALL_LABELS,
+        "actions": actions_of(place),
+        "classes": most_frequent(row.job.job_class for row in rows),
+        "errors": most_frequent(row.job.error_class for row in rows),
+    }
+    if listed.fault:
+        # Its JSON would be the fault alone.
+        known["json"] = ""
+    return await render(request, "jobs.html", title=title, **known)
+
+
+async def _read(request: Request, place: Place, asked: Asked) -> Listed:
+    site = site_of(request)
+    if asked.wanted.empty:
+        page = await site.read(read_page(site.keys, place, asked.first - 1))
+        before = {"first": max(1, page.first + 1 - PAGE)} if page.first else None
+        following = {"first": page.last + 1} if page.last < page.total else None
+        return Listed(page.rows, page.total, page.first, before, following)
+    sought = Sought(place, asked.wanted, time.time(), site.settings.mask)
+    found = await site.read(read_matches(site.keys, sought, position_of(asked.cursor)))
+    again = asked.query() if asked.cursor else None
+    more = asked.query(**{"from": found.cursor}) if found.cursor else None
+    return Listed(found.rows, found.total, 0, again, more, found.looked_at)
+
+
+async def change(request: Request, place: Place) -> Response:
+    """Do what a form of the list asks for: with one job, with the selected ones, or with all that match."""
+    form = form_of(request)
+    verb, ats = form.get("action", ""), form.getlist("job")[:_MOST_SELECTED]
+    if one := form.get("one"):
+        verb, _, at = one.partition("|")
+        ats = [at]
+    try:
+        order = order_of(place, verb.removeprefix(_ALL), form, form.get("in", ""))
+    except BadArgumentError as error:
+        return done(request, own_address(request), f"Not done: {error}.", failed=True)
+    if verb.startswith(_ALL):
+        return await _order_all(request, place, order)
+    admin = site_of(request).admin
+    acted = Acted()
+    if ats:
+        target = f"{place.word} ({len(ats)})"
+        acted = await perform(request, f"jobs.{order.action}", target, lambda: act_on(admin, order, ats))
+    text, failed = said(order.action, acted, len(ats))
+    return done(request, own_address(request), text, failed=failed)
+
+
+async def _order_all(request: Request, place: Place, order: Order) -> Response:
+    """A task on all jobs that the address selects: counted first, and confirmed on its page."""
+    site = site_of(request)
+    wanted = Asked.of(request.query_params).wanted
+    sought = Sought(place, wanted, time.time(), site.settings.mask)
+    name = viewer_of(request).name
+    task = await site.act(lambda: create_task(site.admin, order, sought, name))
+    if task.working:
+        start(site, task)
+    return RedirectResponse(address(request, "tasks", task.id), status_code=303)

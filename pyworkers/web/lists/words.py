@@ -1,0 +1,94 @@
+"""Words: how pages name the actions on jobs, and what they say after them. Pure."""
+
+from __future__ import annotations
+
+from pyworkers.api import Cancelled
+from pyworkers.api.browse.actions import Acted, Action
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.places import Place
+from pyworkers.web.lists.asking import age_of
+
+LABELS = {
+    Action.RUN: "Run now",
+    Action.FIRST: "Run first",
+    Action.RESCHEDULE: "Reschedule",
+    Action.KILL: "Kill",
+    Action.DELETE: "Delete",
+}
+ALL_LABELS = {
+    Action.RUN: "Run all now",
+    Action.RESCHEDULE: "Reschedule all",
+    Action.KILL: "Kill all",
+    Action.DELETE: "Delete all",
+}
+DELAYS = (
+    (60, "in 1 minute"),
+    (900, "in 15 minutes"),
+    (3600, "in 1 hour"),
+    (21_600, "in 6 hours"),
+    (86_400, "in 1 day"),
+    (604_800, "in 7 days"),
+)
+"""The delays to choose from, in seconds."""
+DONE = {
+    Action.RUN: "put into their queues",
+    Action.FIRST: "moved to the front",
+    Action.RESCHEDULE: "rescheduled",
+    Action.KILL: "moved to the dead jobs",
+    Action.DELETE: "deleted",
+}
+CANCELLED = {
+    Cancelled.REMOVED: ("The job is removed.", False),
+    Cancelled.RUNNING: ("The job is cancelled: its server ends it within seconds.", False),
+    Cancelled.ELSEWHERE: ("Another program runs the job: only an iterable job of Sidekiq ends.", False),
+    Cancelled.UNKNOWN: ("The job does not run there any more.", True),
+}
+"""What a page says after a cancellation, and True if nothing was cancelled."""
+HAPPENED = {"retries": "failed", "dead": "died", "scheduled": "created"}
+"""The event from which the age of a job counts, by the word of its place; in a queue ``enqueued``."""
+_TITLES = {"scheduled": "Scheduled", "retries": "Retries", "dead": "Dead"}
+
+
+def title_of(place: Place) -> str:
+    """The name of a place."""
+    return _TITLES.get(place.word) or f"Queue {place.queue}"
+
+
+def jobs(number: int) -> str:
+    """A number of jobs: ``1 job``, ``2,000 jobs``."""
+    return f"{number:,} {'job' if number == 1 else 'jobs'}"
+
+
+def conditions(wanted: Filter, place: Place) -> list[tuple[str, str]]:
+    """The conditions of a filter in words, each with its value: ``("error contains", "Timeout")``."""
+    happened = HAPPENED.get(place.word, "enqueued")
+    within, before = wanted.younger_s, wanted.older_s
+    texts = [
+        ("class is", wanted.job_class),
+        ("queue is", wanted.queue),
+        ("id is", wanted.jid),
+        ("tag is", wanted.tag),
+        ("error contains", wanted.error),
+        ("arguments contain", wanted.text),
+        (f"{happened} within the last", "" if within is None else age_of(within).removeprefix("1 ")),
+        (f"{happened} more than", "" if before is None else f"{age_of(before)} ago"),
+    ]
+    return [(words, value) for words, value in texts if value]
+
+
+def done_with(action: Action, number: int) -> str:
+    """What was done with so many jobs: ``put into its queue``, ``put into their queues``."""
+    return "put into its queue" if action is Action.RUN and number == 1 else DONE[action]
+
+
+def said(action: Action, acted: Acted, selected: int) -> tuple[str, bool]:
+    """What became of selected jobs, and True if none of them was moved."""
+    if not selected:
+        return "No job is selected.", True
+    parts = [f"{jobs(acted.done)} {done_with(action, acted.done)}."] if acted.done else []
+    if acted.refused:
+        parts.append(f"{jobs(acted.refused)} cannot be moved: {acted.reason}.")
+    if gone := selected - acted.done - acted.refused:
+        where = "is no longer here" if gone == 1 else "are no longer here"
+        parts.append(f"{jobs(gone)} {where}: taken, moved or deleted in the meantime.")
+    return " ".join(parts), not acted.done

@@ -1,0 +1,52 @@
+"""The live parts of the pages of batches: how far each is, and the facts and callbacks of one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from pyworkers.api import read_batch, read_batch_page
+from pyworkers.web import names
+from pyworkers.web.paging import ROWS, rank_in
+from pyworkers.web.rendering import fragment, macro
+from pyworkers.web.showing import number
+
+if TYPE_CHECKING:
+    from pyworkers.web.live.reader import Reader
+
+_GONE = '<p class="flash failed" role="status">This batch is gone: it has expired, or was deleted.</p>'
+
+
+def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The cells of the batches of one page of the list; ``parameters``: its first rank."""
+    first = rank_in(parameters)
+    watched = reader.watch(f"batches?{first}", lambda keys: read_batch_page(keys, first, ROWS))
+    bar, state = (macro(request, "batch_macros.html", name) for name in ("batch_bar", "batch_state"))
+    found: dict[str, str] = {}
+    for status in watched.value.batches if watched.value else ():
+        key = names.part(status.id)
+        found |= {
+            f"{key}:state": state(status),
+            f"{key}:done": bar(status),
+            f"{key}:waiting": number(status.pending - status.failed),
+            f"{key}:failed": number(status.failed),
+            f"{key}:dead": number(status.dead),
+        }
+    return found
+
+
+def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The facts and the callbacks of one batch; ``parameters``: its name, as it stands in the address."""
+    feed, batch = f"batch?{parameters}", names.decode(parameters)
+    watched = reader.watch(feed, partial(read_batch, batch=batch))
+    if not watched.known or reader.last is None:
+        return {}
+    if watched.value is None:
+        return {f"{feed}:about": _GONE}
+    context = {"view": watched.value, "status": watched.value.status, "now": reader.last.now}
+    return {
+        f"{feed}:about": fragment(request, "live/batch.html", **context),
+        f"{feed}:callbacks": fragment(request, "live/callbacks.html", **context),
+    }

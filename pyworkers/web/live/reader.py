@@ -1,0 +1,179 @@
+"""Reader: reads Redis once a second while there are viewers, however many, and not at all without any.
+
+Runs in the event loop of the dashboard. Each event is made once for all viewers of the same page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import simplejson
+from starlette.requests import Request
+
+from pyworkers.api import Problem, Severity, Stats
+from pyworkers.api.problems import problems_in, read_unsafe
+from pyworkers.api.processes import request_numbers
+from pyworkers.api.stats import read_stats
+from pyworkers.api.target import Work
+from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
+from pyworkers.protocol.keys import Keys
+from pyworkers.web.live import feeds
+from pyworkers.web.live.samples import Samples
+from pyworkers.web.live.watched import Latest, WatchList
+from pyworkers.web.site import Site
+
+T = TypeVar("T")
+
+_EVERY_S = 1.0
+# Servers write their numbers each second for ten after a request.
+_ASK_S = 5.0
+_UNSAFE_S = 60.0
+
+
+class Reader:
+    """What all viewers of one dashboard see, and when it was read."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._task: asyncio.Task[None] | None = None
+        self._viewers = 0
+        self._fresh = asyncio.Event()
+        self._leaving = False
+        self._samples = Samples()
+        self._stats: Stats | None = None
+        # False until the first read for those who look now: what was read before is older than their pages.
+        self._current = False
+        self._unsafe: list[Problem] = []
+        self._unsafe_at = -math.inf
+        self._asked_at = -math.inf
+        self._trouble = ""
+        self._events: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._watched = WatchList()
+
+    @property
+    def samples(self) -> Samples:
+        """The rates of the last two minutes, as far as there were viewers."""
+        return self._samples
+
+    @property
+    def last(self) -> Stats | None:
+        """The last counts that were read."""
+        return self._stats
+
+    def watch(self, feed: str, read: Callable[[Keys], Work[T]]) -> Latest[T]:
+        """The data of a feed beside the counts: read as long as it is asked for; unknown at first."""
+        return self._watched.ask(feed, read)
+
+    async def read(self) -> Stats:
+        """The counts now. Raises PyworkersError."""
+        self._stats = await self._site.read(read_stats(self._site.keys))
+        self._samples.add(self._stats)
+        return self._stats
+
+    async def problems(self, stats: Stats) -> list[Problem]:
+        """The problems in these counts, and those of Redis, as of the last minute. Raises PyworkersError."""
+        if time.monotonic() - self._unsafe_at > _UNSAFE_S:
+            self._unsafe = await self._site.read(read_unsafe(self._site.keys))
+            self._unsafe_at = time.monotonic()
+        return self._with_unsafe(stats)
+
+    @property
+    def known_problems(self) -> list[Problem]:
+        """The problems in the last counts."""
+        return self._unsafe if self._stats is None else self._with_unsafe(self._stats)
+
+    def _with_unsafe(self, stats: Stats) -> list[Problem]:
+        """The errors first."""
+        found = problems_in(stats) + self._unsafe
+        return sorted(found, key=lambda problem: problem.severity is not Severity.ERROR)
+
+    @contextmanager
+    def viewing(self) -> Iterator[None]:
+        """Read while the block runs."""
+        if not self._viewers:
+            self._current = False
+            self._watched.clear()
+        self._viewers += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+
+    async def close(self) -> None:
+        """End the read under way in this event loop: its next command would open another connection."""
+        task = self._task
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def next_event(self, request: Request, names: Sequence[str]) -> bytes:
+        """The next event of these feeds, of a read that begins after this call; empty if the server stops."""
+        await self._fresh.wait()
+        if self._leaving:
+            return b""
+        key = (request.scope.get("root_path", ""), tuple(names))
+        event = self._events.get(key)
+        if event is None:
+            event = self._events[key] = self._event(request, names)
+        return event
+
+    async def _run(self) -> None:
+        due = time.monotonic()
+        while self._viewers:
+            # A viewer that comes during the read may have a newer page: it waits for the next one.
+            fresh, self._fresh = self._fresh, asyncio.Event()
+            await self._look()
+            self._events = {}
+            self._leaving = is_leaving()
+            fresh.set()
+            due = max(due + _EVERY_S, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+
+    async def _look(self) -> None:
+        try:
+            if time.monotonic() - self._asked_at > _ASK_S:
+                self._asked_at = time.monotonic()
+                if not await self._site.read(request_numbers(self._site.keys)):
+                    self._asked_at = math.inf
+            await self.problems(await self.read())
+            self._current = True
+            for watched in self._watched.wanted():
+                # A read that Redis refuses for one page is no trouble of the others.
+                with suppress(StoreError, BadArgumentError):
+                    watched.add(await self._site.read(watched.read(self._site.keys)))
+            self._trouble = ""
+        except PyworkersError as error:
+            self._trouble = str(error)
+
+    def _event(self, request: Request, names: Sequence[str]) -> bytes:
+        stats, since = self._stats if self._current else None, self._site.away_since
+        parts = {} if stats is None else feeds.parts(self, request, names)
+        latest = self._samples.latest
+        rates = {"done": latest.done, "failed": latest.failed, "enqueued": latest.enqueued}
+        content = {
+            "at": time.time(),
+            "counts": None if stats is None else stats.counts(),
+            "rates": {name: round(rate, 1) for name, rate in rates.items()},
+            "away": None if since is None else {"since": since},
+            "parts": {"away": feeds.banner(since, self._trouble), **parts},
+        }
+        # JSON has no line breaks, which would end the field.
+        return f"data: {simplejson.dumps(content)}\n\n".encode()
+
+
+def is_leaving() -> bool:
+    """True if this process is uvicorn's, with this application mounted, and has a signal to stop.
+
+    It waits for the end of all streams, and tells an application nothing: only the object whose method
+    handles the signal knows.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True

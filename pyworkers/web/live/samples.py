@@ -1,0 +1,69 @@
+"""Samples: how many jobs were done, failed and enqueued in each second of the last two minutes.
+
+Pure; kept in the memory of the dashboard. Only servers of pyworkers write their counts each second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from pyworkers.api import Stats
+
+KEPT = 120
+"""The seconds that are kept."""
+# A queue is shorter at once when a job starts, and the counters are higher a second or two after its end.
+_LAG = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The jobs a second at one time."""
+
+    done: float = 0.0
+    failed: float = 0.0
+    enqueued: float = 0.0
+
+
+class Samples:
+    """The rates of each second: the differences between one read and the next."""
+
+    def __init__(self) -> None:
+        self._last: Stats | None = None
+        self._known: deque[int] = deque(maxlen=_LAG)
+        self._rates: deque[Rates] = deque(maxlen=KEPT)
+
+    def add(self, stats: Stats) -> None:
+        """Add a read; one of the same half second as the last is left out."""
+        last = self._last
+        passed_s = 0.0 if last is None else stats.now - last.now
+        if last is not None and 0 <= passed_s < 0.5:
+            return
+        if last is not None and passed_s > 0:
+            self._rates.extend([self._between(last, stats, passed_s)] * min(KEPT, max(1, round(passed_s))))
+        self._last = stats
+        self._known.append(_known(stats))
+
+    def _between(self, last: Stats, stats: Stats, passed_s: float) -> Rates:
+        failed = max(0, stats.failed - last.failed)
+        done = max(0, stats.processed - last.processed - failed)
+        enqueued = max(0, _known(stats) - max(self._known))
+        return Rates(done / passed_s, failed / passed_s, enqueued / passed_s)
+
+    @property
+    def rates(self) -> list[Rates]:
+        """The rates by second, the latest last."""
+        return list(self._rates)
+
+    @property
+    def latest(self) -> Rates:
+        """The rates of the last second; zeros before the second read."""
+        return self._rates[-1] if self._rates else Rates()
+
+
+def _known(stats: Stats) -> int:
+    """The jobs that were ever enqueued, but for a constant: those that wait, run or have run.
+
+    Nothing counts them as they are enqueued, by any program. Jobs that are removed lower it.
+    """
+    return stats.enqueued + stats.busy + stats.processed + stats.expired

@@ -1,0 +1,65 @@
+"""Watched: the data that pages show beside the counts, read once a second as long as a page asks for it.
+
+Runs in the event loop of the dashboard. Data that no page asks for is neither read nor kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from pyworkers.api.target import Work
+from pyworkers.protocol.keys import Keys
+
+# Viewers ask each second; one that is slow, or a second that fails, loses nothing.
+_WANTED_S = 5.0
+# So many pages that show different things are live at the same time; each costs Redis a read a second.
+_MOST = 20
+
+T = TypeVar("T")
+
+
+class Latest(Generic[T]):
+    """The result of the last read by the steps of ``read``; ``known`` is False before the first one."""
+
+    def __init__(self, read: Callable[[Keys], Work[T]]) -> None:
+        self.read = read
+        self.known = False
+        self.value: T | None = None
+
+    def add(self, found: T) -> None:
+        """Take the result of a read."""
+        self.known, self.value = True, found
+
+
+class WatchList:
+    """All that pages show now, by the names of their feeds."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, Latest[Any]] = {}
+        self._until: dict[str, float] = {}
+
+    def ask(self, feed: str, read: Callable[[Keys], Work[T]]) -> Latest[T]:
+        """The data of a feed, of reads after the first time that it was asked for; unknown until then."""
+        self._forget()
+        if feed not in self._watched:
+            if len(self._watched) >= _MOST:
+                return Latest(read)
+            self._watched[feed] = Latest(read)
+        self._until[feed] = time.monotonic() + _WANTED_S
+        return self._watched[feed]
+
+    def wanted(self) -> list[Latest[Any]]:
+        """All that pages ask for."""
+        self._forget()
+        return list(self._watched.values())
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._watched, self._until = {}, {}
+
+    def _forget(self) -> None:
+        now = time.monotonic()
+        for feed in [feed for feed, until in self._until.items() if now > until]:
+            del self._watched[feed], self._until[feed]

@@ -1,0 +1,158 @@
+"""One job: where it is, all that is known about it, and every action that its state allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import simplejson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from pyworkers.api import WorkSet
+from pyworkers.api.browse.actions import act_on, actions_of
+from pyworkers.api.browse.lookup import Further, Hint, JobView, read_job
+from pyworkers.api.browse.masking import masked, shown_bytes
+from pyworkers.api.record import JobRecord
+from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.status import JobState
+from pyworkers.web import names
+from pyworkers.web.acting import done, perform
+from pyworkers.web.lists.asking import decoded, encoded, typed
+from pyworkers.web.lists.ordering import order_of
+from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
+from pyworkers.web.lists.words import CANCELLED, DELAYS, LABELS, said, title_of
+from pyworkers.web.rendering import address, linkable, render
+from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.site import site_of
+
+_MOST_CHARACTERS = 20_000
+
+
+async def find(request: Request) -> Response:
+    """On to the page of the job whose id stands in the box of every page."""
+    jid = typed(request.query_params.get("id", ""))
+    if linkable(jid):
+        return RedirectResponse(address(request, "jobs", jid), status_code=303)
+    text = "No job has an id as long as this one." if jid else "Type the id of a job into the box above."
+    return await render(request, "error.html", title="Find a job", text=text, json="")
+
+
+async def show(request: Request) -> Response:
+    """The page of one job. It is 200 also for a job that is gone: it says so."""
+    query = request.query_params
+    jid, hint = _asked(request)
+    site = site_of(request)
+    looked = decoded(query.get("look", ""))
+    begin = None if looked is None else Further(looked, query.get("from", ""))
+    view = await site.read(read_job(site.keys, jid, hint, begin))
+    most = 0 if query.get("whole") else _MOST_CHARACTERS
+    own = _own(request)
+    texts = (
+        {} if view.job is None else _texts(view.job, site.settings.mask, viewer_of(request).role == "operate")
+    )
+    beside = address(request, "api", "jobs", _segment(request), place=own.get("in"), at=own.get("at"))
+    return await render(
+        request,
+        "job.html",
+        title=view.jid or "Job without an id",
+        json=beside if view.job is not None else "",
+        view=view,
+        job=view.job,
+        texts=texts,
+        most=most,
+        is_cut=bool(most) and any(len(text) > most for text in texts.values()),
+        whole=address(request, "jobs", _segment(request), whole=1, **own),
+        result=_result(view, site.settings.mask),
+        place_title="" if view.place is None else title_of(view.place),
+        place_href="" if view.place is None else address(request, *segments_of(view.place)),
+        place_word="" if view.place is None else encoded(view.place),
+        actions=() if view.place is None else actions_of(view.place),
+        further=_further(request, view),
+        searched="" if view.further is None else title_of(view.further.place),
+        labels=LABELS,
+        delays=DELAYS,
+    )
+
+
+async def change(request: Request) -> Response:
+    """Act on the job where it was seen, or cancel it where it runs."""
+    form = form_of(request)
+    jid, _ = _asked(request)
+    site = site_of(request)
+    if form.get("action") == "cancel":
+        identity, queue = (names.decode(form.get(name, "")) for name in ("identity", "queue"))
+        works = WorkSet(site.admin)
+        outcome = await perform(request, "job.cancel", jid, lambda: works.cancel(jid, identity, queue))
+        text, failed = CANCELLED[outcome]
+        return done(request, address(request, "jobs", _segment(request)), text, failed=failed)
+    place = decoded(form.get("in", ""))
+    if place is None:
+        raise HTTPException(400, "This action lacks its place.")
+    try:
+        order = order_of(place, form.get("action", ""), form, form.get("delay", ""))
+    except BadArgumentError as error:
+        back = address(request, "jobs", _segment(request), **_own(request))
+        return done(request, back, f"Not done: {error}.", failed=True)
+    ats = [form.get("at", "")]
+    acted = await perform(request, f"job.{order.action}", jid, lambda: act_on(site.admin, order, ats))
+    text, failed = said(order.action, acted, 1)
+    return done(request, address(request, "jobs", _segment(request)), text, failed=failed)
+
+
+def _asked(request: Request) -> tuple[str, Hint | None]:
+    """The id of the job, empty if it has none, and where it was seen."""
+    segment = _segment(request)
+    place, at = decoded(request.query_params.get("in", "")), request.query_params.get("at", "")
+    hint = Hint(place, at) if place is not None and at else None
+    return "" if segment == NO_ID and hint is not None else segment, hint
+
+
+def _own(request: Request) -> dict[str, str]:
+    """The part of the query that says where the job was seen."""
+    return {name: request.query_params[name] for name in ("in", "at") if name in request.query_params}
+
+
+def _segment(request: Request) -> str:
+    return names.decode(request.path_params["jid"])
+
+
+def _texts(job: JobRecord, mask: tuple[str, ...], operate: bool) -> dict[str, str]:
+    """The long texts of a job by their titles."""
+    if job.unreadable:
+        stored = job.raw.decode(errors="surrogateescape")
+        return {"Stored bytes": shown_bytes(stored, mask, operate=operate)}
+    fields = {name: value for name, value in job.fields.items() if name != "error_backtrace"}
+    texts = {"Arguments": "\n".join(map(json_text, masked(job.args, mask)))}
+    if job.error:
+        texts["Error"] = job.error
+    if job.error_backtrace:
+        texts["Traceback"] = "\n".join(job.error_backtrace)
+    return texts | {"Envelope": _pretty(masked(fields, mask))}
+
+
+def _pretty(value: Any) -> str:
+    try:
+        return simplejson.dumps(value, indent=2, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        return json_text(value)
+
+
+def _result(view: JobView, mask: tuple[str, ...]) -> str | None:
+    """What the job returned, as JSON; None if it is not kept."""
+    answer = view.tracked.answer
+    if answer is None or answer.state is not JobState.DONE:
+        return None
+    return _pretty(masked(answer.result, mask))
+
+
+def _further(request: Request, view: JobView) -> str:
+    """The address of the next part of the search; empty if it is complete."""
+    if view.further is None:
+        return ""
+    query = {"look": encoded(view.further.place), "from": view.further.cursor}
+    return address(request, "jobs", _segment(request), **query)
+
+
+ROUTES = [Route("/jobs", find), Route("/jobs/{jid}", show), Route("/jobs/{jid}", change, methods=["POST"])]

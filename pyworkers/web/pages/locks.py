@@ -1,0 +1,55 @@
+"""Locks: the locks of unique jobs, page by page or by a text; releases them."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyworkers.api import Lock, LockSet, read_lock_page
+from pyworkers.web import names
+from pyworkers.web.acting import done, perform
+from pyworkers.web.cursors import cursor_of, number_of
+from pyworkers.web.paging import ROWS
+from pyworkers.web.rendering import address, render
+from pyworkers.web.security import form_of
+from pyworkers.web.showing import cut
+from pyworkers.web.site import site_of
+
+_LONGEST = 500
+
+
+async def show(request: Request) -> Response:
+    """Some of the locks, and how far this page has come."""
+    site, text = site_of(request), request.query_params.get("text", "")[:_LONGEST]
+    page = await site.read(read_lock_page(site.keys, cursor_of(request), ROWS, text))
+    scanned = number_of(request, "scanned") + page.scanned
+    following = (
+        address(request, "locks", text=text, cursor=page.cursor, scanned=scanned) if page.cursor else ""
+    )
+    locks = [Lock(stored, site.admin) for stored in page.locks]
+    return await render(
+        request, "locks.html", title="Locks", locks=locks, text=text, scanned=scanned, next=following
+    )
+
+
+async def change(request: Request) -> Response:
+    """Release a lock, if the job that the viewer saw still holds it."""
+    form = form_of(request)
+    if form.get("action") != "release":
+        raise HTTPException(400, "This action is unknown.")
+    key, jid = (names.decode(form.get(name, "")) for name in ("key", "jid"))
+    locks = LockSet(site_of(request).admin)
+
+    def release() -> bool:
+        lock = locks.held(key)
+        return lock is not None and lock.jid == jid and lock.release()
+
+    released = await perform(request, "lock.release", f"{key} {jid}", release)
+    short = cut(key, 100)
+    text = f"{short} is released." if released else f"{short} was released already, or another job holds it."
+    return done(request, address(request, "locks"), text)
+
+
+ROUTES = [Route("/locks", show), Route("/locks", change, methods=["POST"])]

@@ -1,0 +1,100 @@
+"""Metrics: by class, how many jobs ran and failed and how long they took, over an hour or a day."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyworkers.api import ClassMetrics, Period
+from pyworkers.api.metrics import BOUNDS_MS, read_class_metrics, read_metrics
+from pyworkers.web import drawing, names
+from pyworkers.web.numbers import number_in
+from pyworkers.web.rendering import address, render
+from pyworkers.web.showing import milliseconds
+from pyworkers.web.site import site_of
+
+_PER_PAGE = 50
+_PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+
+
+async def show(request: Request) -> Response:
+    """One page of the table of classes, those that took most time first."""
+    site, period = site_of(request), _period(request)
+    match = request.query_params.get("match", "")[:200]
+    page = number_in(request.query_params.get("page", ""), 6) or 1
+    found = await site.read(
+        read_metrics(site.keys, period, first=(page - 1) * _PER_PAGE, count=_PER_PAGE, match=match)
+    )
+    pages = max(1, -(-found.total // _PER_PAGE))
+
+    def link(number: int) -> str:
+        return address(request, "metrics", period=period.value, match=match, page=number)
+
+    return await render(
+        request,
+        "metrics.html",
+        title="Metrics",
+        period=period.value,
+        match=match,
+        classes=found.classes,
+        percentiles=_PERCENTILES,
+        previous=link(page - 1) if page > 1 else "",
+        next=link(page + 1) if page < pages else "",
+        text=f"Page {page} of {pages}, {found.total:,} {'class' if found.total == 1 else 'classes'}",
+    )
+
+
+async def show_class(request: Request) -> Response:
+    """The page of one class: its histogram, and its runs over the period."""
+    site, period = site_of(request), _period(request)
+    name = names.decode(request.path_params["name"])
+    found = await site.read(read_class_metrics(site.keys, name, period))
+    return await render(
+        request,
+        "metrics_class.html",
+        title=name,
+        name=name,
+        period=period.value,
+        found=found,
+        percentiles=_PERCENTILES,
+        runs_chart=_runs_chart(found),
+        histogram_chart=_histogram_chart(found),
+        buckets=list(zip(bucket_names(), found.histogram, strict=True)),
+        highest=max((part.processed for part in found.parts), default=0),
+    )
+
+
+def _period(request: Request) -> Period:
+    return Period.DAY if request.query_params.get("period") == "day" else Period.HOUR
+
+
+def bucket_names() -> list[str]:
+    """The buckets of a histogram in words: ``20 to 30 ms``."""
+    bounds = list(map(milliseconds, BOUNDS_MS))
+    between = [f"{low} to {high}" for low, high in pairwise(bounds)]
+    return [f"below {bounds[0]}", *between, f"from {bounds[-1]}"]
+
+
+def _runs_chart(found: ClassMetrics) -> Markup:
+    drawn = [
+        [("failed", part.failed), ("done", max(0, part.processed - part.failed))] for part in found.parts
+    ]
+    return drawing.bars(drawn, f"Runs over time: {found.processed} ran, {found.failed} of them failed.")
+
+
+def _histogram_chart(found: ClassMetrics) -> Markup:
+    words = ", ".join(
+        f"{name} {milliseconds(ms)}"
+        for name, share in _PERCENTILES
+        if (ms := found.percentile_ms(share)) is not None
+    )
+    return drawing.bars(
+        [[("enqueued", jobs)] for jobs in found.histogram], f"Jobs by duration: {words or 'none'}."
+    )
+
+
+ROUTES = [Route("/metrics", show), Route("/metrics/{name}", show_class)]

@@ -1,0 +1,150 @@
+"""Servers: all servers of all languages, and one of them; quiet, stop and reload them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyworkers.api import Process, ProcessSet, Signal
+from pyworkers.api.processes import read_process, read_processes, refusal, request_numbers, state_of
+from pyworkers.api.running import read_works
+from pyworkers.web import names
+from pyworkers.web.acting import done, perform
+from pyworkers.web.live.servers import by_state, cells, notice
+from pyworkers.web.pages.running import rows_of
+from pyworkers.web.paging import ROWS, first_of, pager
+from pyworkers.web.rendering import address, render
+from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.showing import visible
+from pyworkers.web.site import Site, site_of
+
+SIGNALS = {
+    "quiet": (Signal.QUIET, "takes no more jobs"),
+    "stop": (Signal.STOP, "stops after its jobs"),
+    "reload": (Signal.RELOAD, "loads its code and configuration again"),
+}
+"""The actions: their signals, and what a server does after them."""
+
+
+async def show(request: Request) -> Response:
+    """The table of all servers; or the question before an action on all of them."""
+    site = site_of(request)
+    word = request.query_params.get("confirm", "")
+    if word in SIGNALS and viewer_of(request).role == "operate":
+        chosen, others = await site.act(lambda: _chosen(site, SIGNALS[word][0]))
+        return await render(
+            request, "servers_confirm.html", title=f"{word.capitalize()} all servers?",
+            word=word, chosen=len(chosen), others=others, then=SIGNALS[word][1],
+        )  # fmt: skip
+    await site.read(request_numbers(site.keys))
+    page = await site.read(read_processes(site.keys, first_of(request), ROWS))
+    servers = [(view, cells(view, page.at)) for view in page.servers]
+    return await render(
+        request, "servers.html", title="Servers", servers=servers, at=page.at, refusal=refusal, Signal=Signal,
+        place=pager(request, "servers", total=page.total),
+    )  # fmt: skip
+
+
+async def show_one(request: Request) -> Response:
+    """One server; or the word that it is gone, and since when."""
+    site, identity = site_of(request), _identity(request)
+    await site.read(request_numbers(site.keys))
+    page = await site.read(read_works(site.keys, 0, ROWS, identity))
+    view = await site.read(read_process(site.keys, identity))
+    if view is None:
+        # Not 404: other pages link servers that Redis names, and they may be gone by now.
+        return await render(
+            request, "server_gone.html", title=identity or "No server", seen=_seen(request), json=""
+        )
+    first = first_of(request)
+    place = pager(request, "servers", identity, total=len(view.workers))
+    state, known = state_of(view, page.at), cells(view, page.at)
+    return await render(
+        request, "server.html", title=identity, view=view, about=view.about, works=page,
+        rows=rows_of(page, site.settings.mask),
+        workers=view.workers[first : first + ROWS], place=place, refusal=refusal, Signal=Signal,
+        state=state, notice=notice(state, known["seen"]), cells=known, by_state=by_state, at=page.at,
+    )  # fmt: skip
+
+
+async def change(request: Request) -> Response:
+    """Signal one server, or all of them."""
+    site, form = site_of(request), form_of(request)
+    word = form.get("action", "")
+    if word not in SIGNALS:
+        raise HTTPException(400, "This action is unknown.")
+    signal, then = SIGNALS[word]
+    if "server" in form:
+        return await _signal_one(request, names.decode(form["server"]), word, address(request, "servers"))
+    sent = await perform(request, f"server.{word}", "all servers", lambda: _signal_all(site, signal))
+    text = f"Sent {word} to {_servers(sent)}: each {then} within 10 seconds."
+    return done(request, address(request, "servers"), text)
+
+
+async def change_one(request: Request) -> Response:
+    """Signal this server."""
+    word, identity = form_of(request).get("action", ""), _identity(request)
+    if word not in SIGNALS:
+        raise HTTPException(400, "This action is unknown.")
+    return await _signal_one(request, identity, word, address(request, "servers", identity))
+
+
+async def _signal_one(request: Request, identity: str, word: str, back: str) -> Response:
+    site = site_of(request)
+    signal, then = SIGNALS[word]
+    process = (
+        await site.act(lambda: ProcessSet(site.admin).find(identity)) if names.is_key(identity) else None
+    )
+    if process is None:
+        return done(request, back, f"{identity} is gone: nothing was sent.", failed=True)
+    if reason := process.refusal(signal):
+        return done(request, back, f"{reason}. Nothing was sent.", failed=True)
+    await perform(request, f"server.{word}", identity, lambda: process.send(signal))
+    return done(request, back, f"Sent {word} to {identity}: it {then} within 10 seconds.")
+
+
+def _signal_all(site: Site, signal: Signal) -> int:
+    chosen, _ = _chosen(site, signal)
+    for process in chosen:
+        process.send(signal)
+    return len(chosen)
+
+
+def _chosen(site: Site, signal: Signal) -> tuple[Sequence[Process], int]:
+    """The servers that may get a signal, and the number of the others."""
+    found = list(ProcessSet(site.admin))
+    chosen = [process for process in found if not process.refusal(signal)]
+    return chosen, len(found) - len(chosen)
+
+
+def _servers(count: int) -> str:
+    return "1 server" if count == 1 else f"{count:,} servers"
+
+
+def _identity(request: Request) -> str:
+    """The name in the address. Raises HTTPException for one that no key can have."""
+    identity = names.decode(request.path_params["identity"])
+    if not names.is_key(identity):
+        raise HTTPException(404, f"No server can be called {visible(identity)}.")
+    return identity
+
+
+def _seen(request: Request) -> float | None:
+    """The last heartbeat that the page showed before, from its address."""
+    try:
+        seconds = float(request.query_params.get("seen", ""))
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < 1e11 else None
+
+
+ROUTES = [
+    Route("/servers", show),
+    Route("/servers", change, methods=["POST"]),
+    Route("/servers/{identity}", show_one),
+    Route("/servers/{identity}", change_one, methods=["POST"]),
+]

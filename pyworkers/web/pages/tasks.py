@@ -1,0 +1,68 @@
+"""One task: an action on all jobs that a filter selects, to confirm, to watch and to stop."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyworkers.api.browse.tasks import Task, TaskState, confirm_task, read_task, stop_task
+from pyworkers.web import names
+from pyworkers.web.acting import done, perform
+from pyworkers.web.lists.asking import query_of
+from pyworkers.web.lists.running import start
+from pyworkers.web.lists.showing import segments_of
+from pyworkers.web.lists.words import LABELS, conditions, done_with, jobs, title_of
+from pyworkers.web.rendering import address, render
+from pyworkers.web.security import form_of
+from pyworkers.web.site import site_of
+
+
+async def show(request: Request) -> Response:
+    """How far the task is. The page asks again by itself while it works."""
+    task = await _task(request)
+    place = task.order.place
+    return await render(
+        request,
+        "task.html",
+        title=f"{LABELS[task.order.action]}: {title_of(place)}",
+        task=task,
+        label=LABELS[task.order.action],
+        done=done_with(task.order.action, task.progress.done),
+        conditions=conditions(task.sought.wanted, place),
+        back=address(request, *segments_of(place), **query_of(task.sought.wanted)),
+        states=TaskState,
+        jobs=jobs,
+    )
+
+
+async def change(request: Request) -> Response:
+    """Confirm the task, or stop it."""
+    task = await _task(request)
+    site = site_of(request)
+    action = form_of(request).get("action")
+    target = f"{task.order.place.word} {query_of(task.sought.wanted)}"
+    if action == "confirm":
+        word = "clear" if task.clears else str(task.order.action)
+        ready = await perform(request, f"jobs.{word}", target, lambda: confirm_task(site.admin, task))
+        if ready is not None:
+            start(site, ready)
+        text = "It has begun." if ready else "Another person was faster."
+    elif action == "stop":
+        stopped = await perform(request, "task.stop", target, lambda: stop_task(site.admin, task))
+        text = "It stops after its present jobs." if stopped else "It has ended already."
+    else:
+        raise HTTPException(400, "This action is unknown.")
+    return done(request, address(request, "tasks", task.id), text)
+
+
+async def _task(request: Request) -> Task:
+    site = site_of(request)
+    task = await site.read(read_task(site.keys, names.decode(request.path_params["id"])))
+    if task is None:
+        raise HTTPException(404, "There is no such task: it has expired.")
+    return task
+
+
+ROUTES = [Route("/tasks/{id}", show), Route("/tasks/{id}", change, methods=["POST"])]

@@ -1,0 +1,61 @@
+"""Paging: the rank at which a page of a list begins, and the addresses of the pages beside it.
+
+Pure, but for the request that it reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from pyworkers.web.numbers import number_in
+from pyworkers.web.rendering import address
+
+ROWS = 50
+"""The rows of one page."""
+# More digits are no rank of a list that Redis can hold.
+_MOST_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Pager:
+    """Where a page is in its list. ``here``, ``previous`` and ``next`` are addresses; empty at the ends."""
+
+    first: int
+    shown: int
+    total: int
+    here: str
+    previous: str
+    next: str
+
+    @property
+    def text(self) -> str:
+        """``51 to 100 of 1,003``."""
+        if not self.shown:
+            return f"0 of {self.total:,}"
+        return f"{self.first + 1:,} to {self.first + self.shown:,} of {self.total:,}"
+
+
+def first_of(request: Request) -> int:
+    """The rank that the address names; 0 for anything that is none."""
+    return rank_in(request.query_params.get("first", ""))
+
+
+def rank_in(asked: str) -> int:
+    """The rank in a text; 0 for anything that is none."""
+    return number_in(asked, _MOST_DIGITS) or 0
+
+
+def pager(request: Request, *segments: str, total: int, **query: object) -> Pager:
+    """The place of this page in a list of ``total`` rows, at the address of these segments and this query."""
+    first = first_of(request)
+    before, after = max(0, min(first, total) - ROWS), first + ROWS
+    return Pager(
+        first,
+        max(0, min(ROWS, total - first)),
+        total,
+        address(request, *segments, **query, first=first or None),
+        address(request, *segments, **query, first=before or None) if first else "",
+        address(request, *segments, **query, first=after) if after < total else "",
+    )

@@ -1,0 +1,150 @@
+"""Rendering: the templates, what all of them know, and the addresses that they link.
+
+Runs in the event loop of the dashboard. Everything is escaped unless it is Markup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from pyworkers.version import __version__
+from pyworkers.web import flash, json, names, showing
+from pyworkers.web.security import Viewer, csrf_token, has_session
+
+STATIC = Path(__file__).parent / "static"
+# The pages in the navigation: the first segment of the address, and the title.
+NAVIGATION = (
+    ("", "Overview"),
+    ("queues", "Queues"),
+    ("running", "Running"),
+    ("scheduled", "Scheduled"),
+    ("retries", "Retries"),
+    ("dead", "Dead"),
+    ("batches", "Batches"),
+    ("limits", "Limits"),
+    ("locks", "Locks"),
+    ("cron", "Cron"),
+    ("servers", "Servers"),
+    ("metrics", "Metrics"),
+    ("audit", "Audit"),
+)
+
+
+def address(request: Request, *segments: str, **query: object) -> str:
+    """The address of a page: its segments are encoded, a query parameter of None or ``""`` is left out."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    path = "/".join([root, *map(names.encode, segments)]) if segments else f"{root}/"
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given, errors='surrogateescape')}" if given else path
+
+
+def own_address(request: Request) -> str:
+    """The address of this request, with its query."""
+    return f"{request.url.path}{'?' if request.url.query else ''}{request.url.query}"
+
+
+async def render(request: Request, template: str, status: int = 200, **context: object) -> HTMLResponse:
+    """The page of a template. ``title`` is required in ``context``; ``page`` is the one in the navigation."""
+    viewer: Viewer | None = request.state.viewer
+    root = request.scope.get("root_path", "").rstrip("/")
+    own = request.url.path.removeprefix(root)
+    beside = json.beside(own)
+    known: Mapping[str, object] = {
+        "request": request,
+        "viewer": viewer,
+        "operate": viewer is not None and viewer.role == "operate",
+        "session": has_session(request),
+        "csrf": partial(_csrf, request),
+        "flash": flash.take(request),
+        "navigation": NAVIGATION,
+        "page": own.strip("/").partition("/")[0],
+        "json": f"{root}{beside}" if beside and status == 200 else "",
+        "now": time.time(),
+        "version": __version__,
+    }
+    answer = HTMLResponse(_environment().get_template(template).render({**known, **context}), status)
+    flash.clear(request, answer)
+    return answer
+
+
+def fragment(request: Request, template: str, **context: object) -> str:
+    """A part of a page, the same for all viewers: without buttons."""
+    html: str = (
+        _environment().get_template(template).render({"request": request, "operate": False, **context})
+    )
+    return html
+
+
+def macro(request: Request, template: str, name: str) -> Callable[..., Markup]:
+    """A macro of a template, for a part of a page that is the same for all viewers: without buttons."""
+    module = _environment().get_template(template).make_module({"request": request, "operate": False})
+    found: Callable[..., Markup] = getattr(module, name)
+    return found
+
+
+@cache
+def static_name(name: str) -> str:
+    """The name of a static file with its digest, so that browsers may keep it for ever."""
+    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    stem, _, suffix = name.rpartition(".")
+    return f"{stem}.{digest}.{suffix}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("pyworkers.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(url=_url, static=_static, linkable=linkable)
+    environment.filters.update(
+        shown=showing.shown,
+        lines=showing.lines,
+        visible=showing.visible,
+        moment=showing.moment,
+        duration=showing.duration,
+        number=showing.number,
+        counted=showing.counted,
+        milliseconds=showing.milliseconds,
+        size=showing.size,
+        utc=showing.utc,
+        encoded=names.encode,
+        part=names.part,
+    )
+    return environment
+
+
+@pass_context
+def _url(context: Context, *segments: str, **query: object) -> str:
+    """``url("queues", name, page=2)`` in a template."""
+    return address(context["request"], *segments, **query)
+
+
+@pass_context
+def _static(context: Context, name: str) -> str:
+    """The address of a static file."""
+    return address(context["request"], "static", static_name(name))
+
+
+def linkable(name: str) -> bool:
+    """False for a name that is too long for an address, or empty."""
+    return bool(name) and len(names.encode(name)) <= names.MOST_CHARACTERS
+
+
+def _csrf(request: Request) -> Markup:
+    """The hidden field that every form with ``method="post"`` holds."""
+    return Markup('<input type="hidden" name="csrf" value="{}">').format(csrf_token(request))

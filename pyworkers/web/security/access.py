@@ -1,0 +1,229 @@
+"""Access: who a viewer is, and with which role, by one of three rules.
+
+By the users of a file, by a function of the application around the dashboard, or, without both, only from the
+same machine. Runs in the event loop of the dashboard.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from base64 import b64decode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from pyworkers import logs
+from pyworkers.web.security.cookies import SESSION, cookie_name
+from pyworkers.web.security.ended import Ended
+from pyworkers.web.security.hosts import is_loopback
+from pyworkers.web.security.logins import Logins, TooManyAttempts
+from pyworkers.web.security.secret import Secret
+from pyworkers.web.security.sessions import Ticket, is_valid, open_session
+from pyworkers.web.security.users import Role, User, role_of
+
+Authorize = Callable[[Request], str | Awaitable[str | None] | None]
+"""The function of an application: the role of a request, ``read`` or ``operate``; None for no access."""
+UNIX_SOCKET = "unix socket"
+"""The address of a client of the dashboard's own Unix socket."""
+# A proxy writes at least one of them; without users, the dashboard cannot know for whom it asks.
+_FORWARDING = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
+_ENDED = "Your session has ended."
+_ASKING = {"WWW-Authenticate": 'Bearer realm="pyworkers"'}
+
+log = logs.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A person at the dashboard; ``name`` stands in the audit."""
+
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A viewer, and how the request proves who it is."""
+
+    viewer: Viewer
+    ticket: Ticket | None = None
+    """The session."""
+    by_header: bool = False
+    """With a header ``Authorization``, which another site's form cannot send."""
+
+
+class Refusal(Exception):
+    """The request is not executed; ``login``: the answer asks for name and password."""
+
+    def __init__(
+        self, status: int, text: str, *, login: bool = False, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+        self.login = login
+        self.headers = headers or {}
+
+
+class Access(Protocol):
+    """A rule that finds the viewer of a request."""
+
+    async def identify(self, request: Request, secret: Secret) -> Identity:
+        """The viewer. Raises Refusal."""
+
+
+class Users:
+    """The users of a file: by a session, or by a header ``Authorization``."""
+
+    def __init__(self, logins: Logins, ended: Ended) -> None:
+        self._logins = logins
+        self._ended = ended
+
+    async def identify(self, request: Request, secret: Secret) -> Identity:
+        """By the header if there is one, else by the session."""
+        given = request.headers.get("authorization")
+        if given is not None:
+            return Identity(await self._by_header(given, request), by_header=True)
+        ticket = Ticket.parse(request.cookies.get(cookie_name(request, SESSION), ""))
+        if ticket is None:
+            raise Refusal(401, "", login=True, headers=_ASKING)
+        user = self._logins.user(ticket.name)
+        if user is None or not await self._is_open(ticket, user, secret):
+            raise Refusal(401, _ENDED, login=True, headers=_ASKING)
+        return Identity(Viewer(user.name, user.role), ticket)
+
+    async def login(self, request: Request, name: str, password: str, secret: bytes) -> str | None:
+        """The cookie of a new session; None if the name or the password is wrong. Raises Refusal."""
+        try:
+            user = await self._logins.check(name, password, address_of(request))
+        except TooManyAttempts as error:
+            raise _too_many(error, login=True) from error
+        return None if user is None else open_session(user, secret, time.time())
+
+    async def logout(self, ticket: Ticket) -> None:
+        """End a session."""
+        await self._ended.add(ticket)
+
+    async def _is_open(self, ticket: Ticket, user: User, secret: Secret) -> bool:
+        def is_ours(value: bytes) -> bool:
+            return is_valid(ticket, user, value, time.time())
+
+        # First what costs nothing: a stranger's cookie must not make the dashboard ask Redis.
+        if not (is_ours(await secret.current()) or is_ours(await secret.latest())):
+            return False
+        return not await self._ended.has(ticket)
+
+    async def _by_header(self, given: str, request: Request) -> Viewer:
+        scheme, _, value = given.partition(" ")
+        try:
+            user = await self._by_scheme(scheme.lower(), value.strip(), address_of(request))
+        except TooManyAttempts as error:
+            raise _too_many(error) from error
+        if user is None:
+            raise Refusal(401, "The name, the password or the token is wrong.", headers=_ASKING)
+        return Viewer(user.name, user.role)
+
+    async def _by_scheme(self, scheme: str, value: str, address: str) -> User | None:
+        if scheme == "bearer":
+            return await self._logins.check_token(_as_text(value), address)
+        if scheme != "basic":
+            return None
+        try:
+            name, colon, password = b64decode(value, validate=True).decode().partition(":")
+        except ValueError:
+            return None
+        return await self._logins.check(name, password, address) if colon else None
+
+
+class Function:
+    """The role that a function of the application returns."""
+
+    def __init__(self, authorize: Authorize) -> None:
+        self._authorize = authorize
+
+    async def identify(self, request: Request, secret: Secret) -> Identity:
+        """As the function says; an error of it, or a word that is no role, is no access."""
+        try:
+            word = await _called(self._authorize, request)
+        except HTTPException as error:
+            raise Refusal(error.status_code, error.detail, headers=dict(error.headers or {})) from error
+        except Exception as error:
+            log.exception("web.authorize_failed")
+            raise Refusal(403, "The application could not say whether you may look.") from error
+        role = role_of(word)
+        if role is None:
+            if word is not None:
+                log.error("web.authorize_invalid", returned=repr(word), roles="read, operate or None")
+            raise Refusal(403, "You have no access to this dashboard.")
+        # The function may have looked at a cookie alone, and browsers send Basic by themselves.
+        return Identity(Viewer(_name_of(request), role), by_header=_has_bearer(request))
+
+
+class Local:
+    """Every viewer on the same machine operates; ``by_socket``: also by the Unix socket."""
+
+    def __init__(self, *, by_socket: bool = False) -> None:
+        self._by_socket = by_socket
+
+    async def identify(self, request: Request, secret: Secret) -> Identity:
+        """The viewer by the address; a request through a proxy is refused."""
+        address = address_of(request)
+        is_forwarded = any(name in request.headers for name in _FORWARDING)
+        is_own = is_loopback(address) or (self._by_socket and address == UNIX_SOCKET)
+        if is_own and not is_forwarded:
+            return Identity(Viewer(address, "operate"))
+        raise Refusal(
+            403,
+            "Without --auth, or authorize= in a program, only this machine itself may look at the dashboard, "
+            "and not through a proxy.",
+        )
+
+
+async def _called(authorize: Authorize, request: Request) -> object:
+    # One that is not async may block, for a database.
+    is_async = inspect.iscoroutinefunction(authorize)
+    result = authorize(request) if is_async else await run_in_threadpool(authorize, request)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _name_of(request: Request) -> str:
+    """The name for the audit: of the user that the application around has found, else the address."""
+    for user in (getattr(request.state, "user", None), request.scope.get("user")):
+        name = _name_in(user)
+        if name:
+            return name
+    return address_of(request)
+
+
+def _name_in(user: Any) -> str:
+    if isinstance(user, str):
+        return user
+    names = (getattr(user, attribute, None) for attribute in ("display_name", "username", "name", "email"))
+    return next((name for name in names if isinstance(name, str) and name), "")
+
+
+def address_of(request: Request) -> str:
+    """The address of the client."""
+    return request.client.host if request.client else ""
+
+
+def _has_bearer(request: Request) -> bool:
+    kind: str = request.headers.get("authorization", "").partition(" ")[0]
+    return kind.lower() == "bearer"
+
+
+def _as_text(value: str) -> str:
+    """A header as UTF-8; starlette reads headers as Latin-1."""
+    try:
+        return value.encode("latin-1").decode()
+    except ValueError:
+        return value
+
+
+def _too_many(error: TooManyAttempts, *, login: bool = False) -> Refusal:
+    return Refusal(429, str(error), login=login, headers={"Retry-After": str(error.wait_s)})

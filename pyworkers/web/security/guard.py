@@ -1,0 +1,206 @@
+"""Guard: the middleware before all pages. It decides who looks, and refuses what no page of ours has sent.
+
+Runs in the event loop of the dashboard, for each request: host, viewer, size, origin, token, role.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pyworkers.web.security import origins
+from pyworkers.web.security.access import Access, Identity, Refusal, Viewer
+from pyworkers.web.security.bodies import MOST_BYTES, Form, TooLargeError, again, parse_form, read_body
+from pyworkers.web.security.cookies import VISITOR, cookie_name, set_cookie
+from pyworkers.web.security.hosts import Hosts
+from pyworkers.web.security.secret import Secret
+from pyworkers.web.site import Site
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    # With no-referrer, browsers send "Origin: null" with forms.
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+_READING = ("GET", "HEAD")
+_VISITOR_CHARACTERS = 22
+
+Refuse = Callable[[Request, Refusal], Awaitable[Response]]
+"""Makes the answer to a refused request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What the forms of one answer are bound to."""
+
+    secret: bytes
+    visitor: str
+    """A random text in a cookie, for those without a session."""
+    is_new: bool
+    identity: Identity | None = None
+
+    @property
+    def binding(self) -> str:
+        """What only this browser holds."""
+        if self.identity is None:
+            return f"visitor\0{self.visitor}"
+        ticket = self.identity.ticket
+        return f"session\0{ticket.nonce}" if ticket else f"{self.identity.viewer.name}\0{self.visitor}"
+
+
+class Guard:
+    """The middleware. ``refuse`` makes the answers to what it refuses."""
+
+    def __init__(self, app: ASGIApp, site: Site, access: Access, hosts: Hosts, refuse: Refuse) -> None:
+        self._app = app
+        self._site = site
+        self._access = access
+        self._hosts = hosts
+        self._refuse = refuse
+        self._secret = Secret(site)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # A copy: the state of the application around the dashboard is its own.
+        given = scope.get("state", {})
+        scope["state"] = {**given, "site": self._site, "viewer": None, "form": Form(), "visit": None}
+        request = Request(scope, receive)
+        begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                self._complete(request, MutableHeaders(scope=message))
+            await send(message)
+
+        try:
+            await self._app(scope, await self._admit(request, receive), answer)
+        except ClientDisconnect:
+            return
+        except Refusal as refusal:
+            response = await self._refuse(request, refusal)
+            await response(scope, receive, answer)
+        except Exception:
+            # The server logs it; the answer of Starlette would have none of the headers.
+            if not begun:
+                response = await self._refuse(request, Refusal(500, ""))
+                await response(scope, receive, answer)
+            raise
+
+    async def _admit(self, request: Request, receive: Receive) -> Receive:
+        """Let the request in, with its viewer and its form; returns what the page receives."""
+        self._check_host(request)
+        place = place_of(request)
+        if place == "static":
+            return receive
+        if request.method in _READING and not origins.may_read(request.headers):
+            raise Refusal(403, "Another site has asked for this page. Open it by a link, or by its address.")
+        visit = await self._visit(request)
+        request.scope["state"]["visit"] = visit
+        # The login is for viewers without an identity, and its forms must not depend on a session.
+        if place != "login":
+            identity = await self._access.identify(request, self._secret)
+            visit = Visit(visit.secret, visit.visitor, visit.is_new, identity)
+            request.scope["state"] |= {"visit": visit, "viewer": identity.viewer}
+        if request.method in _READING:
+            return receive
+        return await self._admit_change(request, receive, visit, place)
+
+    async def _admit_change(self, request: Request, receive: Receive, visit: Visit, place: str) -> Receive:
+        if not origins.is_own(request.headers):
+            raise Refusal(403, "Another site has sent this form. Nothing was done.")
+        try:
+            body = await read_body(request)
+            form = parse_form(request, body)
+        except TooLargeError as error:
+            raise Refusal(413, f"The request is larger than {MOST_BYTES} bytes.") from error
+        if not (visit.identity and visit.identity.by_header):
+            given = request.headers.get("x-csrf-token") or form.get("csrf", "")
+            if not await self._is_token(given, visit):
+                raise Refusal(403, "The form is out of date. Nothing was done: load the page again.")
+        if visit.identity and visit.identity.viewer.role != "operate" and place != "logout":
+            raise Refusal(403, "Your role is read: you may look, and change nothing.")
+        request.scope["state"]["form"] = form
+        return again(body, receive)
+
+    async def _is_token(self, given: str, visit: Visit) -> bool:
+        if origins.is_token(given, visit.secret, visit.binding):
+            return True
+        return origins.is_token(given, await self._secret.latest(), visit.binding)
+
+    def _check_host(self, request: Request) -> None:
+        hosts = request.headers.getlist("host")
+        if len(hosts) != 1 or not self._hosts.allow(hosts[0], request.scope):
+            raise Refusal(400, "The dashboard does not answer to this host: add its name to hosts in [web].")
+
+    async def _visit(self, request: Request) -> Visit:
+        visitor = request.cookies.get(cookie_name(request, VISITOR), "")
+        is_new = len(visitor) != _VISITOR_CHARACTERS
+        if is_new:
+            visitor = secrets.token_urlsafe(16)
+        return Visit(await self._secret.current(), visitor, is_new)
+
+    def _complete(self, request: Request, headers: MutableHeaders) -> None:
+        for name, value in _HEADERS.items():
+            headers.setdefault(name, value)
+        visit: Visit | None = request.scope["state"]["visit"]
+        if request.scope["state"].get("has_form") and visit is not None and visit.is_new:
+            response = Response()
+            set_cookie(request, response, VISITOR, visit.visitor)
+            headers.append("set-cookie", response.headers["set-cookie"])
+
+
+def place_of(request: Request) -> str:
+    """The first segment of the address below the dashboard."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    path = str(request.scope["path"])
+    inner = path.removeprefix(root) if path.startswith(f"{root}/") else path
+    return inner.strip("/").partition("/")[0]
+
+
+def visit_of(request: Request) -> Visit | None:
+    """What the forms of the answer are bound to; None before it is known."""
+    visit: Visit | None = request.scope["state"]["visit"]
+    return visit
+
+
+def viewer_of(request: Request) -> Viewer:
+    """The viewer of a request that has passed ``Guard``."""
+    viewer: Viewer = request.state.viewer
+    return viewer
+
+
+def form_of(request: Request) -> Form:
+    """The fields of the form that was sent; empty for other requests."""
+    form: Form = request.state.form
+    return form
+
+
+def has_session(request: Request) -> bool:
+    """True if the viewer has logged in, and may log out."""
+    visit = visit_of(request)
+    return visit is not None and visit.identity is not None and visit.identity.ticket is not None
+
+
+def csrf_token(request: Request) -> str:
+    """The token that a form of this viewer must hold; the answer sets the cookie that it needs."""
+    visit = visit_of(request)
+    if visit is None:
+        return ""
+    request.scope["state"]["has_form"] = True
+    return origins.token(visit.secret, visit.binding)

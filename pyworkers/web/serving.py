@@ -1,0 +1,134 @@
+"""Serving: the dashboard in a process of its own, until a signal ends it. Used by ``pyworkers web``."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import secrets
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from pyworkers import logs
+from pyworkers.api.target import admin_of
+from pyworkers.api.webshared import read_web_secret
+from pyworkers.config.checks import mask_url
+from pyworkers.config.fields import Config
+from pyworkers.errors import PyworkersError
+from pyworkers.web.application import assemble
+from pyworkers.web.leaving import Streams
+from pyworkers.web.listening import Place
+from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users
+from pyworkers.web.security.ended import Ended
+from pyworkers.web.security.hosts import Hosts
+from pyworkers.web.security.logins import Logins
+from pyworkers.web.security.users import UserFile
+from pyworkers.web.site import Settings, Site
+
+# An action that has begun gets so long; event streams end at once.
+_PATIENCE_S = 5
+_CHECK_S = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Behind a proxy on the same machine, its headers say who asks and whether by HTTPS.
+_PROXIES = ["127.0.0.1", "::1"]
+
+log = logs.get_logger()
+
+
+def serve(config: Config) -> None:
+    """Serve the dashboard that ``[web]`` describes; returns when a signal has ended it.
+
+    Raises ConfigError: the address is in use, or reachable from elsewhere without users.
+    """
+    logs.configure(config.log.level, config.log.format)
+    place = Place.parse(config.web.bind)
+    if not config.web.auth:
+        place.check_private()
+    site = Site(admin_of(config.redis), Settings(config.web.mask))
+    dashboard = assemble(site, _access(config, place, site), Hosts([*place.hosts, *config.web.hosts]))
+    _allow_many_connections()
+    with place.listening(private=not config.web.auth) as listeners:
+        log.info("web.listening", url=place.url, users=config.web.auth or "none: this machine alone")
+        _Server(dashboard, site, place, mask_url(config.redis.url)).run(listeners)
+
+
+def _access(config: Config, place: Place, site: Site) -> Access:
+    if config.web.auth:
+        return Users(Logins(UserFile(Path(config.web.auth))), Ended(site))
+    return Local(by_socket=place.path is not None)
+
+
+def _allow_many_connections() -> None:
+    """Each viewer holds one open; the usual limit is 1024 files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (ValueError, OSError):  # macOS refuses "infinity"
+        log.debug("web.file_limit_kept")
+
+
+class _OnSocket:
+    """Gives the peer of a Unix socket a name, by which the headers of a proxy are read as on TCP.
+
+    Trust in every address would take the first one in ``X-Forwarded-For``, which the client writes; the last
+    one is the proxy's.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app: Any = ProxyHeadersMiddleware(cast(Any, app), [*_PROXIES, UNIX_SOCKET])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, "client": (UNIX_SOCKET, 0)}, receive, send)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, dashboard: Starlette, site: Site, place: Place, redis: str) -> None:
+        self._streams = Streams(dashboard)
+        self._site = site
+        self._redis = redis
+        config = uvicorn.Config(
+            _OnSocket(self._streams) if place.path else self._streams,
+            ws="none",
+            lifespan="on",
+            interface="asgi3",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=place.path is None,
+            forwarded_allow_ips=_PROXIES,
+            server_header=False,
+            timeout_graceful_shutdown=_PATIENCE_S,
+        )
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; then say so if Redis does not answer: the pages do until it does."""
+        await super().startup(sockets)
+        try:
+            async with asyncio.timeout(_CHECK_S):
+                await self._site.read(read_web_secret(self._site.keys, secrets.token_bytes()))
+        except (PyworkersError, TimeoutError) as error:
+            log.warning("redis.down", url=self._redis, error=str(error) or "no answer")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the event streams, then everything else."""
+        self._streams.leave()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, which sends itself the signal again at the end, and dies of it."""
+        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

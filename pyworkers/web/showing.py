@@ -1,0 +1,132 @@
+"""Showing: texts, times and numbers as people read them, safe for any bytes that Redis holds.
+
+Pure; used by the templates as filters. Nothing here reads Redis.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+
+CUT = 200
+"""The characters of a text that a page shows; the rest is on the page of the whole."""
+# Control characters, marks that change the direction of the text after them, separators, surrogates.
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+_UNITS_S = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_ABSURD = 10**20
+_UNKNOWN = "\N{EN DASH}"
+# "36 h ago" says more than "1 d ago".
+_FROM_S = {"d": 2 * 86_400}
+
+
+def visible(text: str) -> str:
+    """The text with each invisible character as ``\\u001b``, and each byte that is not UTF-8 as ``\\xff``.
+
+    Of a text of spaces alone, so is each of them.
+    """
+    if text.isspace():
+        return "".join(map(_escaped, text))
+    return _INVISIBLE.sub(lambda found: _escaped(found[0]), text)
+
+
+def cut(text: str, most: int = CUT) -> str:
+    """The beginning of a text of more than ``most`` characters."""
+    return text if len(text) <= most else text[:most] + "…"
+
+
+def shown(value: object, most: int = CUT) -> Markup:
+    """A text of a job, isolated from the direction of the text around it, and cut; 0 for ``most``: whole."""
+    text = str(value)
+    return Markup("<bdi>{}</bdi>").format(visible(cut(text, most) if most else text))
+
+
+def lines(text: str, most: int = 0) -> Markup:
+    """A text of several lines, each isolated; cut as by ``shown``."""
+    kept = cut(text, most) if most else text
+    return Markup("\n").join(Markup("<bdi>{}</bdi>").format(visible(line)) for line in kept.split("\n"))
+
+
+def moment(seconds: float | None, now: float) -> Markup:
+    """A time in epoch seconds: how far away it is, with the exact time in UTC as title; empty for None."""
+    if seconds is None:
+        return Markup("")
+    exact = utc(seconds)
+    if not exact:
+        return escape(f"{seconds:g}")
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, distance(seconds - now))
+
+
+def utc(seconds: float) -> str:
+    """The time in ISO 8601, in UTC; empty for one outside of the calendar."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def distance(seconds: float) -> str:
+    """How far away a moment is: ``in 3 min``, ``2 h ago``, ``now``."""
+    words = duration(abs(seconds))
+    if words == "0 s":
+        return "now"
+    return f"in {words}" if seconds > 0 else f"{words} ago"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its largest whole unit; empty for an infinite one."""
+    if not math.isfinite(seconds):
+        return ""
+    for unit, size in _UNITS_S:
+        if seconds >= _FROM_S.get(unit, size):
+            return f"{int(seconds // size):,} {unit}"
+    return "0 s"
+
+
+def number(value: float | None) -> str:
+    """A count with thousands separated by thin spaces; a dash for an unknown one.
+
+    One with more digits than any counter of Redis is shown as ``1.234e+400``.
+    """
+    if value is None:
+        return _UNKNOWN
+    if isinstance(value, int) and abs(value) >= _ABSURD:
+        digits = str(abs(value))
+        return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:4]}e+{len(digits) - 1}"
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: ``1 job``, ``0 jobs``."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def milliseconds(ms: float | None) -> str:
+    """A duration with three digits: ``45 ms``, ``1.1 s``, ``5.58 min``; a dash for an unknown one."""
+    if ms is None:
+        return _UNKNOWN
+    for unit, factor in (("ms", 1), ("s", 1000), ("min", 60_000)):
+        if ms < {"ms": 1000, "s": 60_000}.get(unit, math.inf):
+            return f"{ms / factor:,.3g}\u202f{unit}"
+    return ""
+
+
+def size(bytes_: float | None) -> str:
+    """A number of bytes in the unit that suits it; a dash for an unknown one."""
+    if bytes_ is None:
+        return _UNKNOWN
+    for unit in ("B", "KB", "MB"):
+        if bytes_ < 1000:
+            return f"{bytes_:.3g}\u202f{unit}" if bytes_ >= 1 else f"{bytes_:g}\u202f{unit}"
+        bytes_ /= 1000
+    return f"{bytes_:,.3g}\u202fGB"
+
+
+def _escaped(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return f"\\u{ord(char):04x}"

@@ -1,0 +1,130 @@
+"use strict";
+// Replaces the live parts of a page, once a second, by fragments from the one event stream. Every page works
+// without it.
+(() => {
+  const address = document.body.dataset.events;
+  if (!address || !window.EventSource) return;
+  const banner = document.querySelector('.banner[data-live="away"]');
+  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+  const shown = new Map();
+  let stream = null;
+  let again = 0;
+  let last = Date.now();
+  let graphAt = 0;
+
+  const feeds = () => new Set([...document.querySelectorAll("[data-feed]")].map((part) => part.dataset.feed));
+
+  // Without a feed, only the banner is wanted.
+  const wanted = () => "?" + ([...feeds()].map((feed) => "feed=" + encodeURIComponent(feed)).join("&") || "feed=");
+
+  const say = (html) => {
+    if (!banner || banner.innerHTML === html) return;
+    banner.innerHTML = html;
+    banner.hidden = !html;
+    // The page only says that Redis is away, and Redis answers again.
+    if (!html && "reload" in banner.dataset) location.reload();
+  };
+
+  // The controls in a part, in order: the focus returns to the one at the same place.
+  const controls = (part) => [...part.querySelectorAll("a, summary, [tabindex]")];
+
+  const isSelected = (part) => {
+    const selection = document.getSelection();
+    return selection && !selection.isCollapsed && selection.containsNode(part, true);
+  };
+
+  const replace = (name, html) => {
+    if (name === "away") return say(html);
+    if (shown.get(name) === html) return;
+    // A moving graph is redrawn every ten seconds only, for those who want less motion.
+    if (name === "graph" && calm.matches) {
+      if (Date.now() - graphAt < 10000) return;
+      graphAt = Date.now();
+    }
+    for (const part of document.querySelectorAll(`[data-live="${CSS.escape(name)}"]`)) {
+      if (isSelected(part)) return;
+      const place = controls(part).indexOf(document.activeElement);
+      part.innerHTML = html;
+      if (place >= 0) (controls(part)[place] || document.getElementById("main")).focus({ preventScroll: true });
+    }
+    shown.set(name, html);
+  };
+
+  // A row without news of its own has ended, if the event says that it names all rows.
+  const end = (parts) => {
+    for (const part of document.querySelectorAll("[data-ended]")) {
+      const name = part.dataset.live;
+      if (part.dataset.ended in parts && !(name in parts)) replace(name, '<span class="note">ended</span>');
+    }
+  };
+
+  const close = () => {
+    if (stream) stream.close();
+    stream = null;
+    clearTimeout(again);
+  };
+
+  const open = () => {
+    close();
+    last = Date.now();
+    stream = new EventSource(address + wanted());
+    stream.onmessage = (message) => {
+      last = Date.now();
+      const parts = JSON.parse(message.data).parts;
+      for (const name of Object.keys(parts)) replace(name, parts[name]);
+      end(parts);
+    };
+    stream.onerror = () => {
+      // The browser tries again by itself, unless the answer was an error.
+      if (stream && stream.readyState === EventSource.CLOSED) again = setTimeout(open, 5000);
+    };
+  };
+
+  setInterval(() => {
+    if (stream && Date.now() - last > 5000) {
+      const since = new Date(last).toLocaleTimeString();
+      say(`This page has had no news from the dashboard since ${since}. It tries again by itself.`);
+    }
+  }, 1000);
+
+  const follow = () => (document.hidden ? close() : open());
+  document.addEventListener("visibilitychange", follow);
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", (event) => event.persisted && follow());
+  follow();
+})();
+
+// Keeps the relative times of a page true while it is open; the words are those of showing.py.
+(() => {
+  const units = [["d", 86400, 172800], ["h", 3600, 3600], ["min", 60, 60], ["s", 1, 1]];
+  const isRelative = /^(now|in [\d,]+ \w+|[\d,]+ \w+ ago)$/;
+  // The clock of the viewer may be wrong.
+  const ahead = Date.now() / 1000 - Number(document.body.dataset.now);
+
+  const distance = (seconds) => {
+    const unit = units.find(([, , from]) => Math.abs(seconds) >= from);
+    if (!unit) return "now";
+    const words = `${Math.floor(Math.abs(seconds) / unit[1]).toLocaleString("en")} ${unit[0]}`;
+    return seconds > 0 ? `in ${words}` : `${words} ago`;
+  };
+
+  setInterval(() => {
+    const selection = document.getSelection();
+    if (document.hidden || (selection && !selection.isCollapsed)) return;
+    const now = Date.now() / 1000 - ahead;
+    for (const time of document.querySelectorAll("main time")) {
+      if (!isRelative.test(time.textContent)) continue;
+      const words = distance(Date.parse(time.dateTime) / 1000 - now);
+      if (words !== time.textContent) time.textContent = words;
+    }
+  }, 1000);
+})();
+
+// The check box that selects all jobs of a page; hidden without a script.
+for (const part of document.querySelectorAll("form.jobs .all")) {
+  const all = part.querySelector("input");
+  const boxes = [...all.form.querySelectorAll('input[name="job"]')];
+  all.addEventListener("change", () => boxes.forEach((box) => (box.checked = all.checked)));
+  all.form.addEventListener("change", () => (all.checked = boxes.every((box) => box.checked)));
+  part.hidden = false;
+}

@@ -1,0 +1,249 @@
+"""Chromium: a real browser without a window, at any width, in the dark, or without JavaScript.
+
+Run by tests alone, one browser for each process of pytest-xdist. It never looks for a driver on the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from selenium.common import StaleElementReferenceException, WebDriverException
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
+
+from tests.helpers.support import PATIENCE_S, wait_for
+
+WIDE, NARROW = 1440, 360
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+# As root there is no sandbox; /dev/shm is small in containers. The rest would call home, or slow a page down.
+_OPTIONS: tuple[str, ...] = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--hide-scrollbars",
+)
+_OPTIONS += (
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+_WIDER = """
+const right = element => element.getBoundingClientRect().right;
+const edge = document.documentElement.clientWidth;
+const wide = [...document.querySelectorAll("body *")].filter(el => right(el) > edge + 0.5);
+return wide.slice(-3).map(el => el.outerHTML.slice(0, 200));
+"""
+
+
+def lacking() -> str:
+    """What must be installed for these tests, as a sentence; empty if all is there."""
+    if not any(map(shutil.which, _NAMES)) or not shutil.which("chromedriver"):
+        return "Chromium is not installed: apt-get install chromium chromium-driver"
+    return "" if _AXE.exists() else "axe-core is not installed: install npm, then make .venv/axe"
+
+
+class Chromium:
+    """One browser with one window."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` holds its profile. Start it with ``lacking`` empty."""
+        os.environ["SE_OFFLINE"] = "true"
+        options = ChromeOptions()
+        options.binary_location = next(filter(None, map(shutil.which, _NAMES)))
+        for option in (*_OPTIONS, f"--user-data-dir={folder}"):
+            options.add_argument(option)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        driver = str(shutil.which("chromedriver"))
+        self._driver = Chrome(options=options, service=Service(driver, log_output=os.devnull))
+        self._driver.set_page_load_timeout(PATIENCE_S)
+        self._driver.set_script_timeout(PATIENCE_S)
+
+    def close(self) -> None:
+        """End the browser and its driver."""
+        self._driver.quit()
+
+    def reset(self) -> None:
+        """Forget cookies, messages and what was emulated; show an empty page."""
+        self.open("about:blank")
+        self._command("Network.clearBrowserCookies")
+        self._command("Emulation.setScriptExecutionDisabled", value=False)
+        self._command("Emulation.setTimezoneOverride", timezoneId="")
+        self.resize(WIDE)
+        self.prefer("light")
+        self.messages()
+
+    def open(self, url: str) -> None:
+        """Load a page."""
+        self._driver.get(url)
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        return self._driver.current_url
+
+    @property
+    def title(self) -> str:
+        """The title of the page."""
+        return self._driver.title
+
+    @property
+    def text(self) -> str:
+        """The text that the page shows."""
+        return self.text_of("body")
+
+    def text_of(self, selector: str) -> str:
+        """The text of the first element of a CSS selector, once it is there, also while a page loads anew."""
+
+        def read() -> list[str]:
+            # The element of the page before is gone, in one of several ways to say so.
+            with contextlib.suppress(WebDriverException):
+                return [self.find(selector).text]
+            return []
+
+        return wait_for(read, message=f"the text of {selector}")[0]
+
+    def find(self, selector: str) -> WebElement:
+        """The first element of a CSS selector, once it is there."""
+        return wait_for(lambda: self.all(selector), message=f"{selector} on {self.url}")[0]
+
+    def all(self, selector: str) -> list[WebElement]:
+        """All elements of a CSS selector."""
+        return self._driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def press(self, name: str, row: str = "") -> None:
+        """Click the first visible button or link with that text, in the row of a table that has the text
+        ``row``; wait for the page after it.
+        """
+        element = wait_for(lambda: self._named(name, row), message=f"{name!r} on {self.url}")
+        self.run("arguments[0].scrollIntoView({block: 'center'}); window.isBefore = true", element)
+        element.click()
+        wait_for(lambda: not self.run("return window.isBefore"), message=f"a page after {name!r}")
+
+    def _named(self, name: str, row: str) -> WebElement | None:
+        within = self.find("main") if not row else self._row(row)
+        found = within.find_elements(By.CSS_SELECTOR, "button, a, input") if within else []
+        with contextlib.suppress(StaleElementReferenceException):  # a live part was replaced
+            return next((el for el in found if el.is_displayed() and el.text == name), None)
+        return None
+
+    def enter(self, name: str, value: str) -> None:
+        """Set the field of that name, or choose from it, as the keyboard would."""
+        field = self.find(f"main [name={name}]")
+        if field.tag_name == "select":
+            Select(field).select_by_visible_text(value)
+        else:
+            field.clear()
+            field.send_keys(value)
+
+    def tick(self, row: str) -> None:
+        """Tick the check box of the row of a table that has this text."""
+        wait_for(lambda: self._row(row), message=f"{row!r} on {self.url}")
+        self.run("arguments[0].querySelector('input[type=checkbox]').click()", self._row(row))
+
+    def _row(self, text: str) -> WebElement | None:
+        rows = "[...document.querySelectorAll('main tbody tr')]"
+        found: WebElement | None = self.run(
+            f"return {rows}.find(r => r.innerText.includes(arguments[0]))", text
+        )
+        return found
+
+    def run(self, script: str, *args: Any) -> Any:
+        """What a script in the page returns."""
+        return self._driver.execute_script(script, *args)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Make the page that wide, in CSS pixels; the window itself has a least width."""
+        mobile = width < 600
+        self._command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=mobile,
+        )
+
+    def prefer(self, scheme: str) -> None:
+        """Prefer the colours ``light`` or ``dark``; nothing moves."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        features.append({"name": "prefers-reduced-motion", "value": "reduce"})
+        self._command("Emulation.setEmulatedMedia", features=features)
+
+    def live_in(self, zone: str) -> None:
+        """Have this time zone until ``reset``."""
+        self._command("Emulation.setTimezoneOverride", timezoneId=zone)
+
+    def forbid_scripts(self) -> None:
+        """Run no JavaScript of pages until ``reset``."""
+        self._command("Emulation.setScriptExecutionDisabled", value=True)
+
+    def messages(self) -> list[str]:
+        """The warnings and errors in the console since the last call, also of the page's policy."""
+        entries = self._driver.get_log("browser")  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
+
+    def overflow(self) -> int:
+        """How many pixels the page is wider than the window; 0 if nothing scrolls sideways."""
+        root = "document.documentElement"
+        return int(self.run(f"return {root}.scrollWidth - {root}.clientWidth"))
+
+    def wider(self) -> list[str]:
+        """The first elements that reach beyond the right edge of the window."""
+        return [str(text) for text in self.run(_WIDER)]
+
+    def focused(self) -> WebElement:
+        """The element that has the focus."""
+        return self._driver.switch_to.active_element
+
+    def type(self, *keys: str) -> None:
+        """Press keys, in the element that has the focus."""
+        ActionChains(self._driver).send_keys(*keys).perform()
+
+    def violations(self) -> list[str]:
+        """What axe finds wrong: each rule with the first elements that break it."""
+        self.run(_AXE.read_text())
+        # Not meta-refresh: a search or a task goes on by itself, says so, and can be left or stopped.
+        found = self._driver.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "const options = {resultTypes: ['violations'], rules: {'meta-refresh': {enabled: false}}};"
+            "axe.run(document, options).then(r => done(JSON.stringify(r.violations)),"
+            " e => done(JSON.stringify([{id: 'axe failed', help: String(e), nodes: []}])));"
+        )
+        return [
+            f"{rule['id']}: {rule['help']}: {[node['html'][:200] for node in rule['nodes'][:3]]}"
+            for rule in json.loads(found)
+        ]
+
+    def picture(self, path: Path, *, whole: bool = False) -> None:
+        """Save what the window shows, or the whole page, as PNG."""
+        if whole:
+            height = int(self.run("return document.documentElement.scrollHeight"))
+            width = int(self.run("return document.documentElement.clientWidth"))
+            self.resize(width, height)
+        self._driver.save_screenshot(str(path))
+
+    def _command(self, name: str, **parameters: Any) -> Any:
+        return self._driver.execute_cdp_cmd(name, parameters)
+
+
+@contextlib.contextmanager
+def running_chromium(folder: Path) -> Iterator[Chromium]:
+    """Run a browser for this block."""
+    browser = Chromium(folder)
+    try:
+        yield browser
+    finally:
+        browser.close()

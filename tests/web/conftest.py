@@ -1,0 +1,62 @@
+"""Fixtures of the dashboard's tests: one that is served for real, and visitors, one a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import redis
+
+from pyworkers.web import app
+from tests.conftest import missing
+from tests.helpers.redises import OwnRedis
+from tests.integrations.web import served
+from tests.web.chromium import Chromium, lacking, running_chromium
+from tests.web.visitor import Visitor
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark the tests that need the browser."""
+    for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+
+
+@pytest.fixture
+def dashboard(one_redis_url: str, namespace: str) -> Iterator[Visitor]:
+    """A visitor of the dashboard of this test's namespace, which uvicorn serves in a thread."""
+    with served(app(one_redis_url, namespace=namespace)) as root:
+        yield Visitor(f"{root}/")
+
+
+@pytest.fixture
+def db(one_redis_url: str) -> Iterator[redis.Redis]:
+    """A connection to the server of the dashboard."""
+    with redis.Redis.from_url(one_redis_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path, one_binary: str) -> Iterator[OwnRedis]:
+    with OwnRedis(one_binary, tmp_path / "redis") as server:
+        yield server.start()
+
+
+@pytest.fixture(scope="session")
+def _browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    if reason := lacking():
+        missing(reason)
+    with running_chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def chromium(_browser: Chromium, dashboard: Visitor) -> Iterator[Chromium]:
+    """The browser of this session, with an empty page and without cookies.
+
+    It leaves the dashboard before that ends, which would wait for the event stream.
+    """
+    _browser.reset()
+    yield _browser
+    _browser.open("about:blank")

@@ -1,0 +1,56 @@
+"""The audit: each action is a line, whatever becomes of it; the page shows any bytes."""
+
+from __future__ import annotations
+
+import redis
+
+from pyworkers import Client
+from pyworkers.api import AuditLog
+from pyworkers.protocol.keys import Keys
+from tests.web.visitor import Visitor
+
+
+def test_an_action_is_a_line_with_its_viewer_and_its_result(
+    dashboard: Visitor, one_redis_url: str, namespace: str
+) -> None:
+    assert "No action was taken by the dashboard yet." in dashboard.get("audit").text
+    with Client(one_redis_url, namespace=namespace) as client:
+        client.enqueue("mail", "Send", [1])
+    [form] = [one for one in dashboard.get("queues").forms if one.buttons.get("action") == "pause"]
+    dashboard.press(form)
+    dashboard.press(form)
+    actions = AuditLog(one_redis_url, namespace=namespace).page().actions
+    assert [(found.action, found.target, found.result, found.source) for found in actions] == [
+        ("queue.pause", "mail", "nothing changed", "127.0.0.1"),
+        ("queue.pause", "mail", "done", "127.0.0.1"),
+    ]
+    assert "queue.pause mail nothing changed" in dashboard.get("audit").text
+
+
+def test_a_change_stays_if_redis_refuses_its_line(
+    dashboard: Visitor, db: redis.Redis, namespace: str
+) -> None:
+    keys = Keys(namespace)
+    db.set(keys.audit, "of another type")
+    db.lpush(keys.queue("mail"), b"{}")
+    db.sadd(keys.queues, "mail")
+    [form] = [one for one in dashboard.get("queues").forms if one.buttons.get("action") == "pause"]
+    assert "mail is paused." in dashboard.press(form).text
+    assert "No action was taken" in dashboard.get("audit").text
+
+
+def test_a_long_audit_has_pages_and_hostile_texts_are_shown(
+    dashboard: Visitor, db: redis.Redis, namespace: str
+) -> None:
+    keys = Keys(namespace)
+    db.lpush(keys.audit, *(b'{"action":"a%d","at":%d}' % (n, n) for n in range(120)))
+    db.lpush(keys.audit, b"\xff<script>\x1b", b'{"at":1e308,"who":{"x":"\\ud800"}}')
+    page = dashboard.get("audit")
+    assert "\\xff<script>\\u001b" in page.text and "<script>\x1b" not in page.html
+    assert "1 to 50 of 122" in page.text
+    [older] = [link for link in page.links if "first=" in link]
+    assert "51 to 100 of 122" in dashboard.get(older).text
+    assert "a0" in dashboard.get("audit?first=100").text
+    assert "The list is shorter now." in dashboard.get("audit?first=5000").text
+    for odd in ("-1", "x", "1e9", "9" * 40, "%00"):
+        assert "1 to 50 of 122" in dashboard.get(f"audit?first={odd}").text

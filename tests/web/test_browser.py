@@ -1,0 +1,124 @@
+"""The pages in Chromium: readable, usable by keyboard, on a telephone, in the dark, without JavaScript."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from selenium.webdriver import Keys as Key
+
+from contrib.pictures import shop
+from pyworkers.api import Queue
+from pyworkers.protocol.keys import Keys
+from pyworkers.web.rendering import NAVIGATION
+from tests.helpers.support import wait_for
+from tests.web import hostile
+from tests.web.chromium import NARROW, WIDE, Chromium
+from tests.web.document import Document
+from tests.web.test_crawl import kind
+from tests.web.visitor import Visitor
+
+PAGES = [path for path, _ in NAVIGATION]
+# Of a page in the navigation, so many that it links: one of each kind.
+_MOST_LINKED = 4
+
+
+@pytest.fixture
+def evening(db: redis.Redis, keys: Keys, one_redis_url: str) -> None:
+    """The data of a shop on an evening with some trouble."""
+    shop.fill(db, keys, one_redis_url)
+
+
+def linked(dashboard: Visitor, page: str) -> list[str]:
+    """The page, and one of each kind that it links, without those of the navigation."""
+    answer = dashboard.ask(page)
+    known = {kind(f"/{path}") for path, _ in NAVIGATION} | {kind("/static/name")}
+    found = [page]
+    for link in Document(dashboard.root + page, answer.page.html).links:
+        path = urlsplit(link).path.lstrip("/")
+        if not path.startswith("api/") and kind(path) not in known:
+            known.add(kind(path))
+            found.append(path)
+    return found[:_MOST_LINKED]
+
+
+def problems(browser: Chromium) -> list[str]:
+    """What is wrong with the page at each width and in each colour scheme."""
+    found = browser.messages()
+    for width in (WIDE, NARROW):
+        browser.resize(width)
+        found += too_wide(browser, width)
+        for scheme in ("light", "dark"):
+            browser.prefer(scheme)
+            found += [f"{scheme} at {width}: {violation}" for violation in browser.violations()]
+    return [f"{browser.url}: {problem}" for problem in found]
+
+
+def too_wide(browser: Chromium, width: int) -> list[str]:
+    """What scrolls sideways."""
+    pixels = browser.overflow()
+    return [f"{pixels} pixels too wide at {width}: {browser.wider()}"] if pixels else []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_and_those_that_it_links_have_no_fault(
+    page: str, chromium: Chromium, dashboard: Visitor, evening: None
+) -> None:
+    found = []
+    for address in linked(dashboard, page):
+        chromium.open(dashboard.root + address)
+        # A search goes on by itself, and the page that is examined must not be left.
+        wait_for(lambda: not chromium.all("meta[http-equiv=refresh]"))
+        found += problems(chromium)
+    assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_without_data_has_none_either(page: str, chromium: Chromium, dashboard: Visitor) -> None:
+    chromium.open(dashboard.root + page)
+    assert problems(chromium) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_hostile_data_stays_text_and_breaks_no_page(
+    page: str, chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    hostile.fill(db, keys)
+    chromium.open(dashboard.root + page)
+    assert chromium.all(hostile.MARK) == []
+    assert chromium.all(f"[{hostile.MARK}], [onclick]") == []
+    assert chromium.messages() == []
+    for width in (WIDE, NARROW):
+        chromium.resize(width)
+        assert too_wide(chromium, width) == []
+
+
+def test_a_button_works_without_javascript(
+    chromium: Chromium, dashboard: Visitor, evening: None, one_redis_url: str, namespace: str
+) -> None:
+    queue = Queue(shop.PAUSED, one_redis_url, namespace=namespace)
+    chromium.forbid_scripts()
+    chromium.open(dashboard.root + "queues")
+    chromium.press("Resume")
+    wait_for(lambda: f"{shop.PAUSED} runs again." in chromium.text)
+    assert not queue.paused
+
+
+def test_the_keyboard_reaches_everything_and_the_focus_is_visible(
+    chromium: Chromium, dashboard: Visitor, evening: None
+) -> None:
+    chromium.open(dashboard.root + "queues")
+    chromium.type(Key.TAB)
+    assert chromium.focused().text == "To the content"
+    assert chromium.focused().rect["x"] >= 0
+    chromium.type(Key.ENTER)
+    assert chromium.focused().tag_name == "main"
+    reachable = "main a, main button, main input:not([type=hidden]), main select, main summary"
+    for element in chromium.all(reachable):
+        if element.is_displayed():
+            chromium.type(Key.TAB)
+            assert chromium.focused() == element
+            assert element.value_of_css_property("outline-style") != "none", element.get_attribute(
+                "outerHTML"
+            )

@@ -1,0 +1,112 @@
+"""The pages of limits and locks: use, holders, release, and names of any kind."""
+
+from __future__ import annotations
+
+from urllib.parse import urljoin
+
+import pytest
+import redis
+
+from pyworkers import Client
+from pyworkers.api import LimitSet, LockSet
+from pyworkers.protocol.keys import Keys
+from pyworkers.web.names import encode as segment
+from tests.web.acting import act, fields
+from tests.web.visitor import Visitor
+
+HOSTILE = (b"a/b", b"..", b"<script>alert(1)</script>", "\u202egnp".encode(), b"\xff\xfe", b"a\nb", b" ")
+
+
+def key_of(name: str, text: str) -> bytes:
+    return (name + text).encode(errors="surrogateescape")
+
+
+def test_an_empty_redis(dashboard: Visitor) -> None:
+    assert "There are no limits" in dashboard.get("limits").text
+    assert "There are no locks" in dashboard.get("locks").text
+    assert "not in use" in dashboard.get("limits/none").text
+
+
+def test_a_slot_is_released_and_a_limit_reset(
+    dashboard: Visitor, db: redis.Redis, one_redis_url: str, namespace: str
+) -> None:
+    keys = Keys(namespace)
+    db.hset(keys.limits, mapping={"tenant:7": "2 0.0", "rate": "10 60.004"})
+    db.zadd(keys.limit("tenant:7"), {"web1:7:ab|aa j1": 1e9, "web1:7:ab|bb j2": 1e9})
+    page = dashboard.get("limits")
+    assert "2 at once" in page.text and "10 starts in 60 s" in page.text
+    page = dashboard.get("limits/tenant~3A7")
+    assert urljoin(dashboard.root, "jobs/j1") in page.links
+    assert any("servers/web1~3A7~3Aab" in link for link in page.links)
+    member = segment("web1:7:ab|aa j1")
+    assert "The slot is free." in act(dashboard, "limits/tenant~3A7", action="release", member=member)
+    assert "free already" in act(dashboard, "limits/tenant~3A7", action="release", member=member)
+    view = LimitSet(one_redis_url, namespace=namespace).find("tenant:7")
+    assert view is not None and [holder.jid for holder in view.holders] == ["j2"]
+    assert "tenant is reset." in act(dashboard, "limits/tenant~3A7", action="reset")
+    assert "was not in use" in act(dashboard, "limits/tenant~3A7", action="reset")
+    assert dashboard.ask("limits/rate", fields(dashboard, action="x")).status == 400
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_of_limits(dashboard: Visitor, db: redis.Redis, namespace: str, name: bytes) -> None:
+    keys, text = Keys(namespace), name.decode(errors="surrogateescape")
+    db.hset(keys.limits, name, "5 0.0")
+    db.hset(keys.limits, b"running/" + name, "5 0.0")
+    db.zadd(key_of(keys.limit(""), text), {name + b"|" + name: "-inf", b"none": 1e300})
+    page = dashboard.get("limits")
+    assert "<script>alert" not in page.html and "\u202e" not in page.html
+    for path in (f"limits/{segment(text)}", f"limits/{segment('running/' + text)}"):
+        assert urljoin(dashboard.root, path) in page.links
+        assert "Holders" in dashboard.get(path).text
+    member = segment(f"{text}|{text}")
+    assert "The slot is free." in act(dashboard, f"limits/{segment(text)}", action="release", member=member)
+
+
+def test_a_lock_is_found_and_released(dashboard: Visitor, one_redis_url: str, namespace: str) -> None:
+    with Client(one_redis_url, namespace=namespace) as client:
+        jid = client.enqueue("mail", "Send", [1], unique_for=60)
+        other = client.enqueue("mail", "Other", [1], unique_for=60)
+    page = dashboard.get("locks")
+    assert {urljoin(dashboard.root, f"jobs/{name}") for name in (jid, other)} <= set(page.links)
+    assert jid not in dashboard.get(f"locks?text={other}").html
+    assert "No lock fits." in dashboard.get("locks?text=nothing").text
+    locks = LockSet(one_redis_url, namespace=namespace)
+    [lock] = locks.find(jid)
+    about = {"key": segment(lock.key), "jid": segment(jid)}
+    assert "released already, or another" in act(
+        dashboard, "locks", action="release", key=about["key"], jid="x"
+    )
+    assert "is released." in act(dashboard, "locks", action="release", **about)
+    assert "released already" in act(dashboard, "locks", action="release", **about)
+    assert locks.find(jid) == []
+    assert dashboard.ask("locks", fields(dashboard, action="x")).status == 400
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_of_locks(dashboard: Visitor, db: redis.Redis, namespace: str, name: bytes) -> None:
+    keys, text = Keys(namespace), name.decode(errors="surrogateescape")
+    db.set(key_of(keys.unique(""), text), name)
+    db.set(key_of(keys.unique(""), f"{text}|{text}|{text}"), b"x" * 100_000)
+    db.lpush(keys.unique("list"), "x")
+    page = dashboard.get("locks")
+    assert "<script>alert" not in page.html and "\u202e" not in page.html
+    assert "x" * 1000 not in page.text
+    assert "is released." in act(dashboard, "locks", action="release", key=segment(text), jid=segment(text))
+
+
+def test_many_locks_page_by_page(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:
+    keys = Keys(namespace)
+    pipe = db.pipeline()
+    for number in range(500):
+        pipe.set(keys.unique(f"Add|q|{number}"), f"j{number}")
+    pipe.execute()
+    page, found = dashboard.get("locks?cursor=x&scanned=99999999999999999999999"), set()
+    while True:
+        found |= {link for link in page.links if "/jobs/" in link}
+        following = [link for link in page.links if "cursor=" in link and "#" not in link]
+        if not following:
+            break
+        page = dashboard.get(following[0].removeprefix(dashboard.root))
+    assert len(found) == 500
+    assert "that was all" in page.text

@@ -1,0 +1,136 @@
+"""The live parts of batches, limits and cron: they follow what Redis holds, and cost nothing unseen."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import redis
+
+from pyworkers.api import CronSet
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.flow.batchviews import known
+from pyworkers.web.live.watched import WatchList
+from pyworkers.web.names import encode as segment
+from tests.helpers.support import wait_for
+from tests.web.chromium import Chromium
+from tests.web.events import Listener
+from tests.web.visitor import Visitor
+
+NAME = 'a/b "<i>"'
+
+
+def parts_in(listener: Listener) -> Callable[[], dict[str, str]]:
+    """What returns the parts of the last event."""
+    return lambda: listener.events[-1]["parts"] if listener.events else {}
+
+
+def html_of(dashboard: Visitor, feed: str) -> str:
+    """The parts of a feed, once they were read."""
+    with Listener(dashboard.root, f"?{urlencode({'feed': feed})}") as listener:
+        parts = parts_in(listener)
+        wait_for(lambda: parts().keys() - {"away"}, message=feed)
+        return "".join(parts().values())
+
+
+@pytest.fixture
+def cron(one_redis_url: str, namespace: str) -> CronSet:
+    entries = CronSet(one_redis_url, namespace=namespace)
+    entries.add(NAME, "@daily", "Sweep", queue="night")
+    return entries
+
+
+@pytest.fixture
+def batch(db: redis.Redis, keys: Keys) -> str:
+    fields: dict[Any, Any] = {"open": 0, "total": 8, "done": 1, "created_at": repr(time.time())}
+    fields["on_success"] = json.dumps({"class": "Tell", "queue": "night", "jid": "told", "args": []})
+    db.hset(keys.batch(NAME), mapping=fields)
+    db.zadd(keys.batches, {NAME: time.time() + 60})
+    return segment(NAME)
+
+
+@pytest.mark.parametrize("path", ["batches", f"batches/{segment(NAME)}"])
+def test_batches_follow(
+    path: str, chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys, batch: str
+) -> None:
+    chromium.open(dashboard.root + path)
+    assert "1 of 8" in chromium.text_of("main")
+    db.hset(keys.batch(NAME), "done", 5)
+    wait_for(lambda: "5 of 8" in chromium.text_of("main"))
+    assert chromium.run("return document.querySelector('main progress').value") == 5
+    assert chromium.messages() == []
+
+
+def test_a_batch_that_goes_is_said_to_be_gone(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys, batch: str
+) -> None:
+    chromium.open(f"{dashboard.root}batches/{batch}")
+    db.delete(keys.batch(NAME))
+    wait_for(lambda: "This batch is gone" in chromium.text_of("main"))
+
+
+@pytest.mark.parametrize("path", ["limits", f"limits/{segment(NAME)}"])
+def test_limits_follow(
+    path: str, chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    db.hset(keys.limits, NAME, "4 0")
+    chromium.open(dashboard.root + path)
+    used = "[data-live$=':used']"
+    assert chromium.text_of(used) == "0"
+    db.zadd(keys.limit(NAME), {"web1:7:ab|aa j1": time.time(), "web1:7:ab|bb j2": time.time()})
+    wait_for(lambda: chromium.text_of(used) == "2")
+
+
+@pytest.mark.parametrize("path", ["cron", f"cron/{segment(NAME)}"])
+def test_cron_follows(path: str, chromium: Chromium, dashboard: Visitor, cron: CronSet) -> None:
+    chromium.open(dashboard.root + path)
+    state = "[data-live$=':state']"
+    assert chromium.text_of(state) == "active"
+    jid = cron.trigger(NAME)
+    cron.pause(NAME)
+    wait_for(lambda: chromium.text_of(state) == "paused")
+    wait_for(lambda: bool(chromium.all(f"main a[href$='/jobs/{jid}']")))
+    assert "waiting (triggered)" in chromium.text_of("main")
+
+
+def test_a_cron_entry_that_goes_is_said_to_be_gone(
+    chromium: Chromium, dashboard: Visitor, cron: CronSet
+) -> None:
+    chromium.open(f"{dashboard.root}cron/{segment(NAME)}")
+    cron.remove(NAME)
+    wait_for(lambda: "gone: it was removed" in chromium.text_of("main"))
+
+
+def test_the_parts_have_no_buttons_and_are_escaped(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, cron: CronSet, batch: str
+) -> None:
+    db.hset(keys.limits, NAME, "4 0")
+    name = segment(NAME)
+    feeds = (f"batch?{name}", "batches?0", "limits?0", f"limit?{name}", "cron?0", f"entry?{name}")
+    for feed in feeds:
+        html = html_of(dashboard, feed)
+        assert "<i>" not in html and "<button" not in html and "csrf" not in html
+
+
+def test_a_feed_that_redis_refuses_disturbs_no_other(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    db.set(keys.cron_entries, "no hash")
+    db.hset(keys.limits, NAME, "4 0")
+    feeds = urlencode({"feed": ["cron?0", "entry?\0", "batch?~FF", "limits?0"]}, doseq=True)
+    with Listener(dashboard.root, f"?{feeds}") as listener:
+        parts = parts_in(listener)
+        wait_for(lambda: f"{segment(NAME)}:used" in parts())
+        assert parts()["away"] == ""
+
+
+def test_only_what_is_asked_for_is_read_and_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = WatchList()
+    made = [watched.ask(f"batch?{number}", known) for number in range(50)]
+    assert watched.wanted() == made[:20]
+    assert watched.ask("batch?0", known) is made[0]
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 6)
+    assert watched.wanted() == []

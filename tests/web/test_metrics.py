@@ -1,0 +1,61 @@
+"""The metrics: the table of classes, and the page of one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import redis
+
+from pyworkers.protocol.histogram import Tally
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import run
+from pyworkers.store.counters import add_executions
+from tests.web.visitor import Visitor
+
+
+def tally(*durations_ms: int, failed: int = 0) -> Tally:
+    """These jobs, and so many that failed."""
+    found = Tally()
+    for ms in durations_ms:
+        found.add(ms, failed=False)
+    for _ in range(failed):
+        found.add(0, failed=True)
+    return found
+
+
+def test_no_job_has_run(dashboard: Visitor) -> None:
+    assert "No job ran in the last hour." in dashboard.get("metrics").text
+    assert "No job ran in the last day." in dashboard.get("metrics?period=day").text
+
+
+def test_a_class_and_its_page(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    run(db, add_executions(keys, {"Send": tally(*[40] * 99, 4000, failed=2)}, datetime.now(UTC)))
+    for address in ("metrics", "metrics?period=day", "metrics?match=SEND&page=1"):
+        assert "Send 102 2 37.6 ms 44.4 ms" in dashboard.get(address).text
+    assert "No class with this text" in dashboard.get("metrics?match=other").text
+    for address in ("metrics/Send", "metrics/Send?period=day"):
+        page = dashboard.get(address)
+        assert "Ran 102 Failed 2 Mean 79.6 ms p50 37.6 ms" in page.text
+        assert "30 ms to 45 ms 99" in page.text
+        assert "Jobs by duration: p50 37.6" in page.html
+
+
+def test_hostile_classes(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    names = ["<script>x", "a/b\n", "\u202e", "\udcff", "x" * 3000]
+    run(db, add_executions(keys, {name: tally(5) for name in names}, datetime.now(UTC)))
+    page = dashboard.get("metrics")
+    assert "<script>x" not in page.html
+    links = [link for link in page.links if "/metrics/" in link]
+    assert len(links) == 4
+    for link in links:
+        assert dashboard.ask(link).status == 200
+    assert dashboard.ask("metrics/never~00seen").status == 200
+
+
+def test_a_thousand_classes_are_paged(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    tallies = {f"Class{number:04}": tally(5) for number in range(1000)}
+    run(db, add_executions(keys, tallies, datetime.now(UTC)))
+    assert "Page 1 of 20, 1,000 classes" in dashboard.get("metrics").text
+    assert "Class0999" in dashboard.get("metrics?period=day&page=20").text
+    for odd in ("metrics?page=0", "metrics?page=99999999", "metrics?page=x&period=x&match=%FF%00"):
+        assert dashboard.ask(odd).status == 200

@@ -1,0 +1,130 @@
+"""The overview: counts, problems, history and servers."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+import pytest
+import redis
+
+from pyworkers.api import Stats
+from pyworkers.protocol.keys import Keys
+from pyworkers.web import drawing
+from pyworkers.web.live.overview import graph
+from pyworkers.web.live.samples import Rates, Samples
+from tests.helpers.records import raw_job, register
+from tests.helpers.support import wait_for
+from tests.web.following import events
+from tests.web.visitor import Visitor
+
+
+def test_an_empty_redis(dashboard: Visitor) -> None:
+    page = dashboard.get()
+    assert "Waiting 0" in page.text
+    assert "No server runs." in page.text
+
+
+def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    today = datetime.now(UTC).date().isoformat()
+    db.mset({keys.stat("processed"): 1234, keys.stat("failed"): 34, keys.stat("processed", today): 50})
+    db.sadd(keys.queues, "mail")
+    db.lpush(keys.queue("mail"), raw_job("j", enqueued_at=time.time() - 7200))
+    db.zadd(keys.dead, {raw_job("d"): 1.0})
+    register(db, keys, "web:1:a", {"queues": ["q"], "concurrency": 5}, beat=time.time(), busy=3)
+    page = dashboard.get()
+    for words in (
+        "Waiting 1",
+        "Oldest job 2 h in mail",
+        "Dead 1",
+        "Done 1 200",
+        "Failed 34",
+        "Queue mail : 1 job waits, and no server takes jobs from it",
+        "web:1:a running 3 5",
+        f"{today} 50 0",
+    ):
+        assert words in page.text
+    assert "The last 7 days" in dashboard.get("?days=7").text
+    assert "The last 30 days" in dashboard.get("?days=x").text
+
+
+def test_hostile_servers_and_queues(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    db.sadd(keys.paused, "<b>\u202e")
+    register(db, keys, "<i>:1:a", {"queues": ["<u>"]}, beat="x", busy="many", rss="1e999")
+    db.hset(keys.owners, b"\xff<s>", "no list")
+    db.set(keys.schedule, "of another type")
+    page = dashboard.get()
+    assert "silent" in page.text
+    for markup in ("<b>", "<i>", "<u>", "<s>"):
+        assert markup not in page.html
+
+
+def stats_of(now: float, enqueued: int, busy: int, processed: int, failed: int = 0) -> Stats:
+    return Stats(processed, failed, enqueued, busy, 0, 0, 0, 1, now=now)
+
+
+def test_the_rates_of_each_second() -> None:
+    samples = Samples()
+    for stats in (
+        stats_of(100, 10, 0, 0),
+        # Ten jobs are enqueued, five run, three of which have failed.
+        stats_of(101, 15, 0, 5, 3),
+        # The counters are a second late: nothing was enqueued.
+        stats_of(102, 5, 0, 5, 3),
+        stats_of(103, 5, 0, 15, 3),
+        # Read again at once by a page.
+        stats_of(103.1, 5, 0, 15, 3),
+    ):
+        samples.add(stats)
+    assert samples.rates == [Rates(2, 3, 10), Rates(0, 0, 0), Rates(10, 0, 0)]
+
+
+def test_a_gap_counts_by_second() -> None:
+    samples = Samples()
+    samples.add(stats_of(100, 0, 0, 0))
+    samples.add(stats_of(110, 0, 0, 50))
+    assert samples.rates == [Rates(5, 0, 5)] * 10
+    samples.add(stats_of(10_000, 0, 0, 50))
+    assert samples.latest == Rates()
+    assert len(samples.rates) == 120
+
+
+def test_a_graph_of_less_than_two_minutes_says_so(dashboard: Visitor) -> None:
+    assert "Collecting: 0 of 120 s" in dashboard.get().text
+    assert "over the last 3 seconds. Now 2 done" in graph([Rates(2, 0, 0)] * 3)
+    assert "over the last two minutes. Now 2 done" in graph([Rates(2, 0, 0)] * 120)
+    with events(dashboard, "overview") as parts:
+        first = r"Collecting: [1-9][0-9]* of 120 s"
+        wait_for(lambda: re.search(first, next(parts)["graph"]), message="the first seconds")
+
+
+@pytest.mark.parametrize("values", [[], [0], [1, 5, 2]])
+def test_a_chart_fits_into_its_frame(values: list[float]) -> None:
+    drawn = drawing.lines([drawing.Line("done", values)], 'a "<b>', 4)
+    assert 'aria-label="a &#34;&lt;b&gt;"' in drawn
+    assert 'viewBox="0 0 3 100"' in drawn
+    assert drawing.bars([[("done", value)] for value in values], "").count("<rect") == sum(map(bool, values))
+
+
+def test_a_quiet_server_and_one_that_stops_have_the_same_words_everywhere(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    register(db, keys, "web:1:a", {"queues": ["q"]}, beat=time.time(), quiet="true")
+    register(
+        db,
+        keys,
+        "web:2:b",
+        {"queues": ["q"]},
+        beat=time.time(),
+        look=0,
+        quiet="true",
+        stops_at=time.time() + 7300,
+    )
+    db.set(keys.lease("web:2:b"), "x")
+    overview, servers = dashboard.get().text, dashboard.get("servers").text
+    assert "it is quiet, or it is stopping" in overview and "stop it if it stays" in overview
+    assert all("web:1:a quiet" in text for text in (overview, servers))
+    assert all("web:2:b stopping , 2 h left" in text for text in (overview, servers))
+    assert overview.count("takes no more jobs") == 1
+    assert "stopping , 2 h left" in dashboard.get("servers/web~3A2~3Ab").text

@@ -1,0 +1,64 @@
+"""No page scrolls sideways, however long its texts are, on any screen from 320 pixels on."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import redis
+
+from pyworkers.protocol.keys import Keys
+from pyworkers.web.rendering import NAVIGATION
+from tests.web import hostile, lengthy
+from tests.web.chromium import WIDE, Chromium
+from tests.web.document import Document
+from tests.web.test_crawl import kind
+from tests.web.visitor import Visitor
+
+# The least that WCAG asks for, a small telephone, one with a scroll bar, tablets, a small laptop.
+WIDTHS = (320, 345, 360, 768, 961, 1024, 1200, WIDE)
+# Of pages that differ in names, places and filters alone.
+_MOST_ALIKE = 4
+
+
+def pages(dashboard: Visitor) -> list[str]:
+    """All pages of the navigation, and some of each kind that they and those link."""
+    found: list[str] = []
+    waiting = deque(path for path, _ in NAVIGATION)
+    alike: Counter[tuple[str, ...]] = Counter()
+    while waiting:
+        found.append(path := waiting.popleft())
+        for link in Document(dashboard.root + path, dashboard.ask(path).page.html).links:
+            parts = urlsplit(link)
+            linked = f"{parts.path.lstrip('/')}{parts.query and '?'}{parts.query}"
+            group = kind(f"/{linked}")
+            is_page = not linked.startswith(("api/", "static/"))
+            if is_page and linked not in (*found, *waiting) and alike[group] < _MOST_ALIKE:
+                alike[group] += 1
+                waiting.append(linked)
+    return found
+
+
+def too_wide(browser: Chromium, dashboard: Visitor, widths: Sequence[int] = WIDTHS) -> list[str]:
+    """The pages that scroll sideways, with the width of the screen and the elements that reach out."""
+    found = []
+    for path in pages(dashboard):
+        browser.open(dashboard.root + path)
+        for width in widths:
+            browser.resize(width)
+            if pixels := browser.overflow():
+                found.append(f"{path[:100]}: {pixels} too many at {width}: {browser.wider()}")
+    return found
+
+
+def test_lengthy_names_and_numbers(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys, one_redis_url: str
+) -> None:
+    lengthy.fill(db, keys, one_redis_url)
+    assert too_wide(chromium, dashboard) == []
+
+
+def test_hostile_texts(chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    hostile.fill(db, keys)
+    assert too_wide(chromium, dashboard, (320, WIDE)) == []
