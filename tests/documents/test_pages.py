@@ -1,0 +1,60 @@
+"""What the documents say about the code is what the code has, and readers find it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+
+import pytest
+
+from contrib.reference import events
+from contrib.reference.sources import template, trees
+from pyworkers.store.transport.errors import TABLE
+from tests.documents.blocks import DOCS
+
+HOW_TO = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.name != "index.md")
+# What people who know Celery look for.
+WORDS = {
+    "priorities", "acks_late", "countdown", "beat", "canvas", "-P gevent", "Flower", "task_always_eager",
+    "signals", "routing", "visibility timeout", "memory",
+}  # fmt: skip
+TROUBLESHOOTING = (DOCS / "troubleshooting.md").read_text()
+SYMPTOMS = re.findall(r"^\| (?!message|---)((?:``.*?``|`[^`]*`|[^|`])*) \|", TROUBLESHOOTING, re.MULTILINE)
+
+
+@cache
+def texts() -> str:
+    """Every text of the code, with ``…`` for what is known at run time."""
+    nodes = (node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.expr))
+    found = {template(node) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr)}
+    return "\n".join(found | {rule.meaning for rule in TABLE.values()})
+
+
+@pytest.mark.parametrize("symptom", SYMPTOMS)
+def test_a_message_of_troubleshooting_is_one_of_the_code(symptom: str) -> None:
+    spans = [single or double.strip() for double, single in re.findall(r"``(.*?)``|`([^`]+)`", symptom)]
+    for span in spans:
+        known = span in texts() or span in events.events()
+        assert known or span.startswith("pyworkers "), f"no text of the code is {span!r}"
+
+
+def test_troubleshooting_has_many_symptoms() -> None:
+    assert len(SYMPTOMS) > 50
+
+
+def test_each_how_to_is_a_question_and_stands_in_the_list() -> None:
+    assert len(HOW_TO) == 25
+    index = (DOCS / "how-to/index.md").read_text()
+    for path in HOW_TO:
+        title = path.read_text().partition("\n")[0].removeprefix("# ")
+        assert title.partition(" (")[0].endswith("?"), path.name
+        assert f"[{title.partition(' (')[0]}]({path.name})" in index
+
+
+@pytest.mark.parametrize("word", sorted(WORDS))
+def test_a_word_of_celery_is_a_title_and_stands_in_coming_from(word: str) -> None:
+    titles = [path.read_text().partition("\n")[0] for path in HOW_TO]
+    assert any(word in title for title in titles)
+    celery = (DOCS / "coming-from.md").read_text().partition("## From Celery")[2].partition("\n## ")[0]
+    assert word in celery
