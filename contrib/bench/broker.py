@@ -38,6 +38,10 @@ class Broker:
         """The jobs in a sorted set."""
         return int(self.client.zcard(key))
 
+    def used_bytes(self) -> int:
+        """The memory that its data take, with its own structures."""
+        return int(self.client.info("memory")["used_memory"])
+
     def version(self) -> str:
         return str(self.client.info("server")["redis_version"])
 
@@ -51,7 +55,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
     binary = shutil.which("redis-server")
     if binary is None:
         raise RuntimeError("no redis-server; install Debian's package redis-server")
-    port = _free_port()
+    port = free_port()
     command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
     with (folder / "redis.log").open("wb") as log:
         server = subprocess.Popen([*command, "--save", "", "--appendonly", "no"], stdout=log, stderr=log)
@@ -64,7 +68,8 @@ def running_broker(folder: Path) -> Iterator[Broker]:
         server.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that was free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -53,6 +53,16 @@ def between(before: Reading, after: Reading) -> Numbers:
     }
 
 
+def served(site: Site, count: int) -> Numbers:
+    """The numbers of ``count`` jobs that a server runs now, without those of the warm-up."""
+    site.wait_for_jobs(round(count * WARM_UP), 90)
+    before = site.read()
+    site.wait_for_jobs(count, 120)
+    after = site.read()
+    site.check_jobs(count)
+    return between(before, after)
+
+
 def execute(
     site: Site, peer: Peer, kind: str, count: int, *, workers: int = 10, lines: bool = False
 ) -> Numbers:
@@ -63,14 +73,10 @@ def execute(
     else:
         site.program(peer, "push", kind, count, how(peer))
     with site.serving(peer, workers, lines=lines):
-        site.wait_for_jobs(round(count * WARM_UP), 90)
-        before = site.read()
-        site.wait_for_jobs(count, 120)
-        after = site.read()
-        site.check_jobs(count)
+        numbers = served(site, count)
         pids = machine.tree(site.roots)
         tree = {"processes": len(pids), "pss_mb": machine.pss_mb(pids), "peak_mb": machine.peak_mb(pids)}
-    return between(before, after) | tree | {"jobs": count, "lines_per_job": site.log_lines() / count}
+    return numbers | tree | {"jobs": count, "lines_per_job": site.log_lines() / count}
 
 
 def noop(site: Site, peer: Peer, scale: float) -> Numbers:

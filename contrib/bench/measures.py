@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contrib.bench import growth, loads, stamps
+from contrib.bench import batches, growth, loads, stamps
 from contrib.bench.peer import Peer
 
 BASE = "pyworkers"
@@ -62,6 +62,10 @@ def _can_schedule(peer: Peer) -> bool:
 
 def _has_schedule(peer: Peer) -> bool:
     return peer.few and bool(peer.schedule_key)
+
+
+def _has_batches(peer: Peer) -> bool:
+    return peer.few and peer.batches
 
 
 def _has_list(peer: Peer) -> bool:
@@ -145,6 +149,21 @@ MEASURES: dict[str, Measure] = {
             "Enqueueing by one producer",
             loads.enqueue,
             (Column("one_s", "one by one, jobs/s"), Column("bulk_s", "in bulk, jobs/s")),
+        ),
+        Measure(
+            "batch",
+            "Jobs that are members of one batch, and the same jobs without it",
+            batches.batch,
+            (
+                Column("bulk_s", "enqueued in bulk, jobs/s"),
+                Column("plain_bulk_s", "without it"),
+                Column("one_s", "one by one, jobs/s"),
+                Column("plain_one_s", "without it"),
+                Column("cpu_s", "CPU s per 1,000 jobs", 3),
+                Column("plain_cpu_s", "without it", 3),
+                Column("bytes", "more bytes a job"),
+            ),
+            _has_batches,
         ),
         Measure(
             "promote",

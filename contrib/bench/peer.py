@@ -4,6 +4,7 @@ Each file in ``peers/`` describes one, with its program in ``programs/``. A prog
 in every language, with the environment that ``Site`` makes:
 
     PROGRAM push KIND COUNT one|bulk                enqueue
+    PROGRAM batch KIND COUNT one|bulk               enqueue as members of one batch
     PROGRAM pace COUNT INTERVAL_MS                  enqueue "stamp" jobs one by one
     PROGRAM later KIND COUNT SECONDS INTERVAL_MS    schedule jobs, the first due so many seconds from now
 
@@ -65,6 +66,8 @@ class Peer:
     """Whether it takes part in those with hundreds: its jobs share a process."""
     bulk: bool = False
     """Whether it can enqueue many jobs at once."""
+    batches: bool = False
+    """Whether its program has ``batch``."""
     later: bool = True
     """Whether it can schedule jobs without another process."""
     schedule_key: str = ""

@@ -105,7 +105,7 @@ def promotion(site: Site, count: int, due: int) -> None:
 
 
 def _plan(site: Site, count: int, at: float) -> None:
-    """Jobs for a queue that nobody serves: it is promotion alone that is measured."""
+    """Jobs for a queue without a server, so that promotion alone is measured."""
     plan = draft("elsewhere", "SendMail", True, {}, at)
     for first in range(0, count, 1000):
         batch = [(number, "hello", {"a": 1}) for number in range(first, min(first + 1000, count))]

@@ -72,6 +72,7 @@ _go = partial(Target, peer="go-workers2")
 _async = partial(Target, ours=SHARED_BASE)
 _thread = partial(Target, ours="pyworkers-thread", peer="celery-threads")
 # Compared with itself; flat, but for the noise of a measurement.
+_itself = partial(Target, measure="batch", peer=FAST)
 _growth = partial(Target, peer=FAST, bound=most(1.15))
 
 _ROWS = (
@@ -101,6 +102,13 @@ _ROWS = (
     _async("slow-gevent", "400 sleeps of 1 s", "slow", "jobs_s", peer="celery-gevent"),
     _thread("slow-threads", "400 sleeps of 1 s", "slow", "jobs_s"),
     Target("memory", "memory, 10 processes", "memory", "pss_2000_mb", most(0.28), peer="celery"),
+    Target("batch", "members, enqueued in bulk", "batch", "bulk_s", least(100_000)),
+    _itself("batch-bulk", "the same, to jobs without a batch", key="bulk_s", peer_key="plain_bulk_s"),
+    _itself("batch-one", "members, one by one, to jobs without a batch", key="one_s", peer_key="plain_one_s"),
+    Target("batch-bytes", "more bytes in Redis for a member", "batch", "bytes", most(200)),
+    _itself(
+        "batch-cost", "CPU, a member to another job", key="cpu_s", peer_key="plain_cpu_s", bound=most(1.15)
+    ),
     _growth("workers", "CPU, 200 workers to 1", "workers", "cpu_s_200", peer_key="cpu_s_1"),
     _growth("workers-10", "CPU, 200 workers to 10", "workers", "cpu_s_200", peer_key="cpu_s_10"),
     _growth("backlog", "CPU, 1 million waiting to 0", "backlog", "cpu_s_1000000", peer_key="cpu_s_0"),

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from contrib.bench import loads, machine, report, stamps, targets
+from contrib.bench import batches, dashboard, loads, machine, report, stamps, targets
 from contrib.bench.broker import running_broker
+from contrib.bench.crowd import Crowd
 from contrib.bench.environments import Environment
 from contrib.bench.fill import fill
 from contrib.bench.loads import Numbers
@@ -104,6 +105,14 @@ def test_one_producer_for_all_stamps_copies_of_a_job(site: Site) -> None:
     numbers = stamps.pickup(site, PEER, 0.5)
     assert 0 < numbers["p50_ms"] <= numbers["p99_ms"] <= numbers["max_ms"]
     assert len(site.stamps_ms()) == 100
+
+
+def test_members_of_a_batch_are_compared_with_the_same_jobs(site: Site) -> None:
+    numbers = batches.batch(site, replace(PEER, expected=2000), 1.0)
+    assert all(numbers[f"{kind}{how}_s"] > 0 for kind in ("", "plain_") for how in ("one", "bulk"))
+    # The id of the batch in each job, and a member of a SET.
+    assert 50 < numbers["bytes"] < 200
+    assert site.broker.waiting(PEER.queue_key) == 500
 
 
 def test_a_server_that_ends_is_a_failure_and_not_a_number(site: Site) -> None:
@@ -216,3 +225,18 @@ def test_a_picture_has_one_bar_for_each_peer_that_did_not_fail() -> None:
     svg = report.picture(MEASURES["noop"], by_peer)
     assert svg.count('height="18" fill="#') == 2
     assert ">500<" in svg
+
+
+def test_pages_are_measured_beside_large_queues(site: Site) -> None:
+    site.clear()
+    crowd = Crowd(2001, 7, 6, 5, running=60, queues=3, classes=2, batches=4, locks=5, limits=6)
+    crowd.fill(site.broker)
+    client = site.broker.client
+    assert (client.llen("queue:default"), client.zcard("schedule"), client.zcard("retry")) == (2001, 7, 6)
+    assert (client.zcard("dead"), client.scard("processes"), client.scard("queues")) == (5, 2, 4)
+    assert (client.zcard("pyworkers:batches"), client.hlen("pyworkers:limits")) == (4, 6)
+    with dashboard.dashboard(site.broker.url, site.folder / "web.log") as (port, pid):
+        pids = (pid, site.broker.pid)
+        queues, nothing = dashboard.measure(port, pids, ["/queues", "/nothing"], rounds=1)
+    assert (queues.status, nothing.status, nothing.missed) == (200, 404, True)
+    assert queues.median_ms > 0

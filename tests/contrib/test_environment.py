@@ -66,7 +66,7 @@ def test_it_is_made_once(environment: Environment) -> None:
     assert (again.returncode, again.stderr, environment.kept) == (0, "", True)
 
 
-def test_another_python_that_nobody_named_does_not_touch_it(environment: Environment) -> None:
+def test_another_python_that_was_not_named_does_not_touch_it(environment: Environment) -> None:
     environment.made()
     other = environment.python("3.12")
     done = environment.make(other)

@@ -29,6 +29,7 @@ def describe(name: str, environment: Environment, settings: str) -> Peer:
         settings=settings,
         expected=40_000,
         bulk=True,
+        batches=True,
         schedule_key="schedule",
         queue_key="queue:bench",
         help=(environment.command("pyworkers"), "--help"),

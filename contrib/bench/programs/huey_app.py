@@ -9,7 +9,7 @@ from huey import RedisHuey
 
 from contrib.bench.programs import work
 
-# Results are off: nobody asks for them, and storing them would be one more command per job.
+# Results are off: no program reads them, and storing them would be one more command per job.
 huey = RedisHuey(work.QUEUE, url=work.URL, results=False)
 
 

@@ -1,7 +1,8 @@
 """The program of every Python peer that enqueues: ``produce MODULE push noop 1000 one`` (peer.py).
 
-It has ``async def push(kind, values, bulk)``, and ``later(kind, value, at)`` if the peer can schedule.
-It is imported by its name, because some peers name their jobs by it.
+It has ``async def push(kind, values, bulk)``, ``later(kind, value, at)`` if the peer can schedule,
+and ``batch(kind, values, bulk)`` if it has batches. It is imported
+by its name, because some peers name their jobs by it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ class Application(Protocol):
 
     async def later(self, kind: str, value: Value, at: float) -> None: ...
 
+    async def batch(self, kind: str, values: Sequence[Value], bulk: bool) -> None: ...
+
 
 async def push(app: Application, kind: str, count: str, how: str) -> None:
     values: list[Value] = [BLOB if kind == "blob" else 0] * int(count)
     await app.push(kind, values, how == "bulk")
+
+
+async def batch(app: Application, kind: str, count: str, how: str) -> None:
+    await app.batch(kind, [0] * int(count), how == "bulk")
 
 
 async def later(app: Application, kind: str, count: str, delay_s: str, interval_ms: str) -> None:
@@ -47,7 +54,12 @@ async def pace(app: Application, count: str, interval_ms: str) -> None:
         time.sleep(max(0.0, started + (number + 1) * float(interval_ms) / 1000 - time.perf_counter()))
 
 
-COMMANDS: dict[str, Callable[..., Awaitable[None]]] = {"push": push, "later": later, "pace": pace}
+COMMANDS: dict[str, Callable[..., Awaitable[None]]] = {
+    "push": push,
+    "batch": batch,
+    "later": later,
+    "pace": pace,
+}
 
 
 async def main(app: Application, command: str, *words: str) -> float:

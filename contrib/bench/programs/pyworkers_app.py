@@ -39,5 +39,10 @@ async def push(kind: str, values: Sequence[work.Value], bulk: bool) -> None:
             bench.enqueue(kind, value)
 
 
+async def batch(kind: str, values: Sequence[work.Value], bulk: bool) -> None:
+    with worker.batch("bench"):
+        await push(kind, values, bulk)
+
+
 async def later(kind: str, value: work.Value, at: float) -> None:
     bench.enqueue_at(datetime.fromtimestamp(at, UTC), kind, value)
