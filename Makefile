@@ -24,15 +24,21 @@ $(VENV)/.development: $(VENV)/.made setup.cfg pyproject.toml
 	touch $@
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: FORCE help run test test-oldest faults soak lint coverage bench clean
+.PHONY: FORCE help run test test-oldest test-lowest test-package faults soak lint docs coverage bench clean
 
 run: $(VENV)/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
 
-test: $(VENV)/.development ## Run the whole suite.
+test: $(VENV)/.development $(VENV)/axe ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(PARALLEL) $(ARGS)
+
+# What the browser tests check pages with. Without it those tests are skipped, or fail under CI.
+$(VENV)/axe: tests/web/peers/package-lock.json | $(VENV)/.development
+	@rm -rf $@.new && mkdir $@.new && cp tests/web/peers/package*.json $@.new
+	@if npm ci --prefix $@.new --prefer-offline --silent --no-audit --no-fund; then rm -rf $@ && mv $@.new $@ && touch $@; \
+	else echo "axe-core is not installed: npm is missing, or cannot reach its registry" >&2; fi
 
 # Any Python can run that server, so it is installed beside the packages of this one.
 $(VENV)/redis-6.2: | $(VENV)/.development
@@ -42,17 +48,35 @@ $(VENV)/redis-6.2: | $(VENV)/.development
 test-oldest: $(VENV)/redis-6.2 ## Run what depends on the server with the oldest Redis that is supported.
 	PYWORKERS_TEST_SERVERS=redis62 $(BIN)/python $(PYTEST) $(PARALLEL) $(OLDEST) $(ARGS)
 
+# An environment of its own, in which each package has the lowest version that setup.cfg allows.
+$(VENV)-lowest/.installed: $(VENV)/.made setup.cfg pyproject.toml contrib/lowest.py
+	$(BIN)/python -m venv --clear $(@D)
+	$(@D)/bin/python contrib/lowest.py > $(@D)/lowest.txt
+	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/lowest.txt --editable '.[embedded,test]'
+	touch $@
+
+# Without what tests a tool of ours (mypy), and without the browser, for which nothing differs.
+test-lowest: $(VENV)-lowest/.installed ## Run a fast part of the suite with the lowest versions of all packages.
+	$(VENV)-lowest/bin/python $(PYTEST) $(PARALLEL) tests/unit tests/integrations tests/web \
+	  --ignore tests/unit/test_typing.py -m "not lengthy and not package and not browser" $(ARGS)
+
+test-package: $(VENV)/.development ## Build wheel and sdist, check them, and run the example from the wheel alone.
+	$(BIN)/python $(PYTEST) -n0 -m package tests/packaging $(ARGS)
+
 faults: $(VENV)/.development ## Every fault of contrib/docs/reliability.md once, in some minutes.
 	PYWORKERS_TEST_SERVERS=$${PYWORKERS_TEST_SERVERS:-valkey} $(BIN)/python $(PYTEST) $(PARALLEL) -m fault $(ARGS)
 
 SECONDS ?= 60
-soak: $(VENV)/.development ## A random schedule of faults: SECONDS=600 SEED=7 URL=redis://…
-	$(BIN)/python -m tests.faults.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL))
+soak: $(VENV)/.development ## A random schedule of faults: SECONDS=600 SEED=7 MODE=async URL=redis://…
+	$(BIN)/python -m tests.faults.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(MODE),--mode $(MODE)) $(if $(URL),--url $(URL))
 
 lint: $(VENV)/.development ## Style and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.development ## Build the documents' site in site/; a broken link or a public name without a docstring fails.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file contrib/mkdocs.yml
 
 coverage: $(VENV)/.development ## Run the suite, and say which lines it never reached.
 	$(BIN)/python -m coverage erase
@@ -64,4 +88,4 @@ bench: $(VENV)/.runtime ## Measure against other job servers; hours. See contrib
 	$(BIN)/python -m contrib.bench
 
 clean: ## Remove the environment and what else was made here; the next `make` makes it again, with PYTHON=… by that one.
-	rm -rf $(VENV) .pyworkers build *.egg-info
+	rm -rf $(VENV) $(VENV)-lowest .pyworkers build site *.egg-info
