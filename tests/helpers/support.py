@@ -30,8 +30,11 @@ STALL_S = 5.0
 stands still, or the host runs another one.
 """
 _INTERVAL_S = 0.01
-# Below the ports that systems choose themselves, also for outgoing connections.
-_PORTS = range(10_000, 32_768)
+# Above the last port that browsers refuse (10080), below those that systems choose themselves, also for
+# outgoing connections. Each process of pytest-xdist has its own: two may look for one at the same moment.
+_PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_PORTS = range(10_081 + _PROCESS, 32_768, _PROCESSES)
 
 T = TypeVar("T")
 

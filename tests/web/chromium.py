@@ -128,7 +128,10 @@ class Chromium:
         """Click the first visible button or link with that text, in the row of a table that has the text
         ``row``; wait for the page after it.
         """
-        element = wait_for(lambda: self._named(name, row), message=f"{name!r} on {self.url}")
+        try:
+            element = wait_for(lambda: self._named(name, row))
+        except AssertionError as error:
+            raise AssertionError(f"no {name!r} on {self.url}, which shows: {self.text}") from error
         self.run("arguments[0].scrollIntoView({block: 'center'}); window.isBefore = true", element)
         element.click()
         wait_for(lambda: not self.run("return window.isBefore"), message=f"a page after {name!r}")
