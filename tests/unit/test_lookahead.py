@@ -23,14 +23,14 @@ def after(*lengths_ms: int, times: int = 300) -> LookAhead:
         ((0,), 0, 0),
         ((1000,), 200, 0),
         ((0, 1), 10, 17),
-        # Longer ones: those that end in six milliseconds; the mean is a little above what it approaches.
+        # Longer ones: those that end in twelve milliseconds; the mean is a little above what it approaches.
         ((1,), 10, 20),
         ((2,), 1, 0),
-        ((5,), 10, 11),
+        ((5,), 10, 20),
         ((10,), 9, 0),
-        ((10,), 80, 47),
-        ((10,), 500, 299),
-        ((100,), 500, 30),
+        ((10,), 80, 95),
+        ((10,), 500, 599),
+        ((100,), 500, 60),
         ((2,), 1000, 2000),
     ],
 )
@@ -43,12 +43,13 @@ def test_jobs_are_fetched_ahead_only_if_some_end_in_each_millisecond(
 @pytest.mark.parametrize(
     ("lengths_ms", "room", "ahead", "rest_ms"),
     [
-        # Half the time for which the jobs ahead last.
-        ((6,), 10, 10, 3.0),
-        ((10,), 500, 300, 3.0),
-        ((10,), 500, 90, 0.0),
+        # As long as the jobs ahead last.
+        ((6,), 10, 5, 3.0),
+        ((10,), 500, 150, 3.0),
+        ((10,), 500, 40, 0.0),
         # At most so long.
-        ((6,), 10, 20, 4.0),
+        ((6,), 10, 20, 6.0),
+        ((10,), 500, 600, 6.0),
         # No worker has a next job, or there is no worker.
         ((6,), 10, 0, 0.0),
         ((6,), 10, -4, 0.0),

@@ -22,10 +22,10 @@ _FEW = 3.0
 # Ten jobs that share two cores, and use 1 ms each, are about here: 1.6 of them end in a millisecond.
 _FEW_LONGER = 1.0
 # Milliseconds for which jobs are fetched ahead then, and so the time that one waits for a worker.
-_AHEAD_MS = 6.0
+_AHEAD_MS = 12.0
 # The outcomes of these jobs wait as long at least and at most: timers count milliseconds.
 _SHORTEST_REST_MS = 1.0
-_LONGEST_REST_MS = 4.0
+_LONGEST_REST_MS = 6.0
 
 
 class LookAhead:
@@ -57,9 +57,9 @@ class LookAhead:
     def rest_s(self, room: int, ahead: int) -> float:
         """Seconds for which the outcomes of so many that run at once may wait, while so many stand ahead.
 
-        Half the time for which those last: then the next exchange comes before the end of the last one.
+        As long as those last: the exchange with the outcomes read before brings the next ones meanwhile.
         """
-        rest_ms = ahead / self._per_ms(room) / 2 if room > 0 and ahead > 0 else 0.0
+        rest_ms = ahead / self._per_ms(room) if room > 0 and ahead > 0 else 0.0
         return 0.0 if rest_ms < _SHORTEST_REST_MS else min(rest_ms, _LONGEST_REST_MS) / 1000
 
     def _per_ms(self, room: int) -> float:
