@@ -12,7 +12,7 @@ from pyworkers.api import Metrics, Period
 from pyworkers.api.metrics import read_class_metrics, read_metrics
 from pyworkers.protocol.histogram import Executions, Tally
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.counters import add_executions
+from pyworkers.store.counters import add_executions, ten_minutes_of
 from pyworkers.store.measures.metrics import Span, percentile
 from tests.store.conftest import Cli, Run
 
@@ -87,16 +87,19 @@ def test_other_types_and_bytes_are_left_out(run_work: Run, keys: Keys, db: redis
     now = datetime.now(UTC)
     run_work(add_executions(keys, {"A": tally(5)}, now))
     span = Span(Period.HOUR, now)
-    names = [keys.executions(name) for name in span.hashes()]
-    db.delete(names[0])
-    db.set(names[0], "x")
-    db.hset(names[-1], mapping={b"\xff|p": 7, "odd": 1, "|p": 1, "A|p": "many", "A|x": 1})
+    first = keys.executions(next(span.hashes()))
+    db.delete(first)
+    db.set(first, "x")
+    # Read also if the next minute begins meanwhile: the span of the read then has other minutes at its ends.
+    middle = keys.executions(ten_minutes_of(now - timedelta(minutes=30)))
+    db.hset(middle, mapping={b"\xff|p": 7, "odd": 1, "|p": 1, "A|p": "many", "A|x": 1})
     histogram = span.histograms(keys, "A")
     db.delete(histogram[0])
     db.lpush(histogram[0], "x")
     db.set(histogram[1], b"\xff" * 1000)
     found = {one.job_class: one for one in run_work(read_metrics(keys)).classes}
     assert found["\udcff"].processed == 7
+    assert found["A"].processed == 1
     assert found["A"].as_dict()["p99_ms"] is not None
 
 
