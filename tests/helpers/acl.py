@@ -79,7 +79,8 @@ def watching(url: str, own: redis.Redis) -> Iterator[Watch]:
                     watch.note(about["command"])
 
     ours = {client["addr"] for client in own.client_list() if client["user"] == "default"}
-    monitor = redis.Redis.from_url(url).monitor()
+    # redis-py's own limit would end the thread where nothing is sent for 5 s: while a server starts, slowly.
+    monitor = redis.Redis.from_url(url, socket_timeout=None).monitor()
     started = threading.Event()
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
