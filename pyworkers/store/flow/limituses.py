@@ -15,7 +15,8 @@ from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import LimitStats, period_of, queue_of
-from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, script
+from pyworkers.store.heartbeat import clock
 from pyworkers.store.transport.replies import nonzero
 
 _PAGE = 200
@@ -104,7 +105,7 @@ def release(keys: Keys, key: str, member: str) -> Call[bool]:
 
 def _uses(keys: Keys, stored: Mapping[bytes, bytes]) -> Steps[list[LimitStats]]:
     found: list[LimitStats] = []
-    now = yield from one("TIME", read=_seconds)
+    now = yield from clock()
     owners = yield from _owners(keys)
     declared = sorted(_declared(stored))
     for start in range(0, len(declared), _PAGE):
@@ -169,11 +170,6 @@ def _counts(keys: Keys, limit: _Declared, now: float, owners: Sequence[str]) -> 
         return [waiting, *(command("LLEN", keys.inprogress(queue, owner)) for owner in owners)]
     since = f"({now - window_s!r}" if window_s else "-inf"
     return [waiting, command("ZCOUNT", keys.limit(key), since, "+inf")]
-
-
-def _seconds(reply: Any) -> float:
-    seconds, micros = reply
-    return int(seconds) + int(micros) / 1e6
 
 
 def _valid(text: str) -> str:
