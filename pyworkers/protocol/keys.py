@@ -17,6 +17,8 @@ QUEUE_NAME_RULE = (
     "'queue:' or 'backup::', and does not end with ':inprogress'"
 )
 _QUEUE_NAME = re.compile(r"[^\s\x00-\x1f\x7f|]{1,128}\Z")
+# The characters with a meaning in Redis' glob patterns, outside of brackets.
+_SPECIAL = re.compile(r"[\[\]*?\\]")
 # After "queue:" these collide with the in-progress lists of Exq (queue:backup::…) and of pyworkers.
 _RESERVED_PREFIXES = ("queue:", "backup::")
 
@@ -41,6 +43,11 @@ def is_queue_name(name: object) -> bool:
     except ValueError:
         return False
     return True
+
+
+def literal(text: str) -> str:
+    """The glob pattern (``SCAN``, ``ZSCAN``, ACL) that matches only this text."""
+    return _SPECIAL.sub(r"\\\g<0>", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,11 @@ scripts included. A test watches a server with MONITOR, and fails for a right th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.keys import Keys, literal
 
 
 class Role(Enum):
@@ -170,7 +169,7 @@ def line(role: Role, namespace: str, user: str) -> str:
 
 def patterns(role: Role, namespace: str) -> Iterator[str]:
     """The key patterns, as ``~glob``."""
-    prefix = re.sub(r"([\[\]*?\\])", r"\\\1", namespace)
+    prefix = literal(namespace)
     for grant in GRANTS:
         if grant.key and grant.commands(role):
             yield f"~{prefix}{grant.key}"

@@ -7,12 +7,11 @@ in time, and its result is kept for a while.
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable
 
 from pyworkers.errors import StoreError
-from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
+from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
 from pyworkers.store.calls import Steps, decoded, one
 
 # Redis scans a thousand names in 1 to 2 ms (measured with ten million), and runs nothing else meanwhile.
@@ -31,8 +30,7 @@ class Search:
     def __init__(
         self, keys: Keys, budget_s: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        prefix = re.sub(r"([\[\]*?\\])", r"\\\1", keys.queue(""))
-        self._pattern = f"{prefix}*{INPROGRESS_SUFFIX}"
+        self._pattern = f"{literal(keys.queue(''))}*{INPROGRESS_SUFFIX}"
         self._budget_s = budget_s
         self._clock = clock
         self._due = -math.inf

@@ -5,7 +5,6 @@ The builders move opaque bytes, read no clock, and never decide where a job goes
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow import effects_of_stored
 from pyworkers.protocol.flow.ending import Ending
-from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.keys import Keys, literal
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, one, script
 from pyworkers.store.flow.removal import written
 from pyworkers.store.transport.replies import blob, blobs, integer
@@ -88,7 +87,7 @@ class Matches(Pages[Member]):
 
     def __init__(self, zset: str, text: str) -> None:
         self._zset = zset
-        self._pattern = f"*{_literal(text)}*" if text else "*"
+        self._pattern = f"*{literal(text)}*" if text else "*"
         self._cursor = 0
 
     def next_page(self) -> Steps[list[Member]]:
@@ -194,8 +193,3 @@ def _by_queue(moves: Sequence[Move]) -> dict[str | None, list[Move]]:
     for move in moves:
         batches.setdefault(move.queue, []).append(move)
     return batches
-
-
-def _literal(text: str) -> str:
-    """A Redis pattern that matches only this text."""
-    return re.sub(r"([*?\[\]\\^-])", r"\\\1", text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.protocol.keys import Keys, check_queue_name
+from pyworkers.protocol.keys import Keys, check_queue_name, literal
 
 
 @pytest.mark.parametrize("namespace", ["", "app:", "{app}:"])
@@ -27,6 +27,10 @@ def test_what_pyworkers_adds_is_named_after_it() -> None:
     assert len(set(found)) == 4
     assert keys.turn(keys.schedule) == "app:pyworkers:turn:schedule"
     assert keys.cron_slot("sweep", 60) != keys.cron_slot("sweep", 120)
+
+
+def test_a_pattern_that_matches_one_text_alone() -> None:
+    assert literal("a*[b-c]?^\\:{d}") == r"a\*\[b-c\]\?^\\:{d}"
 
 
 @pytest.mark.parametrize("name", ["default", "mail", "a:b", "é", "x" * 128, "queues", "backup", "inprogress"])

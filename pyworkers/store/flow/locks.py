@@ -5,11 +5,10 @@ Run by ``api``; never by the server. A listing scans the names of all keys, a th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.keys import Keys, literal
 from pyworkers.protocol.terms import SCORE_SUFFIX
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one, script
 from pyworkers.store.transport.replies import nonzero
@@ -73,8 +72,7 @@ def read_lock_page(keys: Keys, cursor: int, count: int, text: str = "") -> Steps
 
 def _scan(keys: Keys, cursor: int, count: int) -> Steps[tuple[int, list[str]]]:
     """The next cursor, and the keys of the locks among the next ``count`` names."""
-    pattern = re.sub(r"([\[\]*?\\])", r"\\\1", keys.unique("")) + "*"
-    options = ("MATCH", pattern, "COUNT", count, "TYPE", "string")
+    options = ("MATCH", f"{literal(keys.unique(''))}*", "COUNT", count, "TYPE", "string")
     following, found = yield from one("SCAN", cursor, *options, read=tuple)
     return int(following), [name for name in map(decoded, found) if not name.endswith(SCORE_SUFFIX)]
 

@@ -8,13 +8,12 @@ sets, in the step that releases. Each call is one page, for the caller to rest a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.draft import batches as portions
-from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
+from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
 from pyworkers.store import queues
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script
 from pyworkers.store.processes.reading import Processes
@@ -190,7 +189,7 @@ class _Sweep:
 
     def _scan_for_lists(self) -> Steps[list[str]]:
         """The in-progress lists that no server reports: those of go-workers, among the names of all keys."""
-        pattern = re.sub(r"([\[\]*?\\])", r"\\\1", self._keys.queue("")) + "*" + INPROGRESS_SUFFIX
+        pattern = f"{literal(self._keys.queue(''))}*{INPROGRESS_SUFFIX}"
         options = ("MATCH", pattern, "COUNT", _PER_SCAN, "TYPE", "list")
         found: dict[str, None] = {}
         cursor = b"0"
