@@ -71,7 +71,7 @@ def take(wanted: Wanted, options: argparse.Namespace, folder: Path, results: Res
 
 
 def load(folder: Path) -> Results:
-    """The raw results in the folder, to which measurements are added or anew."""
+    """The raw results in the folder, to which measurements are added; empty ones if there are none."""
     path = folder / "results.json"
     if path.exists():
         results: Results = json.loads(path.read_text())

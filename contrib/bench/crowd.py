@@ -104,7 +104,7 @@ class Crowd:
         for minutes in range(_DAY_S // 60):
             moment = datetime.fromtimestamp(now - minutes * 60, UTC)
             with broker.client.pipeline(transaction=False) as pipe:
-                # 8.x's minute, and every tenth time its ten minutes (protocol.md, Metrics).
+                # 8.x's minute, and every tenth time its ten minutes (protocol.md, Counters).
                 if minutes < _MINUTES:
                     pipe.hset(f"j|{moment:%y%m%d}|{moment.hour}:{moment.minute:02}", mapping=fields)
                 if minutes % 10 == 0:
@@ -118,7 +118,7 @@ class Crowd:
                 pipe.zadd("pyworkers:batches", {f"batch-{number}": now + number})
                 pipe.hset(f"pyworkers:batch:batch-{number}", mapping=batch)
             for number in range(self.locks):
-                pipe.set(f"pyworkers:unique:SendMail/default/{number:016x}", _jid(number), ex=_DAY_S)
+                pipe.set(f"pyworkers:unique:SendMail|default|{number:032x}", _jid(number), ex=_DAY_S)
             for number in range(self.limits):
                 pipe.hset("pyworkers:limits", f"tenant:{number}", "10 0")
                 pipe.zadd(f"pyworkers:limit:tenant:{number}", {"web:1:a|1 jid": now})

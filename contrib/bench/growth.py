@@ -38,9 +38,9 @@ def by_backlog(site: Site, peer: Peer, scale: float, backlogs: tuple[int, ...] =
     return numbers
 
 
-def _numbers(size: int, found: Numbers, before: Numbers) -> Numbers:
+def _numbers(point: int, found: Numbers, before: Numbers) -> Numbers:
     return {
-        f"cpu_s_{size}": found["cpu_s"],
-        f"jobs_s_{size}": found["jobs_s"],
+        f"cpu_s_{point}": found["cpu_s"],
+        f"jobs_s_{point}": found["jobs_s"],
         "others_cpus": max(found["others_cpus"], before.get("others_cpus", 0.0)),
     }
