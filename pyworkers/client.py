@@ -230,7 +230,10 @@ class Client(BaseClient, Producer):
         return tracking.history(self._wires(), self._keys, jid)
 
     def iteration(self, jid: str) -> Mapping[str, bytes]:
-        """The state of a long job: ``c`` is its last checkpoint, as JSON; empty if it has none."""
+        """The state of a long job: ``c`` is its last checkpoint, as JSON; empty if it has none.
+
+        Raises the errors of ``status``.
+        """
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.iteration(jid)

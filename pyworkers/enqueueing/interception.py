@@ -47,7 +47,7 @@ class Transport(Protocol):
         ...
 
     def batch_result(self, batch: str, deadline: float) -> Any:
-        """What a batch has returned, which is known; waits as ``result``."""
+        """The result of a batch that exists; waits as ``result``."""
         ...
 
     def status(self, jid: str) -> JobStatus:

@@ -76,7 +76,8 @@ def configure(
 
     ``format`` is one of ``FORMATS``; ``auto`` is ``console`` on a terminal and ``json`` elsewhere. The
     ``constant`` fields, e.g. ``identity``, go into every JSON line, beside the pid. A line waits
-    ``patience_ms`` for room in a full pipe, and is dropped then. May be called again.
+    ``patience_ms`` for room in a full pipe, and is dropped then. May be called again. Raises ValueError for
+    another format, and KeyError for an unknown level.
     """
     if format not in FORMATS:
         raise ValueError(f"format {format!r} is none of {', '.join(FORMATS)}")

@@ -1,7 +1,7 @@
 """Drafts: queue, class and options of an enqueue call, checked once for any number of jobs.
 
-Pure; used by the clients and the registry. All text around the arguments is made once per draft, because a
-bulk enqueue spends its time here.
+Pure; used by producers, and by the server for cron entries. All text around the arguments is made once per
+draft, because a bulk enqueue spends its time here.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _MOST_KNOWN = 1000
 
 
 class Fate(IntEnum):
-    """The destination of the job. The numbers are those of the settle scripts."""
+    """The destination of the job. The numbers below 32 are those of exchange.lua, which gets no others."""
 
     DONE = 0
     RETRY = 1

@@ -17,7 +17,10 @@ class Rates:
         self._starts: dict[str, list[float]] = {}
 
     def start(self, wants: Iterable[Want], now: float) -> float | None:
-        """Let a job start now, as all its limits allow; otherwise the time at which they do."""
+        """Note a start and return None if all limits of a job allow it now; else the time at which they do.
+
+        ``now`` is in epoch seconds.
+        """
         rates = [want for want in wants if want.window_s]
         turns = [turn for want in rates if (turn := self._turn(want, now)) is not None]
         if turns:

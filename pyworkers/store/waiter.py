@@ -47,9 +47,8 @@ class Waiter:
         """Move the next job, call ``taken`` with it, and return; return without a job when the block expires.
 
         ``source`` and ``target`` are the keys of the queue and of the list; if they are equal, the job stays
-        where it is. A move that neither returns nor
-        fails before its timeout is ended, and its connection is replaced: a link closes when the wait for a
-        reply is cancelled. Raises PyworkersError.
+        where it is. A move that neither returns nor fails before its timeout is ended, and its connection is
+        replaced: a link closes when the wait for a reply is cancelled. Raises PyworkersError.
         """
         with errors_translated():
             async with asyncio.timeout(self._longest_s):

@@ -32,8 +32,9 @@ class Link:
     ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
-        ``read`` converts the reply, instead of the check of its shape. ``on_reply`` is called with
-        the result as soon as the reply has arrived; the waiting task continues a little later.
+        ``read`` converts the reply, instead of the check of its shape. ``on_reply`` is called with the result
+        as soon as the reply has arrived; the waiting task continues a little later.
+
         An error other than an error reply closes the connection, because the state of its other commands is
         unknown; so does an error reply of the wrong server, and the next command resolves the address again.
         """
