@@ -35,7 +35,7 @@ REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 # A full queue is looked at again after these pauses: short ones first, because most queues drain quickly.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.01, 0.25, 1.5
 
-Steps = Generator[bytes | float, Any, Others]
+_Pushing = Generator[bytes | float, Any, Others]
 """Yields a command, and gets its reply, or the seconds until the next one; returns the result of the push."""
 
 
@@ -81,7 +81,7 @@ async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -
             return others
 
 
-def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> Steps:
+def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
     arguments = call_of(keys, jobs)
     due = time.monotonic() + max(job.terms.wait_s for job in jobs if job.terms)
     pause_s = _FIRST_PAUSE_S
