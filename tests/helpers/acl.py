@@ -29,7 +29,7 @@ def url_of(url: str, role: Role, namespace: str) -> str:
 
 
 def refused(connection: redis.Redis) -> list[tuple[str, str]]:
-    """What Redis has refused any user: the reason and the command or key."""
+    """The refusals of Redis, to any user: the reason and the command or key."""
     optional = set(OPTIONAL)
     if is_six(connection):
         optional.update(command.partition("|")[0] for command in OPTIONAL)
@@ -44,7 +44,7 @@ def is_six(connection: redis.Redis) -> bool:
 
 
 class Watch:
-    """The commands that everybody but the default user has sent, those inside scripts included."""
+    """The commands of all users but the default one, those inside scripts included."""
 
     def __init__(self) -> None:
         self.commands: set[str] = set()

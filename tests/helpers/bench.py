@@ -1,4 +1,4 @@
-"""What tests of coroutines stand on: one Redis with its keys, whose connections and tasks end with the test.
+"""The base of tests of coroutines: one Redis with its keys, whose connections and tasks end with the test.
 
 Read by the tests alone, in the process of the test. It decides nothing about the keys it finds.
 """
@@ -33,7 +33,7 @@ class RedisBench:
         self.redis = self.connection()
 
     async def prepare(self) -> None:
-        """What Redis must hold before a test begins; nothing, unless a subclass says otherwise."""
+        """Write the keys that each test needs; none here, a subclass may need some."""
 
     def connection(self) -> Redis:
         """Another connection by ``config`` as it is now."""

@@ -1,4 +1,4 @@
-"""What the system says about a process: its state, children, descriptors and memory."""
+"""Facts about a process, from /proc: its state, children, descriptors and memory."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def _stat(path: Path) -> list[str]:
 
 
 def descriptors(pid: int) -> int:
-    """How many descriptors a process has."""
+    """The number of descriptors of a process."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def anonymous_kb(pid: int) -> int:
-    """Memory that no file stands behind, in KiB."""
+    """The memory of a process that is not mapped from a file, in KiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))

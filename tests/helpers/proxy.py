@@ -1,6 +1,6 @@
 """A TCP proxy between pyworkers and Redis: a network that loses, delays, and cuts.
 
-Runs in threads of the test. What it did to whom stands in ``done``: a fault that nothing met is no fault.
+Runs in threads of the test. ``done`` lists the faults that a connection has met: others have tested nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass
 class Trap:
-    """Waits for a reply to a request; both are told by a part of their bytes. Springs ``times`` times.
+    """Waits for a reply to a request; each is known by a part of its bytes. Springs ``times`` times.
 
     ``swallow`` loses the reply and all that follows on this connection, which looks alive: half-open.
     ``reset`` loses the reply and resets the connection. ``hold`` lets the reply wait for ``release``.
@@ -76,7 +76,7 @@ class Proxy:
             yield
 
     def drop(self) -> int:
-        """Reset every connection; how many there were."""
+        """Reset every connection. Returns their number."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
@@ -163,7 +163,7 @@ class Proxy:
         return None
 
     def is_over(self, passed: int) -> bool:
-        """Whether a connection that has replied with so many bytes is to be reset; said once."""
+        """True once, for the first connection that has replied with so many bytes that it is reset."""
         with self._lock:
             over = self.reset_after is not None and passed >= self.reset_after
             if over:
@@ -184,7 +184,7 @@ class _Connection:
             while data := self._client.recv(_PIECE):
                 self._request = (self._request + data)[-_PIECE:]
                 self._proxy.pass_on(data, self._server)
-        # A farewell is lost like everything else: Redis goes on serving who is gone.
+        # The end of a connection is lost as data are: Redis continues to serve a client that is gone.
         self._proxy.wait()
         _close(self._client, self._server)
 
@@ -215,14 +215,14 @@ class _Connection:
             return True
         if trap.action == "reset":
             _reset(self._client, self._server)
-        # Swallowed: what the server still says is read, and lost.
+        # Swallowed: all that the server still sends is read, and lost.
         while trap.action == "swallow" and self._server.recv(_PIECE):
             pass
         return False
 
 
 def script(name: str) -> bytes:
-    """What a call of this script has in its request."""
+    """The bytes by which the request of a call of this script is known."""
     return load(name).sha.encode()
 
 
@@ -237,7 +237,7 @@ def proxied(url: str) -> Iterator[Proxy]:
 
 
 def _reset(*ends: socket.socket) -> None:
-    """Close without a farewell: the other side gets ECONNRESET."""
+    """Reset the connections: the other side gets ECONNRESET."""
     for end in ends:
         with contextlib.suppress(OSError):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

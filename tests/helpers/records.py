@@ -1,4 +1,4 @@
-"""What tests write into Redis in the place of producers and servers: jobs and processes.
+"""Records that tests write into Redis in the place of producers and servers: jobs and processes.
 
 Read by the tests alone. The text is plain ``json``, as peers write it; pyworkers has no part in it.
 """

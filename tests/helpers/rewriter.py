@@ -1,7 +1,7 @@
-"""A proxy that reads Redis' protocol, and puts others in the place of replies.
+"""A proxy that reads Redis' protocol, and sends other replies in the place of Redis' own.
 
-Runs in threads of the test. What it did stands in ``done``; ``reused`` are the commands that came over a
-connection after that.
+Runs in threads of the test. ``done`` lists the commands whose replies it has changed; ``reused`` are the
+commands that came over a connection after that.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def rewriting(
 ) -> Iterator[Rewriter]:
     """A rewriting proxy in front of a server, for the length of a block.
 
-    What comes within ``grace_s`` after a rewritten reply may have been sent before that was read.
+    A command that comes within ``grace_s`` after a rewritten reply may have been sent before that was read.
     """
     proxy = Rewriter(url, rewrite, grace_s)
     try:

@@ -1,4 +1,4 @@
-"""What several tests need: waiting for a condition, programs that cannot outlive the tests, a Redis server.
+"""Parts of many tests: waiting for a condition, programs that cannot outlive the tests, a Redis server.
 
 Read by the tests alone. Nothing here sleeps for a fixed time and hopes.
 """
