@@ -10,7 +10,7 @@ from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.draft import batches
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.store import queues
-from pyworkers.store.queues import Entries, Fate, Waiting
+from pyworkers.store.queues import Entries, Waiting, Withdrawal
 from pyworkers.store.sets import PAGE
 
 
@@ -121,21 +121,21 @@ class Queue:
 
     def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Remove these jobs; returns how many were still waiting."""
-        return self._withdraw(jobs, Fate.DELETED)
+        return self._withdraw(jobs, Withdrawal.DELETED)
 
     def kill_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Move these jobs to ``dead``; returns how many were still waiting."""
-        return self._withdraw(jobs, Fate.DEAD)
+        return self._withdraw(jobs, Withdrawal.DEAD)
 
     def run_first(self, jobs: Iterable[JobRecord]) -> int:
         """Have these jobs popped next, the first of them first; returns how many were still waiting."""
         # Each batch is put in front of the one before.
-        return self._withdraw(reversed(list(jobs)), Fate.FIRST)
+        return self._withdraw(reversed(list(jobs)), Withdrawal.FIRST)
 
-    def _withdraw(self, jobs: Iterable[JobRecord], fate: Fate) -> int:
+    def _withdraw(self, jobs: Iterable[JobRecord], how: Withdrawal) -> int:
         waiting = (Waiting(job.raw, getattr(job, "place", 0)) for job in jobs)
         return sum(
-            self._admin.run(queues.withdraw(self._admin.keys, self.name, batch, time.time(), fate))
+            self._admin.run(queues.withdraw(self._admin.keys, self.name, batch, time.time(), how))
             for batch in batches(waiting, PAGE)
         )
 

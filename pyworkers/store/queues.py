@@ -106,8 +106,8 @@ def clear(keys: Keys, queue: str, now: float) -> Steps[int]:
     return (yield from removal.clear(keys, keys.queue(queue), now, queue))
 
 
-class Fate(IntEnum):
-    """What becomes of a job that is taken out of its queue, as withdraw.lua has it."""
+class Withdrawal(IntEnum):
+    """How a job is taken out of its queue; the numbers are those of withdraw.lua."""
 
     DELETED = 0
     DEAD = 1
@@ -115,10 +115,10 @@ class Fate(IntEnum):
     """It returns to its queue, to the end that is popped next."""
 
 
-_ENDINGS = {Fate.DELETED: Ending.DELETED, Fate.DEAD: Ending.DEAD}
+_ENDINGS = {Withdrawal.DELETED: Ending.DELETED, Withdrawal.DEAD: Ending.DEAD}
 
 
-def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, fate: Fate) -> Steps[int]:
+def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, how: Withdrawal) -> Steps[int]:
     """Take waiting jobs out of their place in a queue. Returns how many this call took.
 
     Raises StoreError if the dead set is needed and a key of another type; then the jobs stay.
@@ -126,11 +126,11 @@ def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, fate: 
     names = [keys.queue(queue), keys.dead]
     taken = 0
     while jobs:
-        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(fate), 5 + 2 * len(jobs)]
+        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(how), 5 + 2 * len(jobs)]
         for raw, place in jobs:
             args += (raw, place)
-        ended = (raw for raw, _ in jobs) if fate in _ENDINGS else ()
-        ending = _ENDINGS.get(fate, Ending.DELETED)
+        ended = (raw for raw, _ in jobs) if how in _ENDINGS else ()
+        ending = _ENDINGS.get(how, Ending.DELETED)
         more_names, more_args = removal.written(keys, removal.ends(ended, ending, now, queue))
         number, *again = yield from script(
             "removal/withdraw", [*names, *more_names], [*args, *more_args], tuple

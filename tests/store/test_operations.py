@@ -22,7 +22,7 @@ from pyworkers.store.heartbeat import clock
 from pyworkers.store.measures import runs
 from pyworkers.store.processes import cleanup, reading, signals
 from pyworkers.store.processes.reading import Processes, Works
-from pyworkers.store.queues import Entries, Fate
+from pyworkers.store.queues import Entries, Withdrawal
 from pyworkers.store.search import Search
 from pyworkers.store.sets import Matches, MembersByScore, Move
 from tests.helpers.records import raw_job, register
@@ -252,12 +252,12 @@ def test_waiting_jobs_are_withdrawn(run_work: Run, keys: Keys, db: redis.Redis) 
         queues.Waiting(b"1500", 0),
         queues.Waiting(b"gone", 0),
     ]
-    assert run_work(queues.withdraw(keys, ODD, chosen, 1e9, Fate.DEAD)) == 102
+    assert run_work(queues.withdraw(keys, ODD, chosen, 1e9, Withdrawal.DEAD)) == 102
     assert run_work(sets.size(keys.dead)) == 102
     assert run_work(queues.next_job(keys, ODD)) == b"2998"
     db.set(keys.dead, "of another type")
     with pytest.raises(StoreError, match="dead is a key of another type"):
-        run_work(queues.withdraw(keys, ODD, found[1:2], 1e9, Fate.DEAD))
+        run_work(queues.withdraw(keys, ODD, found[1:2], 1e9, Withdrawal.DEAD))
     assert run_work(queues.clear(keys, ODD, 1e9)) == 2898
 
 
