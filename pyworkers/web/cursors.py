@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
+from pyworkers.web.numbers import number_in
+
 _MOST = 2**64
+_MOST_DIGITS = len(str(_MOST))
 
 
 def number_of(request: Request, name: str) -> int:
@@ -17,8 +20,8 @@ def number_of(request: Request, name: str) -> int:
 
 def cursor_in(asked: str) -> int:
     """The number in a text; 0 for anything that is none."""
-    usable = asked.isascii() and asked.isdecimal() and len(asked) <= 20
-    return int(asked) if usable and int(asked) < _MOST else 0
+    found = number_in(asked, _MOST_DIGITS) or 0
+    return found if found < _MOST else 0
 
 
 def cursor_of(request: Request) -> int:
