@@ -88,7 +88,7 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """A count with thousands separated by thin spaces; a dash for an unknown one.
+    """A count with thousands separated by commas, as the command line prints it; a dash for an unknown one.
 
     One with more digits than any counter of Redis is shown as ``1.234e+400``.
     """
@@ -97,7 +97,7 @@ def number(value: float | None) -> str:
     if isinstance(value, int) and abs(value) >= _ABSURD:
         digits = str(abs(value))
         return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:4]}e+{len(digits) - 1}"
-    return f"{value:,}".replace(",", "\u202f")
+    return f"{value:,}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -38,7 +38,7 @@ def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis
         "Waiting 1",
         "Oldest job 2 h in mail",
         "Dead 1",
-        "Done 1 200",
+        "Done 1,200",
         "Failed 34",
         "Queue mail : 1 job waits, and no server takes jobs from it",
         "web:1:a running 3 5",

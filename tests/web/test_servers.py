@@ -70,7 +70,7 @@ def test_servers_of_all_languages_are_shown(dashboard: Visitor, db: redis.Redis,
     text = dashboard.get("servers/web~3A7~3Aa").text
     assert "It runs the jobs of ledger ." in text
     assert "2 (workers that ended unexpectedly" in text
-    assert "4711 ledger idle 4.19 MB 1 234" in text
+    assert "4711 ledger idle 4.19 MB 1,234" in text
     text = dashboard.get("servers/ruby~3A9~3Ab").text
     assert "reliable" in text and "Lease" not in text and "Worker processes" not in text
 

@@ -7,6 +7,7 @@ from pyworkers.api.browse.actions import Acted, Action
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.web.lists.asking import age_of
+from pyworkers.web.showing import counted
 
 LABELS = {
     Action.RUN: "Run now",
@@ -56,7 +57,7 @@ def title_of(place: Place) -> str:
 
 def jobs(number: int) -> str:
     """A number of jobs: ``1 job``, ``2,000 jobs``."""
-    return f"{number:,} {'job' if number == 1 else 'jobs'}"
+    return counted(number, "job")
 
 
 def conditions(wanted: Filter, place: Place) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from pyworkers.web.live.queues import PER_PAGE, Selection, cells, servers_by_que
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
-from pyworkers.web.showing import cut, visible
+from pyworkers.web.showing import counted, cut, visible
 from pyworkers.web.site import site_of
 
 _ORDERS = (
@@ -48,7 +48,7 @@ async def show(request: Request, asked: str = "") -> Response:
         queues=[(queue, cells(request, queue, stats.now, servers.get(queue.name, 0))) for queue in rows],
         previous=_address(request, selection.page - 1) if selection.page > 1 else "",
         next=_address(request, selection.page + 1) if selection.page < pages else "",
-        text=f"Page {selection.page} of {pages}, {matching:,} queue{'' if matching == 1 else 's'}",
+        text=f"Page {selection.page} of {pages}, {counted(matching, 'queue')}",
     )
 
 
@@ -64,7 +64,7 @@ async def change(request: Request) -> Response:
     if action != "clear":
         raise HTTPException(400, "This action is unknown.")
     jobs = await perform(request, "queue.clear", name, Queue(name, site_of(request).admin).clear)
-    text = f"{_called(name)} is cleared: {jobs:,} job{'' if jobs == 1 else 's'} removed."
+    text = f"{_called(name)} is cleared: {counted(jobs, 'job')} removed."
     return done(request, _back(request), text)
 
 

@@ -19,7 +19,7 @@ from pyworkers.web.pages.running import rows_of
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of, viewer_of
-from pyworkers.web.showing import visible
+from pyworkers.web.showing import counted, visible
 from pyworkers.web.site import Site, site_of
 
 SIGNALS = {
@@ -81,7 +81,7 @@ async def change(request: Request) -> Response:
     if "server" in form:
         return await _signal_one(request, names.decode(form["server"]), word, address(request, "servers"))
     sent = await perform(request, f"server.{word}", "all servers", lambda: _signal_all(site, signal))
-    text = f"Sent {word} to {_servers(sent)}: each {then} within 10 seconds."
+    text = f"Sent {word} to {counted(sent, 'server')}: each {then} within 10 seconds."
     return done(request, address(request, "servers"), text)
 
 
@@ -119,10 +119,6 @@ def _chosen(site: Site, signal: Signal) -> tuple[Sequence[Process], int]:
     found = list(ProcessSet(site.admin))
     chosen = [process for process in found if not process.refusal(signal)]
     return chosen, len(found) - len(chosen)
-
-
-def _servers(count: int) -> str:
-    return "1 server" if count == 1 else f"{count:,} servers"
 
 
 def _identity(request: Request) -> str:
