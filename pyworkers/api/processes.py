@@ -157,6 +157,19 @@ class ProcessSet:
         view = self._admin.run(read_process(self._admin.keys, identity))
         return Process(view, self._admin) if view is not None and view.registered else None
 
+    def accepting(self, word: Signal) -> tuple[list[Process], list[Process]]:
+        """The servers that accept a signal, and those that refuse it; both by identity."""
+        found = sorted(self, key=lambda process: process.identity)
+        accepting = [process for process in found if not process.refusal(word)]
+        return accepting, [process for process in found if process.refusal(word)]
+
+    def send(self, word: Signal) -> int:
+        """Send a signal to all servers that accept it; they react within 10 s. Returns their number."""
+        accepting, _ = self.accepting(word)
+        for process in accepting:
+            process.send(word)
+        return len(accepting)
+
     @property
     def leader(self) -> str:
         """The identity of Sidekiq Enterprise's leader; empty if there is none."""

@@ -29,12 +29,11 @@ def steering_command(word: Signal, text: str) -> click.Command:
     ) -> None:
         if every == bool(identities):
             raise click.UsageError("Name servers, or pass --all; `pyworkers processes` shows them.")
-        found = sorted(ProcessSet(source.redis()), key=lambda process: process.identity)
-        named = [_named(identity, found) for identity in identities]
-        refusals = {process.identity: process.refusal(word) for process in found}
-        for reason in filter(None, (refusals[process.identity] for process in named)):
+        accepting, refusing = ProcessSet(source.redis()).accepting(word)
+        named = [_named(identity, [*accepting, *refusing]) for identity in identities]
+        for reason in filter(None, (process.refusal(word) for process in named)):
             raise PyworkersError(reason)
-        chosen = [process for process in found if not refusals[process.identity]] if every else named
+        chosen = accepting if every else named
         if every and chosen and not (yes or dry_run):
             check_terminal()
             servers = "1 server" if len(chosen) == 1 else f"{len(chosen)} servers"
@@ -58,7 +57,7 @@ def _named(word: str, found: Sequence[Process]) -> Process:
         return begun[0]
     if not begun:
         raise PyworkersError(f"no such server: {printable(word)}", hint="`pyworkers processes` shows them.")
-    names = "\n".join(printable(process.identity) for process in begun)
+    names = "\n".join(sorted(printable(process.identity) for process in begun))
     raise PyworkersError(f"{printable(word)} is ambiguous, name one of {len(begun)} servers:\n{names}")
 
 

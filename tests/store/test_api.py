@@ -22,6 +22,7 @@ from pyworkers.api import (
     Queue,
     RetrySet,
     ScheduledSet,
+    Signal,
     Stats,
     WorkSet,
 )
@@ -561,6 +562,22 @@ def test_an_embedded_process_is_not_stopped(where: RedisConfig, keys: Keys, db: 
     with pytest.raises(PyworkersError, match="embedded"):
         process.stop()
     assert not db.exists(keys.signals("a:1:x"))
+
+
+def test_a_signal_to_all_servers_leaves_out_those_that_refuse_it(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    register(db, keys, "our:2:x", ruby("our:2:x", reloads=True), look=0)
+    register(db, keys, "our:1:x", ruby("our:1:x", reloads=True), look=0)
+    register(db, keys, "ruby:1:x", ruby("ruby:1:x"))
+    register(db, keys, "puma:1:x", ruby("puma:1:x", embedded=True))
+    servers = ProcessSet(where)
+    chosen = [[process.identity for process in half] for half in servers.accepting(Signal.RELOAD)]
+    assert chosen == [["our:1:x", "our:2:x"], ["puma:1:x", "ruby:1:x"]]
+    assert (servers.send(Signal.RELOAD), servers.send(Signal.QUIET)) == (2, 3)
+    assert db.lrange(keys.signals("our:1:x"), 0, -1) == [b"TSTP", b"HUP"]
+    assert db.lrange(keys.signals("ruby:1:x"), 0, -1) == [b"TSTP"]
+    assert not db.exists(keys.signals("puma:1:x"))
 
 
 def test_dead_processes_are_forgotten_once_a_minute(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:

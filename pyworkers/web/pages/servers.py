@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import Process, ProcessSet, Signal
+from pyworkers.api import ProcessSet, Signal
 from pyworkers.api.processes import read_process, read_processes, refusal, request_numbers, state_of
 from pyworkers.api.running import read_works
 from pyworkers.web import names
@@ -20,7 +20,7 @@ from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import counted, visible
-from pyworkers.web.site import Site, site_of
+from pyworkers.web.site import site_of
 
 SIGNALS = {
     "quiet": (Signal.QUIET, "takes no more jobs"),
@@ -35,10 +35,10 @@ async def show(request: Request) -> Response:
     site = site_of(request)
     word = request.query_params.get("confirm", "")
     if word in SIGNALS and viewer_of(request).role == "operate":
-        chosen, others = await site.act(lambda: _chosen(site, SIGNALS[word][0]))
+        accepting, refusing = await site.act(lambda: ProcessSet(site.admin).accepting(SIGNALS[word][0]))
         return await render(
             request, "servers_confirm.html", title=f"{word.capitalize()} all servers?",
-            word=word, chosen=len(chosen), others=others, then=SIGNALS[word][1],
+            word=word, chosen=len(accepting), others=len(refusing), then=SIGNALS[word][1],
         )  # fmt: skip
     await site.read(request_numbers(site.keys))
     page = await site.read(read_processes(site.keys, first_of(request), ROWS))
@@ -80,7 +80,9 @@ async def change(request: Request) -> Response:
     signal, then = SIGNALS[word]
     if "server" in form:
         return await _signal_one(request, names.decode(form["server"]), word, address(request, "servers"))
-    sent = await perform(request, f"server.{word}", "all servers", lambda: _signal_all(site, signal))
+    sent = await perform(
+        request, f"server.{word}", "all servers", partial(ProcessSet(site.admin).send, signal)
+    )
     text = f"Sent {word} to {counted(sent, 'server')}: each {then} within 10 seconds."
     return done(request, address(request, "servers"), text)
 
@@ -105,20 +107,6 @@ async def _signal_one(request: Request, identity: str, word: str, back: str) -> 
         return done(request, back, f"{reason}. Nothing was sent.", failed=True)
     await perform(request, f"server.{word}", identity, lambda: process.send(signal))
     return done(request, back, f"Sent {word} to {identity}: it {then} within 10 seconds.")
-
-
-def _signal_all(site: Site, signal: Signal) -> int:
-    chosen, _ = _chosen(site, signal)
-    for process in chosen:
-        process.send(signal)
-    return len(chosen)
-
-
-def _chosen(site: Site, signal: Signal) -> tuple[Sequence[Process], int]:
-    """The servers that may get a signal, and the number of the others."""
-    found = list(ProcessSet(site.admin))
-    chosen = [process for process in found if not process.refusal(signal)]
-    return chosen, len(found) - len(chosen)
 
 
 def _identity(request: Request) -> str:

@@ -38,14 +38,7 @@ async def _signal(word: Signal, ask: Ask) -> int:
 
 
 async def _signal_all(word: Signal, ask: Ask) -> int:
-    """Signal each server that may get it."""
-
-    def send() -> int:
-        chosen = [server for server in ProcessSet(ask.admin) if not server.refusal(word)]
-        for server in chosen:
-            server.send(word)
-        return len(chosen)
-
+    send = partial(ProcessSet(ask.admin).send, word)
     return await ask.perform(f"server.{word.name.lower()}", "all servers", send)
 
 
