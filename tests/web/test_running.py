@@ -42,6 +42,7 @@ def test_a_thousand_running_jobs_are_shown_in_pages(dashboard: Visitor, db: redi
         runs(db, keys, f"web:{server}:a", jobs)
     page = dashboard.get("running")
     assert "j9-99" in page.text and "j9-94" not in page.text and "1 to 50 of 1,000" in page.text
+    assert "Time limit" not in page.text
     [older] = [link for link in page.links if "first=50" in link]
     assert "51 to 100 of 1,000" in dashboard.get(older).text
     only = dashboard.get("running?server=web~3A4~3Aa")
@@ -59,6 +60,7 @@ def test_progress_memory_and_time_limit(dashboard: Visitor, db: redis.Redis, key
     db.hset(keys.job("j1"), mapping={"state": "running", "progress": '[30,200,"half <b>"]'})
     page = dashboard.get("running")
     assert "Add j1 1 q 2 h ago 30 of 200 half <b> web:7:a 7.1 4.19 MB in 2 h" in page.text
+    assert "Time limit" in page.text
     assert '<progress value="30' in page.html
 
 
