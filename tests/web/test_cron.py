@@ -7,6 +7,7 @@ from urllib.parse import urljoin
 
 import pytest
 import redis
+from markupsafe import escape
 
 from pyworkers.api import CronSet
 from pyworkers.config.cron_entries import dump
@@ -82,6 +83,28 @@ def test_an_entry_is_added(dashboard: Visitor, entries: CronSet) -> None:
         assert "is added." not in act(dashboard, "cron", **{**about, "name": "other", field: text})
     assert "other is added." in act(dashboard, "cron", **{**about, "name": "other", "queue": " "})
     assert dashboard.ask("cron", fields(dashboard, action="x", name="poll")).status == 400
+
+
+def test_a_refused_form_keeps_its_fields(dashboard: Visitor, entries: CronSet) -> None:
+    typed = {
+        "name": "poll",
+        "class": "Poll",
+        "schedule": "often",
+        "timezone": "UTC",
+        "queue": "q",
+        "args": '["<b>"]',
+    }
+    answer = dashboard.ask("cron", fields(dashboard, action="add", misfire="skip", **typed))
+    assert "is not a cron line" in answer.text and list(entries) == []
+    values = [f'name="{field}" value="{escape(text)}"' for field, text in typed.items()]
+    assert [value for value in values if value not in answer.page.html] == []
+    assert "<option selected>skip</option>" in answer.page.html
+    entries.add("nightly", "@daily", "Sweep")
+    change = {"action": "change", "schedule": "@hourly", "timezone": "Mars", "args": "[1]"}
+    answer = dashboard.ask("cron/nightly", fields(dashboard, **change))
+    assert 'value="Mars"' in answer.page.html and 'value="[1]"' in answer.page.html
+    assert 'value="Mars"' not in dashboard.get("cron/nightly").html
+    assert [job.entry.schedule for job in entries] == ["@daily"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -31,8 +31,8 @@ _TEXTS = ("schedule", "timezone", "misfire", "queue")
 _REFUSALS = (BadArgumentError, DuplicateJobError, QueueFullError)
 
 
-async def show(request: Request) -> Response:
-    """The table of all entries."""
+async def show(request: Request, refusal: str = "") -> Response:
+    """The table of all entries; after a ``refusal``, with the fields of the entry that was not added."""
     site = site_of(request)
     page = await site.read(read_cron_page(site.keys, first_of(request), ROWS))
     return await render(
@@ -43,16 +43,21 @@ async def show(request: Request) -> Response:
         pager=pager(request, "cron", total=page.total),
         misfires=MISFIRES,
         key_of=key_of,
+        typed=form_of(request) if refusal else {},
+        **_said(refusal),
     )
 
 
-async def show_one(request: Request) -> Response:
-    """One entry: its next slots, its runs, and its fields; or the word that it is gone."""
+async def show_one(request: Request, refusal: str = "") -> Response:
+    """One entry: its next slots, its runs, and its fields; or the word that it is gone.
+
+    After a ``refusal``, the fields are those that were refused.
+    """
     site, name = site_of(request), names.decode(request.path_params["name"])
     job = await site.read(read_cron_job(site.keys, name))
     if job is None:
         text = "There is no such entry: it was removed, or no running server declares it."
-        return await render(request, "error.html", json="", title=f"Cron {name}", text=text)
+        return await render(request, "error.html", json="", title=f"Cron {name}", text=text, **_said(refusal))
     args = simplejson.dumps(masked(list(job.entry.args), site.settings.mask), ensure_ascii=False)
     return await render(
         request,
@@ -62,6 +67,8 @@ async def show_one(request: Request) -> Response:
         args=args,
         slots=[(slot, _local(job, slot)) for slot in job.next_slots(_SLOTS)],
         misfires=MISFIRES,
+        typed=form_of(request) if refusal else {field: getattr(job.entry, field) for field in _TEXTS},
+        **_said(refusal),
     )
 
 
@@ -70,14 +77,14 @@ async def add(request: Request) -> Response:
     form = form_of(request)
     if form.get("action") != "add":
         return await _act(request, names.decode(form.get("name", "")), address(request, "cron"))
-    name, back = form.get("name", "").strip(), address(request, "cron")
+    name = form.get("name", "").strip()
     entries = CronSet(site_of(request).admin)
     try:
         fields = {"schedule": "", "job_class": form.get("class", "").strip(), **_fields(form)}
         await perform(request, "cron.add", name, lambda: entries.add(name, **fields))
     except _REFUSALS as error:
-        return done(request, back, str(error), failed=True)
-    return done(request, back, f"{cut(name, 100)} is added.")
+        return await show(request, str(error))
+    return done(request, address(request, "cron"), f"{cut(name, 100)} is added.")
 
 
 async def change_one(request: Request) -> Response:
@@ -106,8 +113,15 @@ async def _act(request: Request, name: str, back: str) -> Response:
     try:
         result = await perform(request, f"cron.{action}", name, act)
     except _REFUSALS as error:
+        if action == "change" and "name" in request.path_params:
+            return await show_one(request, str(error))
         return done(request, back, str(error), failed=True)
     return done(request, address(request, "cron") if action == "remove" else back, said(result))
+
+
+def _said(refusal: str) -> dict[str, Any]:
+    """The sentence of a page that is shown at once, with what was typed; nothing without a refusal."""
+    return {"flash": (refusal, True)} if refusal else {}
 
 
 def _fields(form: Form) -> dict[str, Any]:
