@@ -14,6 +14,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing
 from pyworkers.web.live.overview import graph
 from pyworkers.web.live.samples import Rates, Samples
+from pyworkers.web.rendering import NAVIGATION
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
 from tests.web.following import events
@@ -24,6 +25,11 @@ def test_an_empty_redis(dashboard: Visitor) -> None:
     page = dashboard.get()
     assert "Waiting 0" in page.text
     assert "No server runs." in page.text
+
+
+@pytest.mark.parametrize(("path", "label"), NAVIGATION)
+def test_each_page_is_the_current_one_in_the_navigation(dashboard: Visitor, path: str, label: str) -> None:
+    assert re.findall(r'aria-current="page">(.*?)<', dashboard.get(path).html)[0] == label
 
 
 def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:

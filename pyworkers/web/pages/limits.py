@@ -25,7 +25,7 @@ async def show(request: Request) -> Response:
     cursor = cursor_of(request)
     page = await site.read(read_limit_page(site.keys, cursor, ROWS))
     following = address(request, "limits", cursor=page.cursor) if page.cursor else ""
-    return await render(request, "limits.html", title="Limits", page=page, cursor=cursor, next=following)
+    return await render(request, "limits.html", title="Limits", found=page, cursor=cursor, next=following)
 
 
 async def show_one(request: Request) -> Response:
