@@ -41,6 +41,8 @@ from pyworkers.store.waiter import Waiter
 _GOODBYE_S, _KILLED_S = 5.0, 2.0
 # The longest wait for a reply of Redis during a stop.
 _ANSWER_S = 3.0
+# The longest wait for the reply to the exchange under way, at the end of a stop.
+_REPLY_S = 0.5
 # The interval in which an ordered queue is read if Redis announces no changes.
 _POLL_S = 0.25
 
@@ -241,6 +243,10 @@ class Manager:
 
     async def _cancel_fetcher(self) -> None:
         if self._task is not None:
+            # Without the reply, its outcomes would be sent again, and be counted nowhere.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REPLY_S):
+                    await self._fetcher.end()
             await cancel([self._task])
         # A job that the blocking move took now would not be given back.
         await self._fetcher.cut_waits()

@@ -23,6 +23,7 @@ from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
+from pyworkers.server.waiting import cancel
 from pyworkers.store import waiter as waiter_module
 from pyworkers.store.calls import Call
 from pyworkers.store.jobs import InProgress, Settlement
@@ -442,6 +443,39 @@ async def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
     bench.outbox.changed.set()
     await asyncio.sleep(0)
     assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"late"]
+
+
+async def test_its_end_waits_for_the_reply_and_no_other_exchange_begins(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = InProgress.exchange
+    asked, sent = asyncio.Event(), asyncio.Event()
+    batches = []
+
+    async def slow(inprogress: InProgress, link: Link, batch: Any, *args: Any) -> Any:
+        batches.append(batch)
+        asked.set()
+        await sent.wait()
+        return await exchange(inprogress, link, batch, *args)
+
+    monkeypatch.setattr(InProgress, "exchange", slow)
+    bench.deliveries.free = 0
+    await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"earlier", b"later")
+    bench.outbox.settle("q", b"earlier", Report(DONE))
+    run = bench.start(bench.fetcher.run())
+    await asked.wait()
+    end = asyncio.create_task(bench.fetcher.end())
+    await asyncio.sleep(0)
+    bench.outbox.settle("q", b"later", Report(DONE))
+    assert not end.done()
+    sent.set()
+    await end
+    # The first outcome is settled and counted; the other one is left to ``flush``.
+    assert (bench.settled, len(bench.outbox), run.done()) == ([Report(DONE)], 1, False)
+    await cancel([run])
+    await bench.fetcher.flush()
+    assert [[raw for _, raw, _ in batch] for batch in batches] == [[b"earlier"], [b"later"]]
+    assert len(bench.settled) == 2
 
 
 @pytest.mark.fault("H5")

@@ -84,6 +84,8 @@ class Fetcher:
         self._asked: Sequence[Source] = ()
         """The queues from which the exchange under way takes jobs."""
         self._answered = asyncio.Event()
+        self._turns = asyncio.Lock()
+        """Held during a turn, and from ``end`` on."""
         self._large = LargeJobs(deliveries, outbox)
         self._waits = Waits(inprogress, link, sources, outbox, deliveries, self._large)
         self._limited = Limited(link, self._waits)
@@ -143,8 +145,13 @@ class Fetcher:
         while (defect := self._waits.defect) is None:
             await self._wake.wait()
             self._wake.clear()
-            await self._turn()
+            async with self._turns:
+                await self._turn()
         raise defect
+
+    async def end(self) -> None:
+        """Wait for the end of the exchange under way, and have ``run`` begin no other one."""
+        await self._turns.acquire()
 
     async def flush(self) -> None:
         """Settle the remaining outcomes, once ``run`` has ended. Raises PyworkersError."""
