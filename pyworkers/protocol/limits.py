@@ -17,6 +17,7 @@ import simplejson
 
 from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.protocol.message import Message
+from pyworkers.protocol.sealing import FIELD
 
 By = Callable[..., object]
 """Called with the arguments of a job; jobs with equal results share a limit."""
@@ -115,12 +116,15 @@ class Limit:
         """The length of the window in which ``rate`` starts are granted; 0 without a rate."""
         return 0.0 if self.rate is None else window_of(self.per)
 
-    def want(self, args: Sequence[Any]) -> Want:
-        """What a job with these arguments asks for.
+    def want(self, args: Sequence[Any], *, encrypted: bool = False) -> Want:
+        """What a job with these arguments asks for. ``encrypted``: the key has a hash of the value of ``by``.
 
         Raises what ``by`` raises, and BadArgumentError if it returns something that has no text of its own.
         """
-        key = self.name if self.by is None else f"{self.name}:{_short(self._value(self.by(*args)))}"
+        key = self.name
+        if self.by is not None:
+            value = self._value(self.by(*args))
+            key += f":{_hashed(value) if encrypted else _short(value)}"
         return Want(key, self.rate or self.concurrency or 0, self.window_s)
 
     def _value(self, found: object) -> str:
@@ -189,11 +193,12 @@ class LimitStats:
 
 
 def ask_for(message: Message, limits: Iterable[Limit], holder: str) -> Ask:
-    """The ask of a job. Raises what the functions of its limits raise."""
+    """The ask of a job; the arguments of an encrypted one are open. Raises what its limits' ``by`` raise."""
     facts = {"jid": message.jid, "queue": message.queue}
     changes = {name: value for name, value in facts.items() if message.data.get(name) != value}
-    jid = _short(message.jid)
-    return Ask(jid, f"{holder} {jid}", tuple(limit.want(message.args) for limit in limits), changes)
+    jid, encrypted = _short(message.jid), message.data.get(FIELD) is True
+    wants = tuple(limit.want(message.args, encrypted=encrypted) for limit in limits)
+    return Ask(jid, f"{holder} {jid}", wants, changes)
 
 
 def queue_key(queue: str) -> str:
@@ -255,6 +260,10 @@ def check_limits(limits: Sequence[object], what: str) -> tuple[Limit, ...]:
 def _short(text: str) -> str:
     if text.isprintable() and len(simplejson.dumps(text)) <= _LONGEST_VALUE:
         return text
+    return _hashed(text)
+
+
+def _hashed(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

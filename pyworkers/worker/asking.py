@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pyworkers.encryption import Encryption
 from pyworkers.protocol import envelope
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.limits import Limit, ask_for
 from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.sealing import FIELD
 from pyworkers.worker.chain import Chain
 from pyworkers.worker.execution import Execution
 
@@ -19,10 +21,12 @@ from pyworkers.worker.execution import Execution
 class Asking:
     """Has the methods of a Chain. ``granted`` is the chain of the jobs that may start."""
 
-    def __init__(self, granted: Chain, limits: Sequence[Limit], rng: Rng) -> None:
+    def __init__(self, granted: Chain, limits: Sequence[Limit], encryption: Encryption, rng: Rng) -> None:
         self.granted = granted
         self.name = granted.name
         self._limits = limits
+        self._encryption = encryption
+        self._reads_args = any(limit.by is not None for limit in limits)
         self._rng = rng
 
     def run(self, execution: Execution) -> Outcome:
@@ -40,6 +44,8 @@ class Asking:
             return await self.granted.refuse_async(execution, error)
 
     def _ask(self, execution: Execution) -> Outcome:
+        if self._reads_args and execution.message.data.get(FIELD) is True:
+            execution.replace_message(self._encryption.opened(execution.message))
         return Outcome(
             Fate.ASK, payload=ask_for(execution.message, self._limits, envelope.new_jid(self._rng)).pack()
         )

@@ -150,7 +150,7 @@ class Chains:
         if not handler.limits:
             return chain
         self.have_limits = True
-        return Asking(chain, handler.limits, self._rng)
+        return Asking(chain, handler.limits, self._app.encryption, self._rng)
 
     def build(self, queue: str, handler: Handler | None) -> Chain:
         """The chain of a handler for jobs of a queue, or of jobs without one."""

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import redis
 
 from pyworkers import Client
-from pyworkers.api import DeadSet
+from pyworkers.api import DeadSet, LimitSet
 from pyworkers.config.fields import RedisConfig
 from tests.helpers.processes import process_alive
 from tests.helpers.server_process import ServerProcess, serving
@@ -45,6 +46,10 @@ def pay(card, what="", day: date = date(2026, 1, 2)):
     if what == "enqueue":
         pay.enqueue(card, "inner")
         Client().enqueue("q", "pay", [card, "bare"], encrypt=True)
+
+@worker.job(queue="q", limits=[worker.limit("card", rate=9, per=600, by=lambda card: card)], encrypt=True)
+def refund(card):
+    note("refund", len(card))
 
 @worker.on_startup
 def up():
@@ -135,6 +140,20 @@ def test_the_plain_text_is_nowhere(server: ServerProcess, redis_url: str, namesp
     assert server.stop() == 0
     assert SECRET not in everything(server.redis, namespace)
     assert SECRET not in server.log_text()
+
+
+def test_a_limit_counts_by_the_open_arguments_and_shows_none(
+    server: ServerProcess, redis_url: str, namespace: str
+) -> None:
+    client = producer(redis_url, namespace)
+    for card in (SECRET, SECRET, SECRET + "!"):
+        client.enqueue("q", "refund", [card], encrypt=True)
+    server.wait_for_notes(2, "refund", len(SECRET))
+    server.wait_for_notes(1, "refund", len(SECRET) + 1)
+    used = {stats.key: stats.used for stats in LimitSet(RedisConfig(redis_url, namespace))}
+    names = [f"card:{sha256(card.encode()).hexdigest()}" for card in (SECRET, SECRET + "!")]
+    assert used == {names[0]: 2, names[1]: 1}
+    assert SECRET not in everything(server.redis, namespace)
 
 
 @pytest.mark.fault("P8")

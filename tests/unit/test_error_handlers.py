@@ -43,7 +43,7 @@ class Runner:
         handler = worker.lookup("default", "job")
         setting = Setting(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1))
         chain = Chain(worker, handler, setting)
-        asking = Asking(chain, handler.limits, random.Random(1))
+        asking = Asking(chain, handler.limits, worker.encryption, random.Random(1))
         return self._run(asking if handler.limits else chain, execution)
 
     def _run(self, chain: Chain | Asking, execution: Execution) -> Outcome:

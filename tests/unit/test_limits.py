@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -90,6 +91,13 @@ def test_the_key_of_a_limit_has_the_value_of_by() -> None:
     for value in ("x" * 1_000_000, "a\nb", "\ud800"):
         key = fair.want([value]).key
         assert (len(key), key.isprintable()) == (len("tenant:") + 64, True)
+
+
+def test_the_key_of_an_encrypted_job_hashes_the_value_of_by() -> None:
+    limits = [Limit("tenant", concurrency=2, by=lambda tenant, *_: tenant), Limit("erp", concurrency=3)]
+    message = Message.parse(b'{"class":"c","args":["acme"],"encrypted":true}', "q", str)
+    keys = [want.key for want in ask_for(message, limits, "h").wants]
+    assert keys == [f"tenant:{sha256(b'acme').hexdigest()}", "erp"]
 
 
 def test_a_value_of_by_has_the_same_text_in_each_process() -> None:
