@@ -6,12 +6,12 @@ Used in the process of a test. It is also the model that the scripts are checked
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyworkers.enqueueing import clock
-from pyworkers.errors import BatchError, ResultTimeout
+from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import AddMember, CountMember, CutChain, Effect, Push
@@ -77,9 +77,29 @@ class MemoryBatches:
         batch.members.pop(f"hold:{plan.token}")
         return [*jobs, *plan.starts, *self._conclude(plan.id)]
 
+    def leave(self, plan: BatchPlan, jids: Collection[str]) -> list[PushedJob]:
+        """Count jobs out that were not pushed, because they are duplicates; returns the jobs to push."""
+        jobs = [job for inner in plan.inner for job in self.leave(inner, jids)]
+        for job in plan.jobs:
+            if job.jid in jids:
+                jobs += self._count(CountMember(plan.id, job.jid, "deleted"))
+        return jobs
+
+    def withdraw(self, plan: BatchPlan) -> None:
+        """Undo ``enlist``: none of the jobs was pushed."""
+        members = [*(job.jid for job in plan.jobs), *plan.members]
+        if plan.exists and (batch := self._batches.get(plan.id)):
+            for member in members:
+                batch.members.pop(member, None)
+                self._delete(member)
+        elif not plan.exists:
+            self._delete(plan.id)
+
     def outcome(self, batch: str) -> Any:
-        """What a batch has returned; raises ResultTimeout if it has not ended."""
+        """What a batch returned. Raises JobFailedError if it is dead, ResultTimeout if it has not ended."""
         status = self.status(batch)
+        if status and status.death_at is not None and status.success_at is None:
+            raise JobFailedError(batch, "dead", "", "a member is dead")
         if status is None or status.success_at is None:
             raise ResultTimeout(f"the batch {batch} has not ended")
         return json.loads(self.result(batch) or "null")

@@ -11,10 +11,11 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from pyworkers.app import Job, Worker
-from pyworkers.errors import Snooze
+from pyworkers.errors import DuplicateJobError, QueueFullError, Snooze
 from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow import effects_of_stored
+from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
@@ -46,6 +47,9 @@ class Fake:
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Take pushed jobs; called by clients. A full queue is an error at once: nothing drains it."""
+        return self._take(jobs, owner).others
+
+    def _take(self, jobs: list[PushedJob], owner: object) -> Admitted:
         self._arrive()
         admitted = self._kept.admit(jobs, self.now(), self._size, self._is_scheduled)
         replaced = [job for job in self.jobs if job.jid in admitted.replaced]
@@ -55,7 +59,7 @@ class Fake:
             ended = effects_of_stored(job.raw, Ending.DELETED, self.now(), job.queue)
             self._kept.apply(ended)
             self.push(self._batches.apply(ended), job.worker)
-        return admitted.others
+        return admitted
 
     def status(self, jid: str) -> JobStatus:
         """The status of a tracked job, as ``Client.status``."""
@@ -96,7 +100,13 @@ class Fake:
 
     def enlist(self, plan: BatchPlan, owner: object) -> None:
         """Take a batch and its jobs; called by clients."""
-        self.push(self._batches.enlist(plan), owner)
+        jobs = self._batches.enlist(plan)
+        try:
+            admitted = self._take(jobs, owner)
+        except (DuplicateJobError, QueueFullError):
+            self._batches.withdraw(plan)
+            raise
+        self.push(self._batches.leave(plan, {*admitted.others, *admitted.replaced}), owner)
 
     def batch_status(self, batch: str) -> BatchStatus | None:
         """The status of a batch; None for an unknown one."""
@@ -208,20 +218,34 @@ class Inline(Kept):
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Run pushed jobs; called by clients."""
+        admitted = self._admit(jobs)
+        self._run(admitted.jobs, owner)
+        return admitted.others
+
+    def _admit(self, jobs: list[PushedJob]) -> Admitted:
         # No job waits here, so no queue is full; and none is scheduled.
-        admitted = self.admit(jobs, self.now(), lambda _: -math.inf, lambda _: False)
-        for pushed in admitted.jobs:
+        return self.admit(jobs, self.now(), lambda _: -math.inf, lambda _: False)
+
+    def _run(self, jobs: list[PushedJob], owner: object) -> None:
+        for pushed in jobs:
             job = EnqueuedJob.of(pushed, owner)
             self.ran.append(job)
             try:
                 run(job, runner_of(job, self._worker), self.apply)
             finally:
                 self.push(self._batches.apply(job.effects), owner)
-        return admitted.others
 
     def enlist(self, plan: BatchPlan, owner: object) -> None:
         """Run a batch and its jobs; called by clients."""
-        self.push(self._batches.enlist(plan), owner)
+        jobs = self._batches.enlist(plan)
+        try:
+            admitted = self._admit(jobs)
+        except DuplicateJobError:
+            self._batches.withdraw(plan)
+            raise
+        left = self._batches.leave(plan, {*admitted.others, *admitted.replaced})
+        self._run(admitted.jobs, owner)
+        self.push(left, owner)
 
     def batch_status(self, batch: str) -> BatchStatus | None:
         """The status of a batch; None for an unknown one."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyworkers import AsyncClient, Client, Worker, current_message
-from pyworkers.errors import BadArgumentError, BatchError, Discard, Kill
+from pyworkers.errors import BadArgumentError, BatchError, Discard, DuplicateJobError, Kill
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.effects import CountMember, Effect
@@ -157,6 +157,37 @@ def test_the_callbacks_run_in_drain(app: App) -> None:
         status = batch.status()
         assert (status.total, status.pending, status.done) == (3, 0, 3)
         assert status.success_at is not None
+
+
+def test_a_duplicate_is_no_member(app: App) -> None:
+    unique = app.member.options(unique_for=60)
+    with fake() as queue:
+        jid = unique.enqueue(1)
+        with app.batch() as batch:
+            unique.enqueue_bulk([[1], [2], [2]])
+            with app.worker.batch("inner") as inner:
+                unique.enqueue(1)
+        assert (batch.status().total, inner.status().total, inner.status().pending) == (2, 0, 0)
+        queue.drain()
+        assert app.ran == [1, 2, ("complete", batch.id), ("success", batch.id)]
+        assert unique.enqueue(1) != jid
+    app.ran.clear()
+    with inline():
+        with app.batch() as batch:
+            unique.enqueue_bulk([[1], [1]])
+        assert batch.status().total == 1
+    assert app.ran == [1, ("complete", batch.id), ("success", batch.id)]
+
+
+def test_a_refused_duplicate_leaves_no_batch(app: App) -> None:
+    unique = app.member.options(unique_for=60, on_duplicate="raise")
+    for testing in (fake, inline):
+        with testing():
+            with pytest.raises(DuplicateJobError), app.batch() as batch:
+                unique.enqueue_bulk([[1], [1]])
+            with pytest.raises(BatchError, match="is unknown"):
+                batch.status()
+    assert app.ran == []
 
 
 def test_a_batch_runs_inline(app: App) -> None:

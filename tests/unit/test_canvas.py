@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyworkers import RESULT, RESULTS, Worker, chain, group
-from pyworkers.errors import BadArgumentError, BadResultError, Discard, Kill
+from pyworkers.errors import BadArgumentError, BadResultError, Discard, JobFailedError, Kill
 from pyworkers.plugins.batches import Batch
 from pyworkers.plugins.canvas import Chain, Group
 from pyworkers.protocol.effects import CountMember, CutChain, Push
@@ -141,6 +141,8 @@ def test_a_chain_stops_at_a_dead_step_and_goes_on_if_that_is_retried(app: App, q
     assert app.ran == [("start", 1), ("death", batch.id)]
     status = batch.status()
     assert (status.pending, status.dead, status.complete_at) == (1, 1, None)
+    with pytest.raises(JobFailedError, match=f"{batch.id} is dead: a member is dead"):
+        batch.result()
     dead = next(job for job in queue.ran if job.job_class == "fail")
     data = {**dead.data, "class": "start", "args": [2]}
     done = Ended(Ending.DONE, data, dead.jid, "default", "start", 1.0, result=b"2")
