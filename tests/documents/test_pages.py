@@ -12,6 +12,7 @@ from contrib.reference import events
 from contrib.reference.sources import template, trees
 from pyworkers.store.transport.errors import TABLE
 from tests.documents.blocks import DOCS
+from tests.helpers.support import ROOT
 
 HOW_TO = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.name != "index.md")
 # What people who know Celery look for.
@@ -19,6 +20,8 @@ WORDS = {
     "priorities", "acks_late", "countdown", "beat", "canvas", "-P gevent", "Flower", "task_always_eager",
     "signals", "routing", "visibility timeout", "memory",
 }  # fmt: skip
+# An installation of the import name, with or without extras.
+MISNAMED = re.compile(r"pip install [^`\n]*\bpyworkers(?![-\w.])[^`\n]*")
 TROUBLESHOOTING = (DOCS / "troubleshooting.md").read_text()
 SYMPTOMS = re.findall(r"^\| (?!message|---)((?:``.*?``|`[^`]*`|[^|`])*) \|", TROUBLESHOOTING, re.MULTILINE)
 
@@ -58,3 +61,10 @@ def test_a_word_of_celery_is_a_title_and_stands_in_coming_from(word: str) -> Non
     assert any(word in title for title in titles)
     celery = (DOCS / "coming-from.md").read_text().partition("## From Celery")[2].partition("\n## ")[0]
     assert word in celery
+
+
+def test_the_package_has_its_own_name_in_every_installation() -> None:
+    """The import name is `pyworkers`; a package index knows `pyworkers-server`."""
+    texts = {path: path.read_text() for path in [ROOT / "README.md", *DOCS.rglob("*.md")]}
+    wrong = [f"{path.name}: {found}" for path, text in texts.items() for found in MISNAMED.findall(text)]
+    assert wrong == []
