@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyworkers.errors import AppImportError, PyworkersError
+from pyworkers.errors import AppImportError, PyworkersError, RedisUnavailableError
 from pyworkers.version import __version__
 
 if TYPE_CHECKING:
@@ -58,6 +58,12 @@ _COMMANDS = {
     "completion": ("setup.completion", "Print the completion script of SHELL: bash, zsh or fish."),
     "version": ("version", "Show the versions of pyworkers and its dependencies."),
 }
+# Nothing answers at the address, or it has no such name (store/transport/errors.py).
+_NOT_THERE = {"UNREACHABLE", "DNS"}
+_OTHER_ADDRESS = (
+    "Start Redis, or name another address: --url, REDIS_URL, or redis.url of the configuration; "
+    "`pyworkers config show` prints the one in effect."
+)
 # 128 + SIGINT, as shells report a program that Ctrl-C ended.
 _INTERRUPTED = 130
 
@@ -110,7 +116,8 @@ class _LazyGroup(click.Group):
 
 def _presented(error: PyworkersError) -> str:
     traceback = error.traceback.rstrip() if isinstance(error, AppImportError) else ""
-    return "\n".join(filter(None, (traceback, f"Error: {error}")))
+    absent = isinstance(error, RedisUnavailableError) and error.code in _NOT_THERE and not error.hint
+    return "\n".join(filter(None, (traceback, f"Error: {error}", _OTHER_ADDRESS if absent else "")))
 
 
 def _group(name: str, text: str | None = None) -> Callable[[Callable[[], None]], click.Group]:

@@ -206,7 +206,7 @@ class Services:
                 return True
             except PyworkersError as error:
                 if fail_fast:
-                    raise RedisUnavailableError(error.message) from error
+                    raise RedisUnavailableError(error.message, hint=error.hint, code=error.code) from error
                 await pause(stop, health.failed(error))
         return False
 

@@ -238,6 +238,7 @@ def test_an_unreachable_redis_ends_with_4_and_shows_no_password() -> None:
         done = python_m_pyworkers(*words, "--url", url)
         assert done.returncode == 4
         assert done.stderr.startswith("Error: Redis cannot be reached: ")
+        assert "--url" in done.stderr
         assert "hunter2" not in done.stderr
         assert "Traceback" not in done.stderr
 

@@ -92,6 +92,7 @@ def test_fail_fast_exits_with_4_and_says_why(tmp_path: Path) -> None:
         server.start(ready=False)
         assert server.wait() == 4
         assert "Redis cannot be reached" in server.log_text()
+        assert "Start Redis, or name another address" in server.log_text()
         assert "secret" not in server.log_text()
         assert "Traceback" not in server.log_text()
     finally:

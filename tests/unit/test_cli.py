@@ -123,6 +123,19 @@ def test_each_error_has_its_exit_code(error: PyworkersError, code: int, ending_w
     assert ending_with(error).exit_code == code
 
 
+@pytest.mark.parametrize("code", ["UNREACHABLE", "DNS"])
+def test_an_address_without_redis_has_its_mend(code: str, ending_with: EndingWith) -> None:
+    first, mend = ending_with(RedisUnavailableError("nothing there", code=code)).stderr.splitlines()
+    assert first == "Error: nothing there"
+    assert mend.startswith("Start Redis, or name another address: --url, REDIS_URL")
+
+
+def test_a_mend_of_the_error_itself_stands_alone(ending_with: EndingWith) -> None:
+    error = RedisUnavailableError("no embedded server", code="UNREACHABLE", hint="Start it.")
+    assert ending_with(error).stderr == "Error: no embedded server\nStart it.\n"
+    assert ending_with(RedisUnavailableError("late", code="TIMEOUT")).stderr == "Error: late\n"
+
+
 def test_an_application_that_fails_to_import_shows_its_traceback_and_then_the_message(
     ending_with: EndingWith,
 ) -> None:
