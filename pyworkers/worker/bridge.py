@@ -44,7 +44,7 @@ class Bridge:
         """A function that waits for the result of ``call``, which runs on the loop."""
 
         def call_next(message: Message) -> Outcome:
-            return self._wait(_AsyncCall(call(message)))
+            return self._wait(_AsyncCall(partial(call, message)))
 
         return call_next
 
@@ -105,7 +105,7 @@ class Bridge:
         """Call a hook; one that is async on the loop of this thread, or on the loop for which it works."""
         if not is_async(function):
             return function(*args)
-        call = _AsyncCall(function(*args))  # type: ignore[arg-type]
+        call = _AsyncCall(partial(function, *args))
         self._complete(call)
         return call.result()
 
@@ -119,10 +119,12 @@ class Bridge:
 
     def _wait(self, call: _AsyncCall) -> Outcome:
         """Run the call on the loop, and wait for its result in this thread."""
-        loop = self._here.__dict__.get("host") or self._own_loop().loop
         execution = current_execution()
-        before = execution.deliver_by(lambda request: loop.call_soon_threadsafe(call.cancel, request))
+        # Not while the loop is made, of which a request would leave a half.
+        before = execution.deliver_by(None)
         try:
+            loop = self._here.__dict__.get("host") or self._own_loop().loop
+            execution.deliver_by(lambda request: loop.call_soon_threadsafe(call.cancel, request))
             # Its result is in the call, also if a request came too late to change it.
             with suppress(CancelledError, FutureCancelled):
                 self._complete(call)
@@ -232,8 +234,8 @@ class _Work:
 class _AsyncCall:
     """A call of async code by def code, and how it ended."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._coroutine = coroutine
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
         self._task: asyncio.Task[None] | None = None
         self._request: BaseException | None = None
         self._result: Any = None
@@ -244,7 +246,7 @@ class _AsyncCall:
         if self._request is not None:
             self.cancel(self._request)
         try:
-            self._result = await self._coroutine
+            self._result = await self._function()
         except BaseException as error:
             self._error = error
         self._task = None

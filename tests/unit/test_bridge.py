@@ -573,6 +573,27 @@ def test_an_alarm_ends_async_code(serial: Runner, links: str) -> None:
     assert announced == [(7, 0.05)]
 
 
+def test_a_request_while_the_loop_is_made_cancels_the_code_on_it(
+    serial: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, execution = Worker(), Execution(MESSAGE)
+    make = asyncio.new_event_loop
+
+    def late() -> asyncio.AbstractEventLoop:
+        execution.ask(JobTimeout("late"))
+        return make()
+
+    @worker.job(name="job")
+    async def job() -> None:
+        await asyncio.sleep(60)
+
+    # asyncio.Runner calls it by its module.
+    monkeypatch.setattr(asyncio.events, "new_event_loop", late)
+    outcome = serial.run(worker, execution)
+    assert (outcome.error_class, outcome.error_message) == ("JobTimeout", "late")
+    assert not serial.bridge.loop().is_closed()
+
+
 def test_the_hooks_of_a_failed_job_do_not_block_a_shared_loop(shared: Runner) -> None:
     worker, passed, heard = Worker(), threading.Event(), list[str]()
 
