@@ -94,6 +94,17 @@ def test_hostile_data_stays_text_and_breaks_no_page(
         assert too_wide(chromium, width) == []
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_are_one_row_on_a_telephone_with_the_current_one_in_sight(
+    page: str, chromium: Chromium, dashboard: Visitor
+) -> None:
+    chromium.resize(NARROW)
+    chromium.open(dashboard.root + page)
+    [here] = chromium.all("header [aria-current]")
+    assert here.rect["x"] >= 0 and here.rect["x"] + here.rect["width"] <= NARROW
+    assert len({link.rect["y"] for link in chromium.all("header li a")}) == 1
+
+
 def test_a_button_works_without_javascript(
     chromium: Chromium, dashboard: Visitor, evening: None, one_redis_url: str, namespace: str
 ) -> None:

@@ -120,6 +120,12 @@
   }, 1000);
 })();
 
+// On a telephone, the pages in the header are one row that scrolls: the current one is in sight.
+for (const here of document.querySelectorAll("header [aria-current]")) {
+  const row = here.closest("ul");
+  row.scrollLeft = here.offsetLeft - row.offsetLeft - (row.clientWidth - here.offsetWidth) / 2;
+}
+
 // The check box that selects all jobs of a page; hidden without a script.
 for (const part of document.querySelectorAll("form.jobs .all")) {
   const all = part.querySelector("input");
