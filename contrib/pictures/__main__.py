@@ -54,6 +54,7 @@ def take(browser: Chromium, root: str, folder: Path) -> None:
         browser.resize(picture.width, picture.height)
         browser.prefer(picture.scheme)
         browser.open(f"{root}/{picture.address}")
+        browser.wait_for_search()
         browser.picture(folder / name)
     browser.open("about:blank")
 

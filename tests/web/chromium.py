@@ -90,6 +90,11 @@ class Chromium:
         """Load a page."""
         self._driver.get(url)
 
+    def wait_for_search(self) -> None:
+        """Wait for the last page of a search, which goes on by itself."""
+        # A page that has its body has its head.
+        wait_for(lambda: self.all("html:not(:has(meta[http-equiv=refresh])) > body"))
+
     @property
     def url(self) -> str:
         """The address of the page."""

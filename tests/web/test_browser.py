@@ -68,9 +68,8 @@ def test_a_page_and_those_that_it_links_have_no_fault(
     found = []
     for address in linked(dashboard, page):
         chromium.open(dashboard.root + address)
-        # A search goes on by itself, and the page that is examined must not be left. A page that has its body
-        # has its head, too.
-        wait_for(lambda: chromium.all("html:not(:has(meta[http-equiv=refresh])) > body"))
+        # The page that is examined must not be left.
+        chromium.wait_for_search()
         found += problems(chromium)
     assert found == []
 
