@@ -23,7 +23,7 @@ from tests.helpers.support import ROOT, wait_for
 pytestmark = [pytest.mark.package, pytest.mark.timeout(600)]
 
 # The last commit of 0.1.0. A release changes this line to its own tag.
-LAST_RELEASE = "fca6616a0b1d4684f3972c95a5c160eff27b240d"
+LAST_RELEASE = "e5461d9d8e3d0d6b996a86b0ebafc3bc86fd5b0d"
 LAST_VERSION = "0.1.0"
 APP = """
 @worker.job(queue="q", concurrency=2, retry_in=lambda *_: 0.1)
