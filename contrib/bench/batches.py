@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import mean
+
 from contrib.bench.loads import Numbers, served, size
 from contrib.bench.peer import Peer
 from contrib.bench.site import Site
 
+# In turn, and in the opposite order: the speed of a machine changes within seconds.
+_TURNS = ("push", "batch", "batch", "push") * 2
+
 
 def batch(site: Site, peer: Peer, scale: float) -> Numbers:
     """Enqueueing, memory and CPU of the members, and their ratios to those of other jobs."""
-    count = size(peer.expected, scale)
-    plain, member = (_taken(site, peer, count, word) for word in ("push", "batch"))
-    one_s = {word: _rate(site, peer, word, count // 4, "one") for word in ("push", "batch")}
+    count = size(peer.expected / 2, scale)
+    taken: dict[str, list[Numbers]] = {word: [] for word in _TURNS}
+    for word in _TURNS:
+        taken[word].append(_taken(site, peer, count, word))
+    plain, member = _means(taken["push"]), _means(taken["batch"])
+    one_s = {word: _rate(site, peer, word, count // 2, "one") for word in ("push", "batch")}
     return {
         "one_s": one_s["batch"],
         "plain_one_s": one_s["push"],
@@ -35,6 +44,10 @@ def _taken(site: Site, peer: Peer, count: int, word: str) -> Numbers:
     with site.serving(peer):
         numbers = served(site, count)
     return numbers | {"pushed_s": pushed_s, "bytes": held}
+
+
+def _means(taken: Sequence[Numbers]) -> Numbers:
+    return {name: mean(numbers[name] for numbers in taken) for name in taken[0]}
 
 
 def _rate(site: Site, peer: Peer, word: str, count: int, how: str) -> float:
