@@ -135,8 +135,12 @@ class Report(NamedTuple):
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""
         outcome = self.outcome
         elapsed_ms = min(self.elapsed_ms, _MAX_ELAPSED_MS)
-        if outcome is DONE and not self.retiring:
-            return _REPORT.pack(_DONE, 0, 0.0, elapsed_ms, handler)
+        if not self.retiring:
+            # The outcomes of most jobs.
+            if outcome is DONE:
+                return _REPORT.pack(_DONE, 0, 0.0, elapsed_ms, handler)
+            if outcome.member is not None and not outcome.effects:
+                return _MEMBER_REPORT.pack(_DONE, _MEMBER, *outcome.member, elapsed_ms, handler)
         flags = outcome.failed * _FAILED | outcome.crashed * _CRASHED | self.retiring * _RETIRING
         rest = outcome.payload
         if outcome.effects:

@@ -145,10 +145,14 @@ class InProgress:
         codes = self._codes
         for place, (queue, raw, report) in enumerate(settlements, 1):
             outcome = report.outcome
-            # The outcome of most jobs, so it is checked first.
-            if outcome is DONE and not extracts:
-                args += (codes[queue], raw)
-                continue
+            # The outcomes of most jobs, so they are checked first.
+            if not extracts:
+                if outcome is DONE:
+                    args += (codes[queue], raw)
+                    continue
+                if outcome.member is not None and not outcome.effects:
+                    args += (f"{codes[queue]} {outcome.member.batch} {outcome.member.jid}", raw)
+                    continue
             code: int | str = codes[queue] + outcome.fate
             if (found_by := extracts.get(place - 1)) is not None:
                 code = codes[queue] + outcome.fate + _BY_EXTRACT

@@ -173,7 +173,7 @@ class Chain:
     def _begin(self, execution: Execution) -> None:
         set_run(execution)
         log.debug("job.start")
-        if execution.flows:
+        if execution.flows and not execution.only_counts:
             note_start(execution, self._setting.clock)
         execution.begin(self._stopwatch())
         if self._limits is not None:

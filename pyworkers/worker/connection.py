@@ -20,12 +20,13 @@ from pyworkers.ipc.page import Page
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.limits import Ask
-from pyworkers.protocol.outcome import DONE, REQUEUE, Report
+from pyworkers.protocol.outcome import REQUEUE, Fate, Report
 from pyworkers.worker.framewriter import FrameWriter
 from pyworkers.worker.interrupts import cancelled, interrupted
 
 # Reading a member of an enum takes three times as long.
 _OUTCOME = Kind.OUTCOME
+_ASK = Fate.ASK
 
 log = logs.get_logger()
 
@@ -123,7 +124,7 @@ class Connection:
 
     def report(self, number: int, report: Report) -> None:
         """Send a report, or the ask of a job that has not started. Its slot is free."""
-        if report.outcome is not DONE and report.asks:
+        if report.outcome.fate is _ASK:
             self._ask(number, report)
             return
         self._frames.write(_OUTCOME, number, report.pack(self._numbers.get(report.job_class, 0)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
 from pyworkers.errors import Interrupted
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow import FIELDS
+from pyworkers.protocol.flow import BESIDE_BATCH, FIELDS
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.message import Checkpointing, Message, current_run
 from pyworkers.protocol.status import Progress
@@ -104,7 +104,7 @@ class Execution:
     """The fencing token of a job of an ordered queue; see FencedExecution."""
     __slots__ = (
         "_checkpoint", "_deliver", "_line", "_progress", "_request", "_state", "_timer",
-        "delivery", "elapsed_s", "exc_info", "flows", "has_run", "message", "started_s",
+        "delivery", "elapsed_s", "exc_info", "flows", "has_run", "message", "only_counts", "started_s",
     )  # fmt: skip
 
     def __init__(
@@ -130,6 +130,8 @@ class Execution:
         self._line = line
         self.flows = not FIELDS.isdisjoint(message.data)
         """True if the envelope has fields with rules (protocol/flow)."""
+        self.only_counts = self.flows and BESIDE_BATCH.isdisjoint(message.data)
+        """True if nothing follows from the end of the job than that it is counted in its batch."""
         self._progress: ProgressNotes | None = None
         self._checkpoint: CheckpointNotes | None = None
 
@@ -230,6 +232,7 @@ class Execution:
         """The checkpoint of the run, which its end writes or deletes."""
         if self._checkpoint is None:
             self.flows = True
+            self.only_counts = False
             self._checkpoint = CheckpointNotes(self.message.jid, self.note, time.monotonic)
         return _Guarded(self, self._checkpoint)
 

@@ -20,7 +20,7 @@ from pyworkers.errors import BatchError
 from pyworkers.plugins.batches import Batch
 from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.flow import effects_of, member_at
+from pyworkers.protocol.flow import BESIDE_BATCH, effects_of, member_at
 from pyworkers.protocol.flow.ending import Ended, Ending, ending_of
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
@@ -39,6 +39,12 @@ canvases = st.recursive(
     lambda inner: st.tuples(st.sampled_from(["chain", "group"]), st.lists(inner, min_size=1, max_size=3)),
     max_leaves=6,
 )
+
+
+def places_of(raw: bytes) -> tuple[int, int] | None:
+    """The places that a worker reports for a member that is done; None if it reports effects."""
+    data = json.loads(raw)
+    return member_at(data, data["jid"], raw) if BESIDE_BATCH.isdisjoint(data) else None
 
 
 class Both(Client):
@@ -166,7 +172,7 @@ class BatchModel(TwoServers):
         ending = ending_of(fate)
         result = json.dumps(data.draw(st.integers(0, 9))).encode() if ending is Ending.DONE else None
         effects = self.effects(raw, ending, result)
-        places = member_at(json.loads(raw), json.loads(raw)["jid"], raw) if ending is Ending.DONE else None
+        places = places_of(raw) if ending is Ending.DONE else None
         # A worker reports the first of the two if it can.
         outcome = done_member(*places) if places else Outcome(fate, at=50.0).with_effects(*effects)
         found = self.do(self.stores[owner].exchange(QUEUE, [(raw, outcome)], 0, 1.0))
@@ -193,7 +199,7 @@ class BatchModel(TwoServers):
         settled = []
         for raw in held:
             effects = self.effects(raw, Ending.DONE, b"7")
-            places = member_at(json.loads(raw), json.loads(raw)["jid"], raw)
+            places = places_of(raw)
             settled.append((raw, done_member(*places) if places else DONE.with_effects(*effects)))
             self.push(self.batches.apply(effects))
         found = self.do(self.stores[owner].exchange(QUEUE, settled, 0, 1.0))

@@ -13,11 +13,13 @@ from pyworkers.errors import BadArgumentError, BatchError, Discard, DuplicateJob
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.effects import CountMember, Effect
-from pyworkers.protocol.flow import effects_of, member_at
+from pyworkers.protocol.flow import BESIDE_BATCH, effects_of, member_at
 from pyworkers.protocol.flow.batch import counted, expanded
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, MemberAt, done_member
 from pyworkers.testing import Fake, fake, inline
+from pyworkers.worker.execution import Execution
 
 NOWHERE = "redis://127.0.0.1:1/0"
 
@@ -88,15 +90,22 @@ def test_a_member_that_is_done_is_counted_by_the_places_of_its_ids(args: list[An
         {"jid": "j"},
         {"jid": "\ud800" * 24},
         {"jid": '"' * 24},
-        {"then": []},
-        {"batch_index": 0},
-        {"track": 60},
-        {"unique_key": "k"},
     ],
 )
-def test_other_members_have_effects(more: dict[str, Any]) -> None:
+def test_members_with_other_ids_have_effects(more: dict[str, Any]) -> None:
     data = {"jid": JID, "batch": ID, **more}
     assert member_at(data, data["jid"], json.dumps(data).encode()) is None
+
+
+@pytest.mark.parametrize(
+    "more", [{"then": []}, {"batch_index": 0}, {"track": 60}, {"unique_key": "k"}, {"retry": 1}]
+)
+def test_more_follows_from_members_with_other_fields(more: dict[str, Any]) -> None:
+    data = {"jid": JID, "batch": ID, **more}
+    assert BESIDE_BATCH.isdisjoint(data) == ("retry" in more)
+    assert Execution(Message.parse(json.dumps(data | {"class": "C"}).encode(), "q", str)).only_counts == (
+        "retry" in more
+    )
 
 
 def test_a_job_without_a_batch_has_no_places() -> None:

@@ -42,8 +42,8 @@ STARTS: Mapping[str, Callable[[Start], Iterable[Effect]]] = {
 """The rule for the start of a run, for each field that has one; all of them are in ``FIELDS``."""
 STARTING = frozenset(STARTS)
 """The fields for which the start of a run has effects."""
-# With one of these, more follows from the end of a done member than that it counts.
-_MORE = FIELDS - {batch.FIELD} | batch.MORE
+BESIDE_BATCH = FIELDS - {batch.FIELD} | batch.MORE
+"""The fields with which more follows from a member than that its end is counted."""
 KEEP_RESULT = frozenset({track.FIELD, "batch_index", "then"})
 """The fields for which the result of a job is kept."""
 MARKS = tuple(f'"{field}"'.encode() for field in sorted(FIELDS))
@@ -58,13 +58,11 @@ def effects_of(ended: Ended) -> tuple[Effect, ...]:
 
 
 def member_at(data: Mapping[str, Any], jid: str, raw: bytes) -> tuple[int, int] | None:
-    """The places (``MemberAt``) that stand for the effect of a member that is done, at a tenth of its cost.
+    """The places (``MemberAt``) that stand for the effect of a done member, at a tenth of its cost.
 
-    Any place will do that has the bytes of the id. None if effects are needed: few members ask for more than
-    to be counted; and few ids do not stand in the job as they are (another type or length, escapes).
+    For a member without ``BESIDE_BATCH``. Any place will do that has the bytes of the id. None if an effect
+    is needed: few ids do not stand in the job as they are (another type or length, escapes).
     """
-    if not _MORE.isdisjoint(data):
-        return None
     name = data.get(batch.FIELD)
     if name.__class__ is not str or not len(name) == len(jid) == batch.ID_LENGTH:
         return None

@@ -76,7 +76,7 @@ class Outbox:
             report = report._replace(outcome=replace(outcome, effects=together))
         if raw.endswith(MARK):
             report = self._marked(raw, report)
-        if report.outcome is not DONE and report.outcome.fate is _REQUEUE:
+        if report.outcome.fate is _REQUEUE:
             self._returning += 1
         self._reports.append((queue, raw, report))
         self.changed.set()

@@ -37,11 +37,13 @@ def note_start(execution: Execution, clock: Callable[[], float]) -> None:
 
 def with_flow(execution: Execution, outcome: Outcome, clock: Callable[[], float]) -> Outcome:
     """The outcome with what the fields of the envelope ask for, and with what the job has not yet noted."""
+    if outcome is DONE and execution.only_counts:
+        message = execution.message
+        at = member_at(message.data, message.jid, message.raw)
+        if at is not None:
+            return done_member(*at)
     if execution.has_notes:
         outcome = _with_rest(execution, outcome)
-    message = execution.message
-    if outcome is DONE and (at := member_at(message.data, message.jid, message.raw)) is not None:
-        return done_member(*at)
     return _with_effects_of(execution, outcome, clock())
 
 
