@@ -22,6 +22,7 @@ from pyworkers.ipc.control import AboutWorker, Exited, Load, Loaded, Spawned
 from pyworkers.ipc.frames import Kind, pack_short
 from pyworkers.protocol.effects import DeleteKey, Effect, StoreValue
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Report
+from pyworkers.server import proc
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
@@ -898,6 +899,39 @@ async def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported
         assert not process_alive(runner)
         await crew.free(2)
         assert running not in dict(crew.settled)
+
+
+async def test_a_job_that_ends_while_others_are_killed_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet(message.jid)
+    """
+    kill_tree = proc.kill_tree
+
+    async with a_crew(tmp_path, code, concurrency=2) as crew:
+
+        def kill_late(pid: int, job_age_s: float | None = None) -> None:
+            crew.let_go("late")
+            wait_for(lambda: _unread(crew.pool) > 0, message="its outcome is in the pipe")
+            kill_tree(pid, job_age_s)
+
+        await crew.free(2)
+        late = crew.deliver("late")
+        crew.deliver("running")
+        await crew.met("late")
+        [runner] = await crew.met("running")
+        with monkeypatch.context() as patch:
+            patch.setattr(proc, "kill_tree", kill_late)
+            crew.pool.abandon()
+        assert [(raw, report.outcome) for raw, report in crew.settled] == [(late, DONE)]
+        assert crew.deliveries.busy == 0
+        await async_wait_for(lambda: crew.pool.abandoned == 0, message="the processes are gone")
+        assert not process_alive(runner)
+        await crew.free(2)
+        assert len(crew.settled) == 1
 
 
 def _unread(pool: Pool) -> int:

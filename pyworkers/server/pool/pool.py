@@ -107,18 +107,18 @@ class Pool:
             worker.stop()
 
     def abandon(self) -> None:
-        """Kill every busy worker and forget its jobs, but those whose outcome is in the pipe already."""
+        """Kill every busy worker and forget its jobs, but those whose outcome is in the pipe by then."""
         self._outcomes.drain()
         self._deliveries.take_back(lambda _: True)
-        for worker in self._crew:
-            for delivery in worker.abandon():
-                self._deliveries.abandoned(delivery)
-        if not self._hand_out.open:
-            return
-        # A worker has taken the rest and not said so yet; nothing shows which. It may be one that leaves,
-        # or one whose READY frame is not read yet.
-        for worker in self._crew:
-            worker.abandon_idle()
+        claimed = {job.number for worker in self._crew for job in worker.abandon()}
+        if self._hand_out.open.keys() - claimed:
+            # A worker has taken the rest and not said so yet; nothing shows which. It may be one that leaves,
+            # or one whose READY frame is not read yet.
+            for worker in self._crew:
+                worker.abandon_idle()
+        # The kills take milliseconds each, in which other jobs have ended, or have asked for their limits.
+        self._outcomes.drain()
+        self._deliveries.take_back(lambda _: True)
         for delivery in list(self._hand_out.open.values()):
             self._deliveries.abandoned(delivery)
 
