@@ -252,12 +252,14 @@ class Manager:
         await self._fetcher.cut_waits()
 
     async def _settle_up(self) -> None:
-        """Empty the in-progress lists. Killed jobs are given back when their processes have ended.
+        """Dismiss the workers, and empty the in-progress lists: killed jobs when their processes have ended.
 
         The wait for them is ``_KILLED_S`` at most: a process that has not ended by then is in a system call,
         and runs no more code of its job.
         """
         self.pool.abandon()
+        # At once: the pool would replace the killed workers.
+        self.pool.close()
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
         await _in_time(self._give_back())
         if self.given_back:
@@ -269,7 +271,6 @@ class Manager:
         await self._fetcher.release()
 
     async def _dismiss_workers(self) -> None:
-        self.pool.close()
         if not await until(lambda: self.pool.empty, now() + _GOODBYE_S):
             self.pool.kill()
             await until(lambda: self.pool.empty, now() + _KILLED_S)

@@ -344,6 +344,30 @@ def test_signals_before_the_application_is_loaded_take_effect(
         server.kill()
 
 
+def test_a_stop_starts_no_workers_in_place_of_those_that_it_kills(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.on_startup
+    def begin():
+        note("begin")
+
+    @worker.process("q", concurrency=2)
+    def handle(message):
+        meet("finish")
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        server.push("q", job("a", "Any"), job("b", "Any"))
+        server.wait_for_notes(2, "finish")
+        server.signal(signal.SIGINT)
+        server.wait_for_event("server.stopping")
+        server.signal(signal.SIGINT)
+        assert server.wait() == 0
+        assert len([note for note in server.ledger() if note[1] == "begin"]) == 2
+        assert server.waiting("q") == 2
+        assert clean(server)
+
+
 def test_a_job_that_comes_while_workers_leave_stays_in_its_queue_although_the_wait_could_not_be_ended(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
