@@ -1055,6 +1055,28 @@ async def test_a_job_whose_process_died_before_runs_alone_where_several_share_on
         assert descriptors(os.getpid()) == before
 
 
+async def test_a_suspect_does_not_begin_once_a_stop_gives_jobs_back(tmp_path: Path) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        meet(message.jid)
+    """
+
+    async with a_crew(tmp_path, code, slots=2, mode="thread") as crew:
+        await crew.free(2)
+        crew.deliver("a")
+        crew.deliver("b")
+        [pid] = await crew.met("a")
+        await crew.met("b")
+        crew.deliveries.give_back()
+        os.kill(pid, signal.SIGKILL)
+        await async_wait_for(lambda: crew.deliveries.busy == 0, message="both are left to the stop")
+        await crew.free(2)
+        assert [worker.slots for worker in crew.workers] == [2]
+        assert crew.settled == []
+        assert len(list(tmp_path.glob("[ab].*"))) == 2
+
+
 @linux_only
 async def test_a_suspect_that_crashes_alone_is_charged(tmp_path: Path) -> None:
     code = """

@@ -291,6 +291,11 @@ class Deliveries:
             self._lost(job, losses.died(reason or "did not begin the job", 0))
 
     def _suspect(self, job: Delivery) -> None:
+        if self._closing:
+            # It would only be killed again.
+            self.hand_out.drop(job)
+            self._endings.left(job)
+            return
         self.hand_out.set_apart(job)
         self._suspected()
         # It gets a worker of its own, so the room for which it was fetched is still free.
