@@ -1,0 +1,131 @@
+"""The manager of one group, with real forks and a real server: the end of its fetcher."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyworkers.config.fields import Config
+from pyworkers.ipc.control import Load, Loaded
+from pyworkers.protocol.outcome import DONE, Report
+from pyworkers.server import manager as manager_module
+from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.fetching.fetcher import Listeners
+from pyworkers.server.generations.launch import Launched
+from pyworkers.server.generations.reaper import Reaper
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.health import ServerHealth
+from pyworkers.server.manager import Manager
+from pyworkers.server.plan import Group
+from pyworkers.server.pool.losses import Losses
+from pyworkers.server.waiting import now
+from pyworkers.store.jobs import Exchange, InProgress
+from tests.helpers.asks import FakeAsks
+from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.records import job
+from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for
+from tests.helpers.suspects import FakeSuspects
+
+IDENTITY = "host:1:aaa"
+CODE = """
+import time
+from pathlib import Path
+from pyworkers import Worker
+worker = Worker()
+
+@worker.process("q")
+def handle(message):
+    Path(__file__).with_name("began").touch()
+    while not Path(__file__).with_name("go").exists():
+        time.sleep(0.005)
+"""
+
+
+class Bench(RedisBench):
+    """A manager of one worker, and the reports that it counts."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        super().__init__(url, namespace)
+        self.counted: list[Report] = []
+
+    async def prepare(self) -> None:
+        await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
+
+    @asynccontextmanager
+    async def manager(self, folder: Path, code: str) -> AsyncIterator[Manager]:
+        """A manager that serves this code; its fork server ends after the block."""
+        (folder / "tasks.py").write_text(code)
+        load = Load("tasks:worker", [str(folder)], "info", "json", "me", {})
+        launched = Launched(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""})
+        spawner = Spawner(launched, Reaper(), lambda _: None)
+        try:
+            loaded = await spawner.loaded()
+            assert isinstance(loaded, Loaded), loaded
+            yield self._manager(spawner, Losses(loaded.manifest, 25, time.time, random.Random()))
+        finally:
+            spawner.kill()
+            spawner.process.wait()
+
+    def _manager(self, spawner: Spawner, losses: Losses) -> Manager:
+        return Manager(
+            Group("q", {"q": 1}, strict=True, concurrency=1, processes=1, mode="process"),
+            InProgress(self.keys, ["q"], IDENTITY),
+            Config(redis=self.config),
+            ServerHealth(time.monotonic, random.Random()).of_queue,
+            spawner,
+            losses,
+            Cancellations(),
+            FakeSuspects(),
+            FakeAsks(),
+            Listeners(lambda _, report: self.counted.append(report), lambda _: None, lambda _, __: None),
+            random.Random(),
+        )
+
+
+bench = bench_fixture(Bench)
+
+
+async def test_a_hurried_stop_counts_the_outcomes_of_the_exchange_under_way(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = InProgress.exchange
+    executed, reply = asyncio.Event(), asyncio.Event()
+
+    async def slow(inprogress: InProgress, link: Any, batch: Any, *args: Any) -> Exchange:
+        found = await exchange(inprogress, link, batch, *args)
+        if batch:
+            executed.set()
+            await reply.wait()
+        return found
+
+    monkeypatch.setattr(InProgress, "exchange", slow)
+    # A machine that stalls must not end the wait.
+    monkeypatch.setattr(manager_module, "_REPLY_S", PATIENCE_S)
+    monkeypatch.setattr(manager_module, "_ANSWER_S", PATIENCE_S)
+    async with bench.manager(tmp_path, CODE) as manager:
+        fetching = manager.start()
+        await bench.redis.lpush(bench.keys.queue("q"), json.dumps(job("j", "Any")))
+        await async_wait_for((tmp_path / "began").exists, message="the job runs")
+        # From now on, only its outcome is exchanged.
+        await manager.quiet()
+        (tmp_path / "go").touch()
+        await async_wait_for(executed.is_set, message="Redis has the outcome")
+        manager.hurry()
+        stop = asyncio.create_task(manager.stop(now() + PATIENCE_S))
+        # Cut off, the exchange would end at once.
+        await asyncio.wait([fetching], timeout=0.5)
+        assert bench.counted == []
+        reply.set()
+        await stop
+        assert [report.outcome for report in bench.counted] == [DONE]
+        assert await bench.redis.llen(bench.keys.queue("q")) == 0
+        assert manager.given_back == 0
