@@ -30,6 +30,21 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# The methods of other libraries' jobs, with the ones to call instead.
+_ELSEWHERE = {
+    "apply_async": "enqueue(…), or enqueue_in(seconds, …) for a delay",
+    "defer": "enqueue(…), or await aenqueue(…) in an event loop",
+    "delay": "enqueue(…)",
+    "kiq": "await aenqueue(…), or enqueue(…) outside of an event loop",
+    "perform_async": "enqueue(…)",
+    "perform_at": "enqueue_at(time, …)",
+    "perform_bulk": "enqueue_bulk([(…), …])",
+    "perform_in": "enqueue_in(seconds, …)",
+    "schedule": "enqueue_in(seconds, …) or enqueue_at(time, …)",
+    "send": "enqueue(…)",
+    "send_with_options": "options(…).enqueue(…)",
+}
+
 
 class Clients(Protocol):
     """The clients of an application, each made at its first use."""
@@ -82,6 +97,15 @@ class Job(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Job {self.name} on {self.queue}>"
+
+    if not TYPE_CHECKING:  # With it, a type checker would take any name.
+
+        def __getattr__(self, name):
+            """Raise AttributeError; for a method of another library's jobs with the one to call instead."""
+            if instead := _ELSEWHERE.get(name):
+                # Without obj: a traceback with it proposes an attribute of its own, e.g. draft for defer.
+                raise AttributeError(f"a job has no method {name}: call {instead}", name=name)
+            return object.__getattribute__(self, name)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Enqueue the job with these arguments and return its jid.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 import json
@@ -99,6 +100,55 @@ def test_a_job_is_still_the_function(worker: Worker) -> None:
     assert add.__name__ == "add"  # type: ignore[attr-defined]
     assert isinstance(add, Job)
     assert add.queue == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("apply_async", "enqueue(…), or enqueue_in(seconds, …) for a delay"),
+        ("delay", "enqueue(…)"),
+        ("perform_async", "enqueue(…)"),
+        ("kiq", "await aenqueue(…), or enqueue(…) outside of an event loop"),
+        ("schedule", "enqueue_in(seconds, …) or enqueue_at(time, …)"),
+        ("send_with_options", "options(…).enqueue(…)"),
+    ],
+)
+def test_a_method_of_another_library_is_an_error_that_names_ours(
+    worker: Worker, name: str, instead: str
+) -> None:
+    @worker.job
+    def add() -> None: ...
+
+    assert (hasattr(add, name), getattr(add, name, None)) == (False, None)
+    for job in (add, add.options(queue="slow")):
+        with pytest.raises(AttributeError) as caught:
+            getattr(job, name)
+        assert str(caught.value) == f"a job has no method {name}: call {instead}"
+        for method in re.findall(r"(\w+)\(", instead):
+            assert callable(getattr(job, method))
+
+
+def test_any_other_name_that_a_job_lacks_is_the_error_of_python(worker: Worker) -> None:
+    @worker.job
+    def add() -> None: ...
+
+    with pytest.raises(AttributeError, match=r"^'Job' object has no attribute 'enqueu'$"):
+        add.enqueu  # type: ignore[attr-defined]  # noqa: B018
+    unfilled: Job[..., None] = Job.__new__(Job)
+    with pytest.raises(AttributeError, match=r"^'Job' object has no attribute 'name'$"):
+        unfilled.name  # noqa: B018
+    assert copy.copy(add).function is add.function
+    assert (repr(copy.deepcopy(add.options(any_queue=True))), inspect.signature(add)) == (
+        repr(add),
+        inspect.signature(add.function),
+    )
+
+
+def test_an_attribute_of_the_function_goes_above_the_error(worker: Worker) -> None:
+    def add() -> None: ...
+
+    add.delay = 5  # type: ignore[attr-defined]
+    assert worker.job(add).delay == 5  # type: ignore[attr-defined]
 
 
 def test_the_envelope_carries_what_differs_from_the_default(worker: Worker, queue: Fake) -> None:

@@ -57,6 +57,7 @@ RIGHT = [
     "x: str = sweep.enqueue() + daily.enqueue(n=1)",
 ]
 WRONG = {
+    "send.delay(7)": 'has no attribute "delay"',
     "send.enqueue('7')": "has incompatible type",
     "send.enqueue()": "Missing positional argument",
     "send.enqueue(7, 'a', 1)": "Too many arguments",
