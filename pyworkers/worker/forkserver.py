@@ -49,7 +49,7 @@ from pyworkers.version import __version__
 from pyworkers.worker import process
 from pyworkers.worker.connection import Ends
 from pyworkers.worker.hygiene import exit_now, flush_output
-from pyworkers.worker.importing import searched, users_traceback
+from pyworkers.worker.importing import meant, searched, users_traceback, workers_meant
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.runner import SerialRunner
 from pyworkers.worker.title import set_title
@@ -153,7 +153,7 @@ class ForkServer:
                 hook()
         except BaseException as error:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
-            text = f"{type(error).__name__}: {error}{searched(error, load)}"
+            text = f"{type(error).__name__}: {error}{searched(error, load)}{meant(error, load)}"
             self._send(LoadFailed(kind, text, users_traceback(error)))
             return
         if self._app.hooks("on_startup"):
@@ -260,7 +260,8 @@ def import_app(spec: str) -> Worker:
     for name in (attribute or "worker").split("."):
         found = getattr(found, name)
     if not isinstance(found, Worker):
-        raise TypeError(f"{spec} is a {type(found).__name__}, not a pyworkers.Worker")
+        kind, near = type(found).__name__, workers_meant(module_name, attribute)
+        raise TypeError(f"{spec} is a {kind}, not a pyworkers.Worker{near}")
     return found
 
 

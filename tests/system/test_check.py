@@ -132,6 +132,33 @@ def test_a_module_that_is_not_there_is_searched_in_named_places(tmp_path: Path, 
     assert "File" not in output
 
 
+@pytest.mark.parametrize(
+    ("app", "meant"),
+    [
+        ("shop.tasks:wroker", "; did you mean shop.tasks:worker?"),
+        ("shop.tasks:Worker", "not a pyworkers.Worker; did you mean shop.tasks:worker?"),
+        ("shop.taks:worker", "; did you mean shop.tasks:worker?"),
+        ("shpo.tasks:worker", "; did you mean shop.tasks:worker?"),
+        ("two:job", "; did you mean two:jobs?"),
+        ("two:other", "'other'; its Workers are two:mails, two:jobs"),
+        ("misspells:worker", "module 'two' has no attribute 'jobz'"),
+    ],
+)
+def test_a_misspelt_application_is_an_error_that_names_the_nearest(
+    tmp_path: Path, safe: str, app: str, meant: str
+) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "tasks.py").write_text(APP)
+    (tmp_path / "two.py").write_text(
+        "from pyworkers import Worker\nmails, jobs, text = Worker(), Worker(), 'job'\n"
+    )
+    (tmp_path / "misspells.py").write_text("import two\ntwo.jobz\n")
+    status, output = check(tmp_path, "--app", app, "--url", safe)
+    assert status == 3, output
+    assert output.rstrip().endswith(meant), output
+
+
 def test_a_redis_that_is_away_exits_with_4(tmp_path: Path) -> None:
     status, output = check(tmp_path, "--url", f"redis://127.0.0.1:{free_port()}/0")
     assert (status, "Redis cannot be reached" in output) == (4, True), output
