@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
 from pyworkers.protocol.cron import check_schedule
@@ -21,6 +21,7 @@ _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^
 # have one password per host. For a URL with an @ further right, the host is masked, too, but no secret is
 # shown. No possessive quantifier: with one, Python 3.11.2 leaves secrets unmasked.
 _USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://|(?![^/?#]*?://))([^:]*):.*@", re.DOTALL)
+_ESCAPES = "(in a password, write / ? # as %2F %3F %23)"
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
 
 
@@ -47,7 +48,12 @@ def check_url(url: str) -> None:
         schemes = "redis://, rediss://, unix://, redis+sentinel://, embedded:DIR"
         raise ValueError(f"{mask_url(url)!r} is not a Redis URL: use {schemes}")
     if scheme in ("redis", "rediss") and not _has_valid_port(url):
-        raise ValueError(f"{mask_url(url)!r} has an invalid port (in a password, write / ? # as %2F %3F %23)")
+        raise ValueError(f"{mask_url(url)!r} has an invalid port {_ESCAPES}")
+    if scheme in ("redis", "rediss", "unix") and not _has_valid_database(url):
+        # The rest of a password with a slash is read as the path.
+        in_password = "@" in rest.partition("/")[2].partition("?")[0]
+        mend = _ESCAPES if in_password else "(a number, e.g. 0; for a name use a namespace)"
+        raise ValueError(f"{mask_url(url)!r} has an invalid database {mend}")
 
 
 def _has_valid_port(url: str) -> bool:
@@ -55,6 +61,17 @@ def _has_valid_port(url: str) -> bool:
         return urlsplit(url).port != 0
     except ValueError:  # not passed on: its text may quote a part of the password
         return False
+
+
+def _has_valid_database(url: str) -> bool:
+    """True if redis-py finds a number; for another path it would take the database 0."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket in a user name of unix://, of which the connection says more
+        return True
+    path = "" if parts.scheme == "unix" else unquote(parts.path).strip("/")
+    database = parse_qs(parts.query).get("db", [path])[0]
+    return not database or bool(re.fullmatch(r"[0-9]+", database))
 
 
 def check_namespace(namespace: str) -> None:

@@ -552,6 +552,12 @@ def test_a_file_in_another_encoding_is_reported(tmp_path: Path) -> None:
         "redis://me:p%2Fw@host",
         "rediss://[::1]:6380/1?ssl_cert_reqs=required",
         "unix:///run/redis.sock?db=1",
+        "redis://host/",
+        "redis://host//2/",
+        "redis://host/shop?db=1",
+        "rediss://host?db=1&db=x",
+        "unix:///run/shop",
+        "unix://me:a[b@/run/redis.sock",
         "redis+sentinel://:pw@one:26379,two:26379/mymaster/0",
         "embedded:.pyworkers",
     ],
@@ -571,6 +577,18 @@ def test_a_url_of_a_known_scheme_is_taken_as_it_is(url: str) -> None:
         ("redis://me:se/cret@host", "'redis://me:***@host' has an invalid port"),
         ("redis://host:70000", "'redis://host:70000' has an invalid port"),
         ("rediss://host:0", "'rediss://host:0' has an invalid port"),
+        (
+            "redis://me:secret@host/shop",
+            "'redis://me:***@host/shop' has an invalid database (a number, e.g. 0; for a name use",
+        ),
+        ("rediss://host/1/2", "'rediss://host/1/2' has an invalid database"),
+        ("redis://host/-1", "'redis://host/-1' has an invalid database"),
+        ("redis://host/0?db=x", "'redis://host/0?db=x' has an invalid database"),
+        ("unix:///run/redis.sock?db=x", "'unix:///run/redis.sock?db=x' has an invalid database"),
+        (
+            "redis://me:5/cret@host/0",
+            "'redis://me:***@host/0' has an invalid database (in a password, write /",
+        ),
     ],
 )
 def test_another_url_is_refused_without_its_password(url: str, reason: str) -> None:

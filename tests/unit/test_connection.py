@@ -48,6 +48,11 @@ def test_the_configuration_of_a_client(
     [
         ("http://x", None, "url 'http://x' is not a Redis URL: use redis://"),
         ("redis://:secret@host:port", None, "invalid port"),
+        (
+            "redis://:secret@host/shop",
+            None,
+            r"^url 'redis://:\*\*\*@host/shop' has an invalid database \(a number",
+        ),
         (5, None, "url must be a string, not int"),
         (None, "app", "namespace must be empty or end with a colon"),
     ],
