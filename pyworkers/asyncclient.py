@@ -19,11 +19,11 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.encryption import KeySource
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.interception import gathering, interceptor
-from pyworkers.enqueueing.producer import BATCH_SIZE, many_jobs, one_job
+from pyworkers.enqueueing.producer import PORTION, many_jobs, one_job
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import PushedJob, batches, moment, seconds
+from pyworkers.protocol.draft import PushedJob, moment, portions, seconds
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
@@ -139,8 +139,8 @@ class AsyncClient(BaseClient):
         """As ``Client.enqueue_bulk``."""
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
         jids: list[str] = []
-        for batch in batches(args_list, BATCH_SIZE):
-            fresh, jobs = many_jobs(plan, batch, clock.time(), len(jids), self.client_links)
+        for portion in portions(args_list, PORTION):
+            fresh, jobs = many_jobs(plan, portion, clock.time(), len(jids), self.client_links)
             others = await self.push(jobs)
             jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids

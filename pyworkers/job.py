@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Un
 from pyworkers.client import Client
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.binder import Binder
-from pyworkers.enqueueing.producer import BATCH_SIZE, many_jobs, one_job
+from pyworkers.enqueueing.producer import PORTION, many_jobs, one_job
 from pyworkers.errors import BadArgumentError, DeclarationError, QueueFullError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.cron import CronEntry
-from pyworkers.protocol.draft import PLAIN, Draft, Writing, batches, draft, moment, seconds
+from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, portions, seconds
 from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
 
 if TYPE_CHECKING:
@@ -132,12 +132,12 @@ class Job(Generic[P, R]):
     def enqueue_bulk(self, args_list: Iterable[Sequence[Any]]) -> list[str]:
         """Enqueue one job for each tuple of positional arguments; return the jids in that order.
 
-        Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
+        Sent 1000 at a time: when this raises, the portions before the failing one are in Redis.
         """
         jids: list[str] = []
         client = self.clients.client
-        for batch in batches(self._bound(args_list), BATCH_SIZE):
-            fresh, jobs = many_jobs(self._draft, batch, clock.time(), len(jids), client.client_links)
+        for portion in portions(self._bound(args_list), PORTION):
+            fresh, jobs = many_jobs(self._draft, portion, clock.time(), len(jids), client.client_links)
             others = client.push(jobs)
             jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids
@@ -167,8 +167,8 @@ class Job(Generic[P, R]):
         """``enqueue_bulk`` in an event loop."""
         jids: list[str] = []
         client = self.clients.async_client
-        for batch in batches(self._bound(args_list), BATCH_SIZE):
-            fresh, jobs = many_jobs(self._draft, batch, clock.time(), len(jids), client.client_links)
+        for portion in portions(self._bound(args_list), PORTION):
+            fresh, jobs = many_jobs(self._draft, portion, clock.time(), len(jids), client.client_links)
             others = await client.push(jobs)
             jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids

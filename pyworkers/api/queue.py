@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pyworkers.api.record import PLAIN_JID, JobRecord
 from pyworkers.api.target import Where, admin_of
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.store import queues
 from pyworkers.store.queues import Entries, Waiting, Withdrawal
@@ -129,14 +129,14 @@ class Queue:
 
     def run_first(self, jobs: Iterable[JobRecord]) -> int:
         """Have these jobs popped next, the first of them first; returns how many were still waiting."""
-        # Each batch is put in front of the one before.
+        # Each portion is put in front of the one before.
         return self._withdraw(reversed(list(jobs)), Withdrawal.FIRST)
 
     def _withdraw(self, jobs: Iterable[JobRecord], how: Withdrawal) -> int:
         waiting = (Waiting(job.raw, getattr(job, "place", 0)) for job in jobs)
         return sum(
-            self._admin.run(queues.withdraw(self._admin.keys, self.name, batch, time.time(), how))
-            for batch in batches(waiting, PAGE)
+            self._admin.run(queues.withdraw(self._admin.keys, self.name, portion, time.time(), how))
+            for portion in portions(waiting, PAGE)
         )
 
     def _entries(self) -> Iterator[Waiting]:

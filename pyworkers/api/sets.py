@@ -12,7 +12,7 @@ from pyworkers.api.record import PLAIN_JID, JobRecord
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.store import sets
 from pyworkers.store.flow import removal
@@ -151,7 +151,7 @@ class JobSet(ABC):
         raws = (job.raw for job in jobs)
         keys, now = self._admin.keys, time.time()
         return sum(
-            self._admin.run(removal.remove(keys, self._key, batch, now)) for batch in batches(raws, PAGE)
+            self._admin.run(removal.remove(keys, self._key, portion, now)) for portion in portions(raws, PAGE)
         )
 
     def retry_jobs(self, jobs: Iterable[JobRecord]) -> int:
@@ -175,8 +175,8 @@ class JobSet(ABC):
 
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:
         return sum(
-            self._admin.run(sets.move(self._admin.keys, self._key, batch, time.time()))
-            for batch in batches(map(decide, jobs), PAGE)
+            self._admin.run(sets.move(self._admin.keys, self._key, portion, time.time()))
+            for portion in portions(map(decide, jobs), PAGE)
         )
 
     def _to_queue(self, job: JobRecord, *, uncounted: bool) -> Move:

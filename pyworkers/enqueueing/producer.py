@@ -15,11 +15,11 @@ from pyworkers.enqueueing import clock
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, batches, moment, seconds
+from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, moment, portions, seconds
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.protocol.terms import Others
 
-BATCH_SIZE = 1000
+PORTION = 1000
 """Jobs that a bulk enqueue sends at a time (Sidekiq's client.rb)."""
 
 
@@ -120,12 +120,12 @@ class Producer(ABC):
     ) -> list[str]:
         """Enqueue one job for each list of arguments in ``args_list``; return their jids in that order.
 
-        Sent 1000 at a time: when this raises, the batches before the failing one are in Redis.
+        Sent 1000 at a time: when this raises, the portions before the failing one are in Redis.
         """
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
         jids: list[str] = []
-        for batch in batches(args_list, BATCH_SIZE):
-            fresh, jobs = many_jobs(plan, batch, clock.time(), len(jids), self.client_links)
+        for portion in portions(args_list, PORTION):
+            fresh, jobs = many_jobs(plan, portion, clock.time(), len(jids), self.client_links)
             others = self.push(jobs)
             jids += [others.get(jid, jid) for jid in fresh] if others else fresh
         return jids

@@ -321,13 +321,13 @@ def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
     raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
 
 
-def batches(items: Iterable[Any], size: int) -> Iterable[list[Any]]:
+def portions(items: Iterable[Any], size: int) -> Iterable[list[Any]]:
     """The items in lists of ``size``; never more than one list in memory."""
-    batch: list[Any] = []
+    portion: list[Any] = []
     for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+        portion.append(item)
+        if len(portion) == size:
+            yield portion
+            portion = []
+    if portion:
+        yield portion

@@ -27,9 +27,9 @@ _GRACE = 0.3
 _END = 1 / 3
 # Two renewals: longer ago, and Redis renews no lease, for example because its memory is full.
 _OWN_RENEWAL = 1 / 3
-# After an outage of all servers, the many recovered jobs must not delay the other commands. One batch takes
-# Redis about a millisecond; ``_REST_S`` is the pause between two batches.
-BATCH, _REST_S = 500, 0.02
+# After an outage of all servers, the many recovered jobs must not delay the other commands. One portion takes
+# Redis about a millisecond; ``_REST_S`` is the pause between two portions.
+PORTION, _REST_S = 500, 0.02
 
 log = logs.get_logger()
 
@@ -114,11 +114,11 @@ class Recovery(Part):
 
     async def _recover(self, identity: str, queues: list[str]) -> int:
         total = 0
-        recovery = leases.recover(self._store.keys, identity, queues, BATCH)
+        recovery = leases.recover(self._store.keys, identity, queues, PORTION)
         while (moved := await self._store.arun(recovery)) > 0:
             total += moved
             hit("mid_recover")
-            if moved < BATCH:
+            if moved < PORTION:
                 break
             await asyncio.sleep(_REST_S)
         self._on_recovered(total)

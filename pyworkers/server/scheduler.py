@@ -26,8 +26,8 @@ from pyworkers.store import sets
 from pyworkers.store.sets import PUT_OFF_S, Move, Promoted
 from pyworkers.store.store import Store
 
-# Enough to amortise the round trip; a batch blocks Redis for 1 ms, and this master for 4 ms.
-BATCH = 200
+# Enough to amortise the round trip; a portion blocks Redis for 1 ms, and this master for 4 ms.
+PORTION = 200
 # Redis scores and timers agree to the microsecond; waking a little late saves a check that finds nothing due.
 _SLACK_S = 0.001
 # Sidekiq's queue for a job that names no queue.
@@ -119,19 +119,19 @@ class Scheduler(Part):
         return math.inf if score is None else score
 
     async def _drain(self, zset: str) -> float:
-        """Move all due jobs of one set, batch by batch; other tasks run in between."""
-        batch: list[Move] = []
+        """Move all due jobs of one set, portion by portion; other tasks run in between."""
+        portion: list[Move] = []
         try:
             while True:
                 now = time.time()
-                promotion = sets.promote(self._store.keys, zset, batch, now, self._identity(), BATCH)
+                promotion = sets.promote(self._store.keys, zset, portion, now, self._identity(), PORTION)
                 found = await self._store.arun(promotion)
                 for queue in found.broken:
                     log.error("queue.broken", queue=queue, hint="its key is no list", put_off_s=PUT_OFF_S)
                 if not found.due:
                     self._health_of[zset].ok()
                     return _wake_at(found, now)
-                batch = moves(found.due, now, self._store.keys)
+                portion = moves(found.due, now, self._store.keys)
                 hit("mid_promote")
         except StoreError as error:
             return self._refused(zset, error)

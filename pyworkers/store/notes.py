@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Steps, one, script
 from pyworkers.store.transport.replies import integer
@@ -27,9 +27,9 @@ def notes(keys: Keys) -> Call[frozenset[str]]:
 def heed(keys: Keys, jids: Sequence[str]) -> Steps[int]:
     """Turn Sidekiq's cancellations of these jobs into notes. Returns how many there were."""
     total = 0
-    for batch in batches(jids, _PER_SCRIPT):
-        names = [keys.cancelled, *map(keys.iteration, batch)]
-        total += yield from script("heed", names, [NOTE_TTL_S, *batch], integer)
+    for portion in portions(jids, _PER_SCRIPT):
+        names = [keys.cancelled, *map(keys.iteration, portion)]
+        total += yield from script("heed", names, [NOTE_TTL_S, *portion], integer)
     return total
 
 

@@ -21,7 +21,7 @@ from pyworkers.store.transport.replies import blob, blobs, integer
 DEAD_MAX_AGE_S = 180 * 86_400
 DEAD_MAX_JOBS = 9_999
 TURN_MS = 1000
-"""A turn is renewed with every batch, which takes some 10 ms; after a crash, peers wait for this long."""
+"""A turn is renewed with every portion, which takes some 10 ms; after a crash, peers wait for this long."""
 PUT_OFF_S = 60.0
 """How long a job stays away from the head of its set when the key of its queue is not a list."""
 PAGE = 200
@@ -46,7 +46,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """The result of a batch, and the members to move next.
+    """The result of a portion, and the members to move next.
 
     ``moved`` members were moved; the jobs of the ``broken`` queues were put off, because their keys are not
     lists. ``due`` are the members to move next; empty if none are left, or if a peer is moving them: its turn
@@ -161,12 +161,12 @@ def promote(
     names = [zset, keys.turn(zset), keys.dead, keys.queues]
     args: list[Any] = [repr(now), identity, TURN_MS, wanted, repr(now + PUT_OFF_S)]
     args += (now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS)
-    for queue, batch in _by_queue(moves).items():
+    for queue, together in _by_queue(moves).items():
         if queue is not None:
             names.append(keys.queue(queue))
-        args += (queue or "", len(batch))
-        args += (move.member for move in batch)
-        args += (move.payload for move in batch)
+        args += (queue or "", len(together))
+        args += (move.member for move in together)
+        args += (move.payload for move in together)
     return script("promote", names, args, _promoted)
 
 
@@ -189,7 +189,7 @@ def _promoted(reply: list[Any]) -> Promoted:
 
 
 def _by_queue(moves: Sequence[Move]) -> dict[str | None, list[Move]]:
-    batches: dict[str | None, list[Move]] = {}
+    by_queue: dict[str | None, list[Move]] = {}
     for move in moves:
-        batches.setdefault(move.queue, []).append(move)
-    return batches
+        by_queue.setdefault(move.queue, []).append(move)
+    return by_queue

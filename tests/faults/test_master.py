@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from pyworkers.server.recovery import BATCH
+from pyworkers.server.recovery import PORTION
 from tests.faults.fleet import APP, Fleet
 from tests.faults.ledger import clock
 from tests.helpers.processes import process_alive
@@ -115,7 +115,7 @@ def test_m6_after_an_outage_of_all_servers_everything_is_recovered_and_no_job_bl
         server.vanish()
     # A larger crew than ours leaves more behind than is moved in one step.
     [identity, *_] = as_list(fleet.redis.hkeys(fleet.keys.owners))
-    names = fleet.client.enqueue_bulk("q", "work", [[] for _ in range(3 * BATCH)])
+    names = fleet.client.enqueue_bulk("q", "work", [[] for _ in range(3 * PORTION)])
     for jid in names:
         fleet.ledger.note("enqueued", jid)
     held = fleet.keys.inprogress("q", identity.decode())

@@ -13,7 +13,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol import envelope
 from pyworkers.server import scheduler as scheduler_module
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.scheduler import BATCH, Scheduler
+from pyworkers.server.scheduler import PORTION, Scheduler
 from pyworkers.store import sets
 from pyworkers.store.calls import Call, Work, arun
 from pyworkers.store.sets import Promoted
@@ -131,20 +131,20 @@ async def test_a_job_that_this_master_put_away_needs_no_poll(bench: Bench) -> No
 async def test_all_sets_are_drained_in_batches_and_the_earliest_job_is_first(bench: Bench) -> None:
     long_ago = time.time() - 100
     for number in range(3):
-        await bench.put(BATCH, long_ago + number, queue="q")
-    await bench.put(BATCH + 1, long_ago, "retry", queue="r")
+        await bench.put(PORTION, long_ago + number, queue="q")
+    await bench.put(PORTION + 1, long_ago, "retry", queue="r")
     await bench.put(1, long_ago, "goretry", queue="g")
     assert await bench.scheduler(drain_goretry=True).move_due() == float("inf")
-    assert [job["due"] for job in await bench.arrived(3 * BATCH)] == [
-        long_ago + number for number in range(3) for _ in range(BATCH)
+    assert [job["due"] for job in await bench.arrived(3 * PORTION)] == [
+        long_ago + number for number in range(3) for _ in range(PORTION)
     ]
-    assert len(await bench.arrived(BATCH + 1, "r")) == BATCH + 1
+    assert len(await bench.arrived(PORTION + 1, "r")) == PORTION + 1
     assert len(await bench.arrived(1, "g")) == 1
     assert await bench.redis.exists(bench.keys.schedule, bench.keys.retry, bench.keys.goretry) == 0
 
 
 async def test_eight_masters_move_each_job_once_and_hardly_read_one_twice(bench: Bench) -> None:
-    count = 20 * BATCH
+    count = 20 * PORTION
     # All of them sleep until the same moment.
     await bench.put(count, time.time() + 2)
     for _ in range(8):
@@ -153,7 +153,7 @@ async def test_eight_masters_move_each_job_once_and_hardly_read_one_twice(bench:
     assert sorted(job["args"][0] for job in jobs) == list(range(count))
     assert sum(store.moved for store in bench.stores) == count
     # Without turns it is 8 x 4,000. A turn may change hands when the machine stalls for a second.
-    assert sum(store.handed_out for store in bench.stores) <= count + 3 * BATCH
+    assert sum(store.handed_out for store in bench.stores) <= count + 3 * PORTION
     assert await bench.redis.zcard(bench.keys.schedule) == 0
 
 
@@ -169,7 +169,7 @@ async def test_sidekiqs_pollers_and_ours_share_the_sets(bench: Bench) -> None:
                     await bench.redis.lpush(bench.keys.queue("q"), member)
         return taken
 
-    count, done = 10 * BATCH, asyncio.Event()
+    count, done = 10 * PORTION, asyncio.Event()
     pollers = [asyncio.create_task(poll_as_sidekiq(bench, done)) for _ in range(2)]
     await bench.put(count, time.time() + 0.5)
     bench.start(bench.scheduler().run())
@@ -185,7 +185,7 @@ async def test_sidekiqs_pollers_and_ours_share_the_sets(bench: Bench) -> None:
 async def test_a_master_that_dies_in_its_turn_is_replaced(bench: Bench) -> None:
     await bench.put(1, time.time() - 1)
     zset = bench.keys.schedule
-    promotion = sets.promote(bench.keys, zset, [], time.time(), "dead", BATCH)
+    promotion = sets.promote(bench.keys, zset, [], time.time(), "dead", PORTION)
     dead = await arun(bench.redis, promotion)
     assert len(dead.due) == 1
     bench.start(bench.scheduler().run())
@@ -222,10 +222,10 @@ async def test_a_set_that_is_none_does_not_stop_the_others(bench: Bench) -> None
     await bench.arrived(1, "r")
 
 
-async def test_other_work_gets_its_turn_between_batches(
+async def test_other_work_gets_its_turn_between_portions(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler_module, "BATCH", 50)
+    monkeypatch.setattr(scheduler_module, "PORTION", 50)
 
     await bench.put(5000, time.time() - 1)
     drained = asyncio.create_task(bench.scheduler().move_due())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import draft as drafts
 from pyworkers.protocol import envelope, options
-from pyworkers.protocol.draft import batches, draft, moment, seconds
+from pyworkers.protocol.draft import draft, moment, portions, seconds
 
 NOW = 1_795_225_197.5
 
@@ -321,11 +321,11 @@ def test_batches_take_no_more_than_they_give() -> None:
             taken.append(n)
             yield n
 
-    parts = iter(batches(given(), 2))
+    parts = iter(portions(given(), 2))
     assert next(parts) == [0, 1]
     assert taken == [0, 1]
     assert list(parts) == [[2, 3], [4]]
-    assert list(batches([], 2)) == []
+    assert list(portions([], 2)) == []
 
 
 def test_a_draft_is_what_a_worker_reads() -> None:

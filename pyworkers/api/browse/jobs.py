@@ -16,7 +16,7 @@ from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, read_stretch
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadArgumentError
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.store.browse.parts import Position
 
 
@@ -61,7 +61,7 @@ class Jobs:
         except ValueError as error:
             raise BadArgumentError(str(error)) from error
         total = Acted()
-        for ats in batches([row.at for row in rows], PAGE):
+        for ats in portions([row.at for row in rows], PAGE):
             acted = act_on(self._admin, order, ats)
             done, refused = total.done + acted.done, total.refused + acted.refused
             total = Acted(done, refused, acted.reason or total.reason)

@@ -177,7 +177,7 @@ def confirm_task(admin: Admin, task: Task) -> Task | None:
 
 
 def stop_task(admin: Admin, task: Task) -> bool:
-    """Stop a task that works, after its present batch; False if it works no more."""
+    """Stop a task that works, after its present portion; False if it works no more."""
     if task.working:
         admin.run(tasks.stop(admin.keys, task.id))
     return task.working

@@ -1,6 +1,6 @@
 """Work: counts the jobs of a task, or acts on them, in a thread of the process that took the order.
 
-It acts in batches, each of them a conditional move: a task that ends early has left each job in one place.
+It acts in portions, each of them a conditional move: a task that ends early has left each job in one place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyworkers.api.browse.search import Stretch, read_stretch
 from pyworkers.api.browse.tasks import Task, TaskState, fields_of
 from pyworkers.api.target import Admin
 from pyworkers.errors import PyworkersError, RedisUnavailableError
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.store.browse import tasks
 from pyworkers.store.browse.parts import Position
 from pyworkers.store.calls import Work
@@ -94,7 +94,7 @@ class _Worker:
     def _visited(self, stretch: Stretch, visit: Callable[[list[Row]], int]) -> tuple[Position | None, bool]:
         """Visit the jobs of a part. Returns where the next one begins, and True if a person stops it."""
         gone, stopped = 0, self._report(self._task.state)
-        for rows in batches(stretch.rows, PAGE):
+        for rows in portions(stretch.rows, PAGE):
             if stopped:
                 break
             gone += visit(rows)

@@ -30,7 +30,7 @@ from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.adoption import Adoption
 from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.limited import Limited
-from pyworkers.server.fetching.outbox import Batch, Outbox
+from pyworkers.server.fetching.outbox import Outbox, Portion
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.fetching.waits import Waits
 from pyworkers.server.fetching.watching import Watching
@@ -156,10 +156,10 @@ class Fetcher:
     async def flush(self) -> None:
         """Settle the remaining outcomes, once ``run`` has ended. Raises PyworkersError."""
         while self._outbox:
-            batch = self._outbox.portion()
-            found = await self._inprogress.exchange(self._link, batch, 0, (), time.time())
+            portion = self._outbox.portion()
+            found = await self._inprogress.exchange(self._link, portion, 0, (), time.time())
             # What is left stands in an in-progress list, which is given back, by us or by a peer.
-            self._account(batch, self._outbox.taken(batch), found)
+            self._account(portion, self._outbox.taken(portion), found)
 
     async def give_back(self) -> int:
         """Give all jobs of our in-progress lists back to their queues; returns their number.
@@ -204,8 +204,8 @@ class Fetcher:
         if returning := self._outbox.handed_back:
             # Otherwise it would take the jobs that are handed back.
             await self._waits.end(returning)
-        batch, returning = self._outbox.portion(), self._outbox.handed_back
-        wanted = self._deliveries.free if len(batch) == len(self._outbox) else 0
+        portion, returning = self._outbox.portion(), self._outbox.handed_back
+        wanted = self._deliveries.free if len(portion) == len(self._outbox) else 0
         # A queue to which jobs are handed back has its turn in the next exchange: otherwise this server would
         # take them again, and no other server would get one.
         asked = [source for source in self._ready() if source.queue not in returning] if wanted > 0 else []
@@ -215,15 +215,15 @@ class Fetcher:
             # which have the next turn: they would take the room of limited ones that come before them.
             limited = self._limited.among(asked)
             asked = [] if limited else asked
-        if not batch and not asked:
+        if not portion and not asked:
             if limited:
                 await self._take_limited(limited)
             return
         mine = self._inprogress
-        found = await self._replied(mine, asked, self._exchange(mine, batch, wanted if asked else 0, asked))
+        found = await self._replied(mine, asked, self._exchange(mine, portion, wanted if asked else 0, asked))
         if found is None or self._inprogress is not mine:
             return
-        taken = self._accept(batch, found)
+        taken = self._accept(portion, found)
         if found.error is not None:
             await self._wait_out(found.error)
             return
@@ -237,7 +237,7 @@ class Fetcher:
             if self._watching is not None and self._certain:
                 await self._watching.begin(mine)
         if self._limited.limits:
-            for queue in {queue for queue, _, _ in batch}:
+            for queue in {queue for queue, _, _ in portion}:
                 self._by_queue[queue].job_ended()
             if limited:
                 await self._take_limited(limited)
@@ -279,23 +279,23 @@ class Fetcher:
         return None
 
     async def _exchange(
-        self, mine: InProgress, batch: Batch, wanted: int, asked: Sequence[Source]
+        self, mine: InProgress, portion: Portion, wanted: int, asked: Sequence[Source]
     ) -> Exchange:
-        if batch:
+        if portion:
             hit("before_settle")
         certain, self._certain = self._certain, False
-        # Until a reply shows that the batch is settled, it may be settled already: then an extract could
+        # Until a reply shows that the portion is settled, it may be settled already: then an extract could
         # find a job that this server has not received.
         found = None
         if certain and self._watching is not None:
-            found = await self._watching.exchange(mine, batch, wanted)
+            found = await self._watching.exchange(mine, portion, wanted)
         if found is None:
             queues = [source.queue for source in asked]
-            extracts = self._large.extracts(batch) if certain else {}
-            found = await mine.exchange(self._link, batch, wanted, queues, time.time(), extracts)
+            extracts = self._large.extracts(portion) if certain else {}
+            found = await mine.exchange(self._link, portion, wanted, queues, time.time(), extracts)
         # An extract that was not enough is not sent again.
         self._certain = len(found.left) == 0
-        if batch:
+        if portion:
             hit("after_settle")
         return found
 
@@ -303,12 +303,12 @@ class Fetcher:
         self._asked = ()
         self._answered.set()
 
-    def _accept(self, batch: Batch, found: Exchange) -> int:
-        """Remove a batch that is settled, and start the jobs that were taken; returns their number."""
-        # Only after the reply: without one, the same batch is sent again.
-        outcomes = self._outbox.taken(batch, found.left)
-        self._large.settled(batch)
-        self._account(batch, outcomes, found)
+    def _accept(self, portion: Portion, found: Exchange) -> int:
+        """Remove a portion that is settled, and start the jobs that were taken; returns their number."""
+        # Only after the reply: without one, the same portion is sent again.
+        outcomes = self._outbox.taken(portion, found.left)
+        self._large.settled(portion)
+        self._account(portion, outcomes, found)
         taken = 0
         for queue, jobs in found.jobs:
             taken += self._start(queue, jobs)
@@ -347,10 +347,10 @@ class Fetcher:
             ready.sort(key=lambda source: self._rng.expovariate(weights[source.queue]))
         return ready
 
-    def _account(self, batch: Batch, outcomes: int, found: Exchange) -> None:
-        """Log and count a batch; the first ``outcomes`` of it are no notes."""
+    def _account(self, portion: Portion, outcomes: int, found: Exchange) -> None:
+        """Log and count a portion; the first ``outcomes`` of it are no notes."""
         for place in found.stale:
-            queue, _, report = batch[place]
+            queue, _, report = portion[place]
             # A note may come too late.
             if place < outcomes:
                 log.warning("job.not_ours", queue=queue, fate=report.outcome.fate.name.lower())
@@ -358,7 +358,9 @@ class Fetcher:
             about = {"queue": queue, "effect": name_of(effect), "key": subject_of(effect)}
             log.error("effect.failed", **about, error=reason)
         unsettled = {*found.stale, *found.left}
-        for place, (queue, _, report) in enumerate(batch[:outcomes] if outcomes < len(batch) else batch):
+        for place, (queue, _, report) in enumerate(
+            portion[:outcomes] if outcomes < len(portion) else portion
+        ):
             if place not in unsettled:
                 self._listeners.settled(queue, report)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from pyworkers.protocol.extract import LARGE_BYTES, Extract, ends_of, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, Fate
-from pyworkers.server.fetching.outbox import Batch, Outbox
+from pyworkers.server.fetching.outbox import Outbox, Portion
 from pyworkers.server.pool.deliveries import Deliveries
 
 _NOTHING: Mapping[int, Extract] = {}
@@ -47,13 +47,13 @@ class LargeJobs:
         """The jobs that the list of a queue should hold."""
         return self._deliveries.raws(queue) + self._outbox.raws(queue)
 
-    def places(self, queue: str, batch: Batch) -> list[int] | None:
-        """The indexes of the jobs of a batch in the list of a queue, which it leaves without any effect.
+    def places(self, queue: str, portion: Portion) -> list[int] | None:
+        """The indexes of the jobs of a portion in the list of a queue, which it leaves without any effect.
 
         None unless all jobs of the list are large, and their order is known: no two of them may look alike,
         because the one that was settled could be the other.
         """
-        if not all(name == queue and report.outcome is DONE for name, _, report in batch):
+        if not all(name == queue and report.outcome is DONE for name, _, report in portion):
             return None
         known = self.known(queue)
         order = sorted(self._place(raw) for raw in known)
@@ -62,21 +62,21 @@ class LargeJobs:
         if any(len(raw) <= LARGE_BYTES for raw in known):
             return None
         # The oldest one is the last of the list.
-        return [-1 - order.index(self._place(raw)) for _, raw, _ in batch]
+        return [-1 - order.index(self._place(raw)) for _, raw, _ in portion]
 
     def _place(self, raw: bytes) -> int:
         """Where a job stands in the order; 0 if that is unknown."""
         return self._order.get(id(raw), _UNKNOWN)[0]
 
-    def settled(self, batch: Batch) -> None:
+    def settled(self, portion: Portion) -> None:
         """Forget jobs whose outcome is in Redis."""
         if self._order:
-            for _, raw, report in batch:
+            for _, raw, report in portion:
                 if report.outcome.fate is not Fate.NOTE:
                     self._order.pop(id(raw), None)
 
-    def extracts(self, batch: Batch) -> Mapping[int, Extract]:
-        """The extracts of the large jobs of a batch, by their places in it, from 0.
+    def extracts(self, portion: Portion) -> Mapping[int, Extract]:
+        """The extracts of the large jobs of a portion, by their places in it, from 0.
 
         A large job without one is settled by all its bytes: another job of the list has an equal extract,
         but differs. If the wrong one of the two were removed, it would be lost in a crash while it runs.
@@ -85,7 +85,7 @@ class LargeJobs:
             return _NOTHING
         found = {}
         removed: set[int] = set()
-        for place, (queue, raw, report) in enumerate(batch):
+        for place, (queue, raw, report) in enumerate(portion):
             if len(raw) > LARGE_BYTES:
                 known = self.known(queue)
                 if not any(equal_extracts(raw, other) for other in known):

@@ -26,7 +26,7 @@ UNTAKEN = Report(REQUEUE)
 
 _NONE: frozenset[str] = frozenset()
 _REQUEUE, _NOTE = Fate.REQUEUE, Fate.NOTE
-Batch = list[tuple[str, bytes, Report]]
+Portion = list[tuple[str, bytes, Report]]
 """Reports, each with the queue and the raw bytes of its job: outcomes, then notes."""
 
 
@@ -39,7 +39,7 @@ class Outbox:
     def __init__(self, marked: Callable[[bytes, Report], Report]) -> None:
         self._marked = marked
         self.changed = asyncio.Event()
-        self._reports: Batch = []
+        self._reports: Portion = []
         self._returning = 0
         """The number of reports by which jobs go back to their queues."""
         self._notes: dict[int, tuple[str, bytes, Report]] = {}
@@ -95,7 +95,7 @@ class Outbox:
             return _NONE
         return frozenset(queue for queue, _, report in self._reports if _returns(report))
 
-    def portion(self) -> Batch:
+    def portion(self) -> Portion:
         """The oldest outcomes that fit into one call: at least one, because the size of a job is limited."""
         size = 0
         for count, (_, raw, report) in enumerate(self._reports):
@@ -104,26 +104,26 @@ class Outbox:
                 size += report.outcome.size
             if size > MAX_BYTES and count:
                 return self._reports[:count]
-        batch = self._reports.copy()
+        portion = self._reports.copy()
         for note in self._notes.values():
             size += len(note[1]) + note[2].outcome.size
-            if size > MAX_BYTES and batch:
+            if size > MAX_BYTES and portion:
                 break
-            batch.append(note)
-        return batch
+            portion.append(note)
+        return portion
 
-    def taken(self, batch: Batch, left: Sequence[int] = ()) -> int:
+    def taken(self, portion: Portion, left: Sequence[int] = ()) -> int:
         """Remove this portion, which is in Redis, except for the places ``left``.
 
         Returns the number of its outcomes; the rest of it are notes.
         """
-        outcomes = len(batch)
-        while outcomes and batch[outcomes - 1][2].outcome.fate is _NOTE:
+        outcomes = len(portion)
+        while outcomes and portion[outcomes - 1][2].outcome.fate is _NOTE:
             outcomes -= 1
-            note = batch[outcomes]
+            note = portion[outcomes]
             if outcomes not in left and self._notes.get(id(note[1])) is note:
                 del self._notes[id(note[1])]
-        self._reports[:outcomes] = [batch[place] for place in left if place < outcomes]
+        self._reports[:outcomes] = [portion[place] for place in left if place < outcomes]
         if self._returning:
             self._returning = sum(_returns(report) for _, _, report in self._reports)
         return outcomes

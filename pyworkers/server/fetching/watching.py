@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyworkers.errors import PyworkersError
 from pyworkers.server.fetching.large import LargeJobs
-from pyworkers.server.fetching.outbox import Batch
+from pyworkers.server.fetching.outbox import Portion
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress, Watched
@@ -32,13 +32,13 @@ class Watching:
         """Watch no more: the jobs are in other lists."""
         self._watched = None
 
-    async def exchange(self, mine: InProgress, batch: Batch, wanted: int) -> Exchange | None:
-        """Settle a batch and take jobs; None if nothing was done. Raises PyworkersError."""
+    async def exchange(self, mine: InProgress, portion: Portion, wanted: int) -> Exchange | None:
+        """Settle a portion and take jobs; None if nothing was done. Raises PyworkersError."""
         watched, self._watched = self._watched, None
         # The blocking move may take a job at any time.
         if watched is None or self._source.waits:
             return None
-        if (places := self._large.places(watched.queue, batch)) is None:
+        if (places := self._large.places(watched.queue, portion)) is None:
             return None
         held = len(self._large.known(watched.queue))
         turn = await mine.exchange_watched(self._link, watched, places, wanted, held)

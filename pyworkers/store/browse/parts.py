@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.protocol.extract import LARGE_BYTES
 from pyworkers.store.calls import Call, Steps, script
 from pyworkers.store.transport.replies import blob, integer
@@ -95,7 +95,7 @@ def read_part(
 def find_again(key: str, jobs: Sequence[Named], *, descending: bool = False) -> Steps[list[Again | None]]:
     """The jobs that a page has named, whole; None for one that is gone."""
     found: list[Again | None] = []
-    for some in batches(jobs, _AT_A_TIME):
+    for some in portions(jobs, _AT_A_TIME):
         args = [arg for job in some for arg in job]
         found += yield from script("browse/find", [key], ["down" if descending else "up", *args], _again)
     return found
@@ -104,7 +104,7 @@ def find_again(key: str, jobs: Sequence[Named], *, descending: bool = False) -> 
 def _part(reply: list[Any]) -> Part:
     total, place, token, score, *flat = reply
     after = Position(integer(place), blob(token).decode(), blob(score).decode())
-    return Part(integer(total), after, tuple(_piece(*fields) for fields in batches(flat, 6)))
+    return Part(integer(total), after, tuple(_piece(*fields) for fields in portions(flat, 6)))
 
 
 def _piece(place: int, score: bytes, token: bytes, length: int, head: bytes, tail: bytes) -> Piece:
@@ -112,4 +112,4 @@ def _piece(place: int, score: bytes, token: bytes, length: int, head: bytes, tai
 
 
 def _again(reply: list[Any]) -> list[Again | None]:
-    return [None if raw is None else Again(blob(raw), integer(place)) for raw, place in batches(reply, 2)]
+    return [None if raw is None else Again(blob(raw), integer(place)) for raw, place in portions(reply, 2)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.protocol.flow.history import JobHistory, read_history
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, UNKNOWN, Answer, JobStatus, read_answer, read_status
@@ -83,7 +83,7 @@ def read_held(keys: Keys, jid: str) -> Steps[Held | None]:
     owners = yield from read_owners(keys)
     lists = [(queue, owner) for owner, names in owners.items() for queue in names]
     text = jid.encode(errors="surrogateescape")
-    for some in batches(lists, _PER_CALL):
+    for some in portions(lists, _PER_CALL):
         names = [keys.inprogress(queue, owner) for queue, owner in some]
         found = yield from script("browse/held", names, [text if _is_plain(text) else b""], _pairs)
         for place, raw in found:
@@ -149,4 +149,4 @@ def _answer(entries: Any) -> Answer | None:
 
 
 def _pairs(reply: list[Any]) -> list[tuple[int, bytes]]:
-    return [(integer(place), blob(raw)) for place, raw in batches(reply, 2)]
+    return [(integer(place), blob(raw)) for place, raw in portions(reply, 2)]

@@ -13,7 +13,7 @@ import hiredis
 import redis
 
 from pyworkers.errors import BatchError, DuplicateJobError, QueueFullError
-from pyworkers.protocol.draft import PushedJob, batches
+from pyworkers.protocol.draft import PushedJob, portions
 from pyworkers.protocol.effects import AddMember
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
@@ -71,7 +71,7 @@ def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
 def _portions(
     keys: Keys, plan: BatchPlan, members: Sequence[str], jobs: Sequence[PushedJob]
 ) -> Iterator[_Parts]:
-    for ids, part in zip_longest(batches(members, PORTION), batches(jobs, PORTION), fillvalue=()):
+    for ids, part in zip_longest(portions(members, PORTION), portions(jobs, PORTION), fillvalue=()):
         yield _added(keys, plan, "add", ids, part)
 
 
@@ -82,7 +82,7 @@ def _push_under_terms(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
         for job in plan.jobs
         if job.terms is not None
     ]
-    for number, part in enumerate(batches(jobs, PORTION)):
+    for number, part in enumerate(portions(jobs, PORTION)):
         try:
             terms.push(wires, keys, part)
         except (DuplicateJobError, QueueFullError):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
@@ -133,7 +133,7 @@ def members(keys: Keys, batch: str, state: str, most: int) -> Steps[list[str]]:
 
 def _statuses(keys: Keys, ids: Iterable[bytes]) -> Steps[list[BatchStatus]]:
     found: list[BatchStatus] = []
-    for some in batches(map(decoded, ids), PORTION):
+    for some in portions(map(decoded, ids), PORTION):
         calls = [status(keys, batch) for batch in some]
         answers = iter((yield from every([sent for call in calls for sent in call.commands], Mode.LENIENT)))
         for call in calls:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.draft import batches as portions
+from pyworkers.protocol.draft import portions
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
 from pyworkers.store import queues
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script

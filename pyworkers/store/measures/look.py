@@ -12,7 +12,7 @@ from typing import Any
 import simplejson
 
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.store.calls import Steps, script
 from pyworkers.store.transport.replies import Reader, integer, maybe_blob
 
@@ -27,7 +27,7 @@ def look(reads: Sequence[tuple[str, str]]) -> Steps[list[Any]]:
     None stands for a key that cannot be read, because it is of another type.
     """
     found: list[Any] = []
-    for some in batches(reads, _PER_CALL):
+    for some in portions(reads, _PER_CALL):
         names, kinds = zip(*some, strict=True)
         found += yield from script("look", names, kinds, partial(_read, kinds))
     return found

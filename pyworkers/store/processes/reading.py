@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from pyworkers.protocol.draft import batches
+from pyworkers.protocol.draft import portions
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one
 from pyworkers.store.processes.decoding import described, reading, work_view
@@ -39,12 +39,12 @@ class Works(Pages[WorkView]):
 
     def __init__(self, keys: Keys, identities: Sequence[str]) -> None:
         self._keys = keys
-        self._batches = deque(batches(identities, _PER_ROUND_TRIP))
-        self.ended = not self._batches
+        self._portions = deque(portions(identities, _PER_ROUND_TRIP))
+        self.ended = not self._portions
 
     def next_page(self) -> Steps[list[WorkView]]:
-        names = self._batches.popleft()
-        self.ended = not self._batches
+        names = self._portions.popleft()
+        self.ended = not self._portions
         keys = [key for name in names for key in (self._keys.work(name), self._keys.workers(name))]
         replies = yield from every([command("HGETALL", key) for key in keys], Mode.LENIENT)
         views = (
