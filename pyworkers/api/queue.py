@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from pyworkers.api.record import PLAIN_JID, JobRecord
+from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.draft import portions
+from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.store import queues
 from pyworkers.store.queues import Entries, Waiting, Withdrawal
@@ -110,7 +111,7 @@ class Queue:
     def find_jobs(self, jid: str) -> Iterator[QueuedJob]:
         """All waiting jobs with that id: a job may have been enqueued twice."""
         # A job whose bytes lack a plain id is not decoded; other ids may be stored with JSON escapes.
-        part = jid.encode() if PLAIN_JID.fullmatch(jid) else b""
+        part = jid.encode() if is_plain_id(jid) else b""
         for raw, place in self._entries():
             if part in raw and (job := QueuedJob(raw, self, place)).jid == jid:
                 yield job

@@ -20,8 +20,6 @@ _MOST_BACKTRACE_BYTES = 1 << 20
 _ENCRYPTED = "[encrypted data]"  # Sidekiq Enterprise's
 _SEALED = "(encrypted)"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-PLAIN_JID = re.compile("[A-Za-z0-9_.:-]+")
-"""An id that every program stores without escapes."""
 
 
 class JobRecord:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from pyworkers.api.record import PLAIN_JID, JobRecord
+from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.draft import portions
+from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.store import sets
 from pyworkers.store.flow import removal
@@ -120,8 +121,8 @@ class JobSet(ABC):
 
     def find_jobs(self, jid: str) -> Iterator[SortedEntry]:
         """All jobs with that id: a job that was enqueued twice may have died twice."""
-        # An id that is not plain may be stored with JSON escapes.
-        candidates = self.scan(jid) if PLAIN_JID.fullmatch(jid) else iter(self)
+        # Another id may be stored with JSON escapes.
+        candidates = self.scan(jid) if is_plain_id(jid) else iter(self)
         seen: set[bytes] = set()
         for job in candidates:
             if job.jid == jid and job.raw not in seen:

@@ -38,6 +38,10 @@ _PLAIN_MEMBER = re.compile(
     r'(?:("[^"\\\x00-\x1f]*"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?=[,}]))?'
 )
 
+PLAIN_ID = "[A-Za-z0-9_.:-]"
+"""A regular expression: a character of an id that every program stores without escapes."""
+_PLAIN_IDS = re.compile(f"{PLAIN_ID}+")
+
 # Far below the 512 MiB that Redis can store in a value: a larger job is surely a mistake.
 MAX_BYTES = 128 * 1024 * 1024
 MAX_DEPTH = 500
@@ -239,6 +243,11 @@ def _expect(text: str, position: int, char: str) -> int:
 def new_jid(rng: Rng) -> str:
     """Twelve random bytes as hex, as Sidekiq and go-workers make them."""
     return f"{rng.getrandbits(96):024x}"
+
+
+def is_plain_id(jid: str) -> bool:
+    """True for an id that every program stores without escapes: the bytes of its job contain it."""
+    return _PLAIN_IDS.fullmatch(jid) is not None
 
 
 def check_value(value: Any, path: str, depth: int = 0) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from pyworkers.errors import PyworkersError
+from pyworkers.protocol.envelope import PLAIN_ID
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
@@ -28,7 +29,7 @@ _TURN_S = 1.0
 # Sidekiq's interval for the same check: STATE_FLUSH_INTERVAL in its job/iterable.rb.
 LOOK_S = 5.0
 # The ids that producers write. One with other characters may be escaped in the JSON text.
-_JID = re.compile(rb'"jid"\s*:\s*"([A-Za-z0-9_.:-]{1,128})"')
+_JID = re.compile(rf'"jid"\s*:\s*"({PLAIN_ID}{{1,128}})"'.encode())
 # Bytes searched at each end of a job: producers put the id before the arguments, or after them.
 _EDGE = 2048
 

@@ -198,6 +198,22 @@ def test_a_jid_is_24_lowercase_hex_digits() -> None:
 
 
 @pytest.mark.parametrize(
+    ("jid", "expected"),
+    [
+        ("0" * 24, True),
+        ("a-B_9.x:1", True),
+        ("", False),
+        ("a b", False),
+        ("é", False),
+        ('a"', False),
+        ("a\n", False),
+    ],
+)
+def test_a_plain_id_is_stored_without_escapes(jid: str, expected: bool) -> None:
+    assert envelope.is_plain_id(jid) is expected
+
+
+@pytest.mark.parametrize(
     ("value", "message"),
     [
         (float("nan"), "args[0] is nan"),

@@ -5,7 +5,6 @@ Used by ``cancel`` and ``finding``; never by the server. It changes nothing.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from pyworkers.errors import BadMessageError
@@ -16,9 +15,6 @@ from pyworkers.store.calls import Pages, Steps
 from pyworkers.store.queues import Entries
 from pyworkers.store.sets import Matches
 from pyworkers.store.stats import read_owners
-
-# Other characters may stand escaped in the JSON text.
-_PLAIN = re.compile("[A-Za-z0-9_.:-]+")
 
 
 class Copies(Pages[bytes]):
@@ -36,7 +32,7 @@ class Copies(Pages[bytes]):
 
 def in_set(zset: str, jid: str) -> Copies:
     """The copies in a sorted set."""
-    return Copies(Matches(zset, jid if _PLAIN.fullmatch(jid) else ""), jid)
+    return Copies(Matches(zset, jid if envelope.is_plain_id(jid) else ""), jid)
 
 
 def in_queue(keys: Keys, queue: str, jid: str) -> Copies:
