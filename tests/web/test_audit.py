@@ -7,6 +7,7 @@ import redis
 from pyworkers import Client
 from pyworkers.api import AuditLog
 from pyworkers.protocol.keys import Keys
+from tests.web.chromium import Chromium
 from tests.web.visitor import Visitor
 
 
@@ -54,3 +55,11 @@ def test_a_long_audit_has_pages_and_hostile_texts_are_shown(
     assert "The list is shorter now." in dashboard.get("audit?first=5000").text
     for odd in ("-1", "x", "1e9", "9" * 40, "%00"):
         assert "1 to 50 of 122" in dashboard.get(f"audit?first={odd}").text
+
+
+def test_a_target_is_broken_where_its_line_is_full(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    db.lpush(keys.audit, b'{"action":"server.quiet","target":"shop-1.example:4711:5f0c2a9be431","at":1}')
+    chromium.open(f"{dashboard.root}audit")
+    assert chromium.find('[data-label="Target"]').value_of_css_property("word-break") == "break-all"

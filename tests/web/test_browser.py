@@ -105,6 +105,18 @@ def test_the_pages_are_one_row_on_a_telephone_with_the_current_one_in_sight(
     assert len({link.rect["y"] for link in chromium.all("header li a")}) == 1
 
 
+def test_without_javascript_all_pages_are_in_sight_on_a_telephone(
+    chromium: Chromium, dashboard: Visitor
+) -> None:
+    chromium.forbid_scripts()
+    chromium.resize(NARROW)
+    chromium.open(f"{dashboard.root}audit")
+    links = chromium.all("header li a")
+    assert len(links) == len(NAVIGATION)
+    assert [link for link in links if link.rect["x"] + link.rect["width"] > NARROW] == []
+    assert len({link.rect["y"] for link in links}) > 1
+
+
 def test_a_button_works_without_javascript(
     chromium: Chromium, dashboard: Visitor, evening: None, one_redis_url: str, namespace: str
 ) -> None:
