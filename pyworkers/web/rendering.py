@@ -67,6 +67,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "session": has_session(request),
         "csrf": partial(_csrf, request),
         "flash": flash.take(request),
+        "refused": "",
         "navigation": NAVIGATION,
         "page": own.strip("/").partition("/")[0],
         "json": f"{root}{beside}" if beside and status == 200 else "",

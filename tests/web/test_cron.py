@@ -86,7 +86,9 @@ def test_an_entry_is_added(dashboard: Visitor, entries: CronSet) -> None:
     assert dashboard.ask("cron", fields(dashboard, action="x", name="poll")).status == 400
 
 
-def test_a_refused_form_keeps_its_fields(dashboard: Visitor, entries: CronSet) -> None:
+def test_a_refused_form_keeps_its_fields(
+    dashboard: Visitor, entries: CronSet, db: redis.Redis, keys: Keys
+) -> None:
     typed = {
         "name": "poll",
         "class": "Poll",
@@ -106,6 +108,10 @@ def test_a_refused_form_keeps_its_fields(dashboard: Visitor, entries: CronSet) -
     assert 'value="Mars"' in answer.page.html and 'value="[1]"' in answer.page.html
     assert 'value="Mars"' not in dashboard.get("cron/nightly").html
     assert [job.entry.schedule for job in entries] == ["@daily"]
+    row = json.loads(dump(CronEntry("own", "@daily", "q", "C"))) | {"origin": "application"}
+    db.set(keys.cron_declared("host:1:x"), encode([row]))
+    db.hset(keys.owners, "host:1:x", "[]")
+    assert "there is no run-time entry" in act(dashboard, "cron/own", action="change", schedule="@hourly")
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -17,7 +17,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import script
 from pyworkers.store.flow.removal import written
 from tests.helpers.support import wait_for
-from tests.web.chromium import Chromium
+from tests.web.chromium import WIDE, Chromium
 from tests.web.visitor import Visitor
 
 Open = Callable[[str], Chromium]
@@ -75,6 +75,17 @@ def test_an_invalid_cron_entry_is_refused_with_the_reason(show: Open, cron: Cron
     page.press("Add")
     assert "61" in page.text_of(".flash.failed")
     assert list(cron) == []
+
+
+def test_a_refused_form_is_in_sight_with_the_reason(show: Open, cron: CronSet) -> None:
+    cron.add("sweep", "@daily", "Sweep")
+    page = show("cron/sweep")
+    page.resize(WIDE, 400)
+    page.enter("schedule", "61 * * * *")
+    page.press("Change")
+    assert "61" in page.text_of("[role=alert]:focus")
+    place = "const field = document.querySelector('#schedule').getBoundingClientRect();"
+    wait_for(lambda: page.run(f"{place} return 0 < field.top && field.bottom < innerHeight"))
 
 
 def test_a_cron_entry_is_paused_changed_and_removed_on_its_page(show: Open, cron: CronSet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from html import unescape
 
 import pytest
 import redis
@@ -186,3 +187,27 @@ def test_an_invalid_new_time_is_refused_with_the_reason(
     fields = {"csrf": found.hidden["csrf"], "action": "reschedule", "job": found.boxes[0][1], "when": "x"}
     assert "Not done: x is not a date and time" in dashboard.ask("scheduled", fields).text
     assert db.zscore(keys.schedule, raw_job("1")) == 4e9
+
+
+@pytest.mark.parametrize("action", ["reschedule", "all-reschedule"])
+def test_a_refused_new_time_stays_with_the_jobs_that_are_selected(
+    dashboard: Visitor, keys: Keys, db: redis.Redis, action: str
+) -> None:
+    db.zadd(keys.schedule, {raw_job("1"): 4e9, raw_job("2"): 4e9 + 1})
+    path = "scheduled?class=Add"
+    found = form(dashboard.get(path))
+    typed = {"action": action, "job": found.boxes[1][1], "when": "2020-01-01T00:00", "in": "86400"}
+    answer = dashboard.ask(path, {"csrf": found.hidden["csrf"], **typed})
+    assert "2020-01-01T00:00 has passed" in answer.text and "class" in answer.page.url
+    assert 'value="2020-01-01T00:00"' in answer.page.html
+    assert '<option value="86400" selected>' in answer.page.html
+    assert answer.page.html.count(" checked") == 1
+    assert f'value="{found.boxes[1][1]}" checked' in unescape(answer.page.html)
+    assert " checked" not in dashboard.get(path).html
+
+
+def test_a_new_time_stays_if_no_job_is_selected(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
+    db.zadd(keys.schedule, {raw_job("1"): 4e9})
+    typed = {"csrf": form(dashboard.get("scheduled")).hidden["csrf"], "action": "reschedule"}
+    answer = dashboard.ask("scheduled", {**typed, "when": "2035-01-01T00:00"})
+    assert "No job is selected." in answer.text and 'value="2035-01-01T00:00"' in answer.page.html

@@ -10,6 +10,7 @@ from datetime import datetime
 
 import pytest
 import redis
+from markupsafe import escape
 
 from pyworkers import Client
 from pyworkers.protocol.keys import Keys
@@ -150,6 +151,14 @@ def test_an_invalid_new_time_is_refused_with_the_reason(
     assert "Not done: " in text
     assert sentence in text
     assert db.zscore(keys.schedule, raw_job("1")) == 4e9
+
+
+def test_a_refused_new_time_stays(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
+    db.zadd(keys.schedule, {raw_job("1"): 4e9})
+    typed = {"action": "reschedule", "delay": "3600", "when": '2020"<b>'}
+    page = dashboard.ask("jobs/1", {**form(found(dashboard, "jobs/1")).hidden, **typed}).page
+    assert f'value="{escape(typed["when"])}"' in page.html
+    assert '<option value="3600" selected>' in page.html
 
 
 def test_a_running_job_is_cancelled(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:

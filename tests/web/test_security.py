@@ -300,6 +300,7 @@ def test_a_wrong_login_says_so_and_not_what_was_wrong(
     answer = log_in(visitor, name, password)
     assert answer.status == 401
     assert "The name or the password is wrong." in answer.text
+    assert f'name="name" value="{name}"' in answer.page.html and 'value="Secret"' not in answer.page.html
     assert visitor.ask("queues").status == 401
 
 

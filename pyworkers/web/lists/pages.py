@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pyworkers.api.browse.actions import Acted, Order, act_on, actions_of
+from pyworkers.api.browse.actions import Order, act_on, actions_of
 from pyworkers.api.browse.pages import PAGE, Row, read_page
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
@@ -25,7 +25,7 @@ from pyworkers.web.lists.asking import Asked, ages_of
 from pyworkers.web.lists.ordering import order_of
 from pyworkers.web.lists.running import start
 from pyworkers.web.lists.showing import most_frequent, segments_of, shown_row
-from pyworkers.web.lists.words import ALL_LABELS, DELAYS, LABELS, said
+from pyworkers.web.lists.words import ALL_LABELS, DELAYS, LABELS, said, title_of
 from pyworkers.web.live.queues import state_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
@@ -52,8 +52,8 @@ class Listed:
     """Why there are no rows, although the key exists."""
 
 
-async def show(request: Request, place: Place, title: str) -> Response:
-    """The page of a list."""
+async def show(request: Request, place: Place, refusal: str = "") -> Response:
+    """The page of a list; after a ``refusal``, with the fields of the form that was refused."""
     site = site_of(request)
     asked = Asked.of(request.query_params)
     try:
@@ -79,11 +79,14 @@ async def show(request: Request, place: Place, title: str) -> Response:
         "actions": actions_of(place),
         "classes": most_frequent(row.job.job_class for row in rows),
         "errors": most_frequent(row.job.error_class for row in rows),
+        "refused": refusal,
+        "typed": form_of(request) if refusal else {},
+        "selected": _selected(request) if refusal else (),
     }
     if listed.fault:
         # Its JSON would be the fault alone.
         known["json"] = ""
-    return await render(request, "jobs.html", title=title, **known)
+    return await render(request, "jobs.html", title=place.queue or title_of(place), **known)
 
 
 async def _read(request: Request, place: Place, asked: Asked) -> Listed:
@@ -103,23 +106,28 @@ async def _read(request: Request, place: Place, asked: Asked) -> Listed:
 async def change(request: Request, place: Place) -> Response:
     """Do what a form of the list asks for: with one job, with the selected ones, or with all that match."""
     form = form_of(request)
-    verb, ats = form.get("action", ""), form.getlist("job")[:_MOST_SELECTED]
+    verb, ats = form.get("action", ""), _selected(request)
     if one := form.get("one"):
         verb, _, at = one.partition("|")
         ats = [at]
     try:
         order = order_of(place, verb.removeprefix(_ALL), form, form.get("in", ""))
     except BadArgumentError as error:
-        return done(request, own_address(request), f"Not done: {error}.", failed=True)
+        return await show(request, place, f"Not done: {error}.")
     if verb.startswith(_ALL):
         return await _order_all(request, place, order)
+    if not ats:
+        return await show(request, place, "No job is selected.")
     admin = site_of(request).admin
-    acted = Acted()
-    if ats:
-        target = f"{place.word} ({len(ats)})"
-        acted = await perform(request, f"jobs.{order.action}", target, lambda: act_on(admin, order, ats))
+    target = f"{place.word} ({len(ats)})"
+    acted = await perform(request, f"jobs.{order.action}", target, lambda: act_on(admin, order, ats))
     text, failed = said(order.action, acted, len(ats))
     return done(request, own_address(request), text, failed=failed)
+
+
+def _selected(request: Request) -> list[str]:
+    """The places of the jobs that a form has selected."""
+    return form_of(request).getlist("job")[:_MOST_SELECTED]
 
 
 async def _order_all(request: Request, place: Place, order: Order) -> Response:

@@ -84,8 +84,6 @@ def done_with(action: Action, number: int) -> str:
 
 def said(action: Action, acted: Acted, selected: int) -> tuple[str, bool]:
     """What became of selected jobs, and True if none of them was moved."""
-    if not selected:
-        return "No job is selected.", True
     parts = [f"{jobs(acted.done)} {done_with(action, acted.done)}."] if acted.done else []
     if acted.refused:
         parts.append(f"{jobs(acted.refused)} cannot be moved: {acted.reason}.")

@@ -44,7 +44,7 @@ async def show(request: Request, refusal: str = "") -> Response:
         misfires=MISFIRES,
         key_of=key_of,
         typed=form_of(request) if refusal else {},
-        **_said(refusal),
+        refused=refusal,
     )
 
 
@@ -68,7 +68,7 @@ async def show_one(request: Request, refusal: str = "") -> Response:
         slots=[(slot, _local(job, slot)) for slot in job.next_slots(_SLOTS)],
         misfires=MISFIRES,
         typed=form_of(request) if refusal else {field: getattr(job.entry, field) for field in _TEXTS},
-        **_said(refusal),
+        refused=refusal,
     )
 
 

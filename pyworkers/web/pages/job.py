@@ -39,8 +39,11 @@ async def find(request: Request) -> Response:
     return await render(request, "error.html", title="Find a job", text=text, json="")
 
 
-async def show(request: Request) -> Response:
-    """The page of one job. It is 200 also for a job that is gone: it says so."""
+async def show(request: Request, refusal: str = "") -> Response:
+    """The page of one job. It is 200 also for a job that is gone: it says so.
+
+    After a ``refusal``, with the new time that was refused.
+    """
     query = request.query_params
     jid, hint = _asked(request)
     site = site_of(request)
@@ -73,6 +76,8 @@ async def show(request: Request) -> Response:
         searched="" if view.further is None else title_of(view.further.place),
         labels=LABELS,
         delays=DELAYS,
+        refused=refusal,
+        typed=form_of(request) if refusal else {},
     )
 
 
@@ -93,8 +98,7 @@ async def change(request: Request) -> Response:
     try:
         order = order_of(place, form.get("action", ""), form, form.get("delay", ""))
     except BadArgumentError as error:
-        back = address(request, "jobs", _segment(request), **_own(request))
-        return done(request, back, f"Not done: {error}.", failed=True)
+        return await show(request, f"Not done: {error}.")
     ats = [form.get("at", "")]
     acted = await perform(request, f"job.{order.action}", jid, lambda: act_on(site.admin, order, ats))
     text, failed = said(order.action, acted, 1)

@@ -8,13 +8,11 @@ from starlette.routing import Route
 
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.web.lists import pages
-from pyworkers.web.lists.words import title_of
 
 
 async def show(request: Request) -> Response:
     """The jobs of one set."""
-    place = _place(request)
-    return await pages.show(request, place, title_of(place))
+    return await pages.show(request, _place(request))
 
 
 async def change(request: Request) -> Response:

@@ -12,7 +12,7 @@ from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.cursors import cursor_of, number_of
 from pyworkers.web.paging import ROWS
-from pyworkers.web.rendering import address, render
+from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import cut
 from pyworkers.web.site import site_of
@@ -49,7 +49,7 @@ async def change(request: Request) -> Response:
     released = await perform(request, "lock.release", f"{key} {jid}", release)
     short = cut(key, 100)
     text = f"{short} is released." if released else f"{short} was released already, or another job holds it."
-    return done(request, address(request, "locks"), text)
+    return done(request, own_address(request), text)
 
 
 ROUTES = [Route("/locks", show), Route("/locks", change, methods=["POST"])]

@@ -20,7 +20,8 @@ _LONGEST_TARGET = 4000
 
 async def ask(request: Request, text: str = "", target: str = "/", status: int = 200) -> Response:
     """The form. ``target``: the address below the dashboard to which a login leads."""
-    context = {"title": "Log in", "text": text, "target": target}
+    name = form_of(request).get("name", "") if _path(request) == "/login" else ""
+    context = {"title": "Log in", "text": text, "target": target, "name": name}
     return await render(request, "login.html", status, **context)
 
 

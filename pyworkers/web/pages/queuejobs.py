@@ -16,8 +16,7 @@ from pyworkers.web.security import form_of
 
 async def show(request: Request) -> Response:
     """The jobs of one queue."""
-    place = _place(request)
-    return await pages.show(request, place, place.queue)
+    return await pages.show(request, _place(request))
 
 
 async def change(request: Request) -> Response:
