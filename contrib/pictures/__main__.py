@@ -49,7 +49,7 @@ PICTURES = {
 def take(browser: Chromium, root: str, folder: Path) -> None:
     """Take all pictures of the dashboard at ``root``."""
     # No server runs: with the event stream, the graph would fall to zero at its end.
-    browser.forbid_scripts()
+    browser.forbid_streams()
     for name, picture in PICTURES.items():
         browser.resize(picture.width, picture.height)
         browser.prefer(picture.scheme)

@@ -198,6 +198,10 @@ class Chromium:
         """Run no JavaScript of pages until ``reset``."""
         self._command("Emulation.setScriptExecutionDisabled", value=True)
 
+    def forbid_streams(self) -> None:
+        """Have no event streams until the browser ends: pages stay as they were loaded."""
+        self._command("Page.addScriptToEvaluateOnNewDocument", source="delete window.EventSource")
+
     def messages(self) -> list[str]:
         """The warnings and errors in the console since the last call, also of the page's policy."""
         entries = self._driver.get_log("browser")  # type: ignore[no-untyped-call]
