@@ -11,7 +11,7 @@ from pyworkers.protocol.limits import Ask, Limit, LimitStats, Want
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import limits, limituses
-from pyworkers.store.flow.limits import Answer, Asked, Verdict
+from pyworkers.store.flow.limits import Asked, AskReply, Verdict
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
 from tests.helpers.replies import as_list
@@ -19,7 +19,7 @@ from tests.helpers.replies import as_list
 TEN = Want("stripe", 10, 110.0)
 ONE = Want("once", 1, 60.0)
 TWO = Want("erp", 2, 0.0)
-GRANTED = Answer(Verdict.GRANTED)
+GRANTED = AskReply(Verdict.GRANTED)
 _TURN = """
 local members = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 for n = 1, #members, 2 do
@@ -46,7 +46,7 @@ class Bench(RedisBench):
         await self.redis.lpush(self.keys.inprogress("q", owner.identity), raw)
         return raw
 
-    async def ask(self, jid: str, *wants: Want, owner: Owner | None = None, holder: str = "") -> Answer:
+    async def ask(self, jid: str, *wants: Want, owner: Owner | None = None, holder: str = "") -> AskReply:
         """A server asks for a job that it has fetched."""
         owner = owner or self.a
         raw = b'{"jid":"%s"}' % jid.encode()
@@ -55,13 +55,13 @@ class Bench(RedisBench):
         assert answer is not None
         return answer
 
-    async def ask_all(self, jids: list[str], want: Want) -> list[tuple[str, Answer]]:
+    async def ask_all(self, jids: list[str], want: Want) -> list[tuple[str, AskReply]]:
         """A server asks for several jobs in one round trip."""
         asked = [Asked(Ask(jid, f"of {jid}", (want,)), "q", b'{"jid":"%s"}' % jid.encode()) for jid in jids]
         answers = await arun(self.redis, limits.ask(self.keys, self.a.identity, asked))
         return [(jid, answer) for jid, answer in zip(jids, answers, strict=True) if answer]
 
-    async def run(self, jid: str, *wants: Want, owner: Owner | None = None) -> Answer:
+    async def run(self, jid: str, *wants: Want, owner: Owner | None = None) -> AskReply:
         """A server fetches a job, and asks for it."""
         await self.fetch(jid, owner or self.a)
         return await self.ask(jid, *wants, owner=owner)
@@ -286,13 +286,13 @@ async def test_an_ask_whose_answer_was_lost_is_answered_again(bench: Bench) -> N
     assert await bench.run("a", ONE, TWO) == GRANTED
     assert await bench.ask("a", ONE, TWO) == GRANTED
     assert (await bench.run("b", ONE)).verdict is Verdict.LIMITED
-    assert await bench.ask("b", ONE) == Answer(Verdict.GONE)
+    assert await bench.ask("b", ONE) == AskReply(Verdict.GONE)
     assert await bench.uses() == [LimitStats("erp", 2, 0.0, 1, 0), LimitStats("once", 1, 59.996, 1, 1)]
     assert len(await bench.scheduled()) == 1
 
 
 async def test_a_job_that_a_peer_has_recovered_takes_no_slot(bench: Bench) -> None:
-    assert await bench.ask("unknown", TWO) == Answer(Verdict.GONE)
+    assert await bench.ask("unknown", TWO) == AskReply(Verdict.GONE)
     assert await bench.uses() == []
 
 

@@ -1,6 +1,6 @@
 """Asks: has Redis decide whether jobs with limits may start, and hands out those that may.
 
-Runs in the master's event loop, one for all queues. A job that waits for the answer is in no worker, and
+Runs in the master's event loop, one for all queues. A job that waits for the reply is in no worker, and
 keeps room for itself; one whose turn is near waits here without. The decision is Redis' (limits/ask.lua).
 
     ask of a worker ──► Redis ──► granted ──► handed out again
@@ -24,7 +24,7 @@ from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.store.flow import limits
-from pyworkers.store.flow.limits import Answer, Asked, Verdict
+from pyworkers.store.flow.limits import Asked, AskReply, Verdict
 from pyworkers.store.store import Store
 
 # How often a server frees the slots of dead servers, while limits are in use. One that recovers a server does
@@ -52,7 +52,7 @@ class Jobs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A job without a final answer. ``due``: the time (of the loop's clock) to ask."""
+    """A job without a final reply. ``due``: the time (of the loop's clock) to ask."""
 
     asked: Asked
     jobs: Jobs
@@ -109,12 +109,12 @@ class Asks(Part):
         if due:
             hit("before_ask")
             asking = limits.ask(self._store.keys, self._identity(), list(due.values()))
-            answers = await self._store.arun(asking)
+            replies = await self._store.arun(asking)
             hit("after_ask")
-            for job, answer in zip(due, answers, strict=True):
+            for job, reply in zip(due, replies, strict=True):
                 # Else it has ended meanwhile, which frees its slots.
                 if (one := self._open.get(job)) is not None:
-                    self._decide(job, one, answer, now)
+                    self._decide(job, one, reply, now)
             self._sweep_at = self._sweep_at or 0.0
         if self._sweep_at is not None and self._sweep_at <= now:
             swept = await self._store.arun(limits.sweep(self._store.keys))
@@ -134,24 +134,24 @@ class Asks(Part):
         times += [] if self._sweep_at is None else [self._sweep_at]
         return max(0.0, min(times) - now) if times else _REST_S
 
-    def _decide(self, job: Delivery, one: _Open, answer: Answer | None, now: float) -> None:
-        if answer is None:
+    def _decide(self, job: Delivery, one: _Open, reply: AskReply | None, now: float) -> None:
+        if reply is None:
             self._open[job] = replace(one, due=now + _REFUSED_S)
-        elif answer.verdict is Verdict.WAIT:
-            self._open[job] = replace(one, due=now + answer.after_s, near=True)
+        elif reply.verdict is Verdict.WAIT:
+            self._open[job] = replace(one, due=now + reply.after_s, near=True)
             one.jobs.make_room()
         else:
             del self._open[job]
-            self._conclude(job, one, answer)
+            self._conclude(job, one, reply)
 
-    def _conclude(self, job: Delivery, one: _Open, answer: Answer) -> None:
-        if answer.verdict is Verdict.GRANTED:
+    def _conclude(self, job: Delivery, one: _Open, reply: AskReply) -> None:
+        if reply.verdict is Verdict.GRANTED:
             job.grant()
             one.jobs.start(job)
             return
-        if answer.verdict is Verdict.BROKEN:
-            log.error("limit.failed", queue=job.queue, error=f"WRONGTYPE {answer.key} is no zset")
-        if answer.verdict is not Verdict.GONE:
-            log.debug("job.limited", queue=job.queue, jid=one.asked.ask.jid, until=answer.at)
-            self._expect(answer.at)
+        if reply.verdict is Verdict.BROKEN:
+            log.error("limit.failed", queue=job.queue, error=f"WRONGTYPE {reply.key} is no zset")
+        if reply.verdict is not Verdict.GONE:
+            log.debug("job.limited", queue=job.queue, jid=one.asked.ask.jid, until=reply.at)
+            self._expect(reply.at)
         one.jobs.put_off(job)

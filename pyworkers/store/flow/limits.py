@@ -33,11 +33,11 @@ class Verdict(StrEnum):
     BROKEN = "broken"
     """The job is in ``schedule``, because ``key``, a key of a limit, has a wrong type."""
     GONE = "gone"
-    """The job is not in the in-progress list: an answer was lost, or another server has it."""
+    """The job is not in the in-progress list: a reply was lost, or another server has it."""
 
 
-class Answer(NamedTuple):
-    """One verdict. ``at``: when the job is due in ``schedule``, in epoch seconds."""
+class AskReply(NamedTuple):
+    """The reply to one ask. ``at``: when the job is due in ``schedule``, in epoch seconds."""
 
     verdict: Verdict
     after_s: float = 0.0
@@ -55,21 +55,21 @@ class Asked(NamedTuple):
     """The bytes for ``schedule``; empty: the same."""
 
 
-def ask(keys: Keys, identity: str, asked: Sequence[Asked]) -> Steps[list[Answer | None]]:
+def ask(keys: Keys, identity: str, asked: Sequence[Asked]) -> Steps[list[AskReply | None]]:
     """Let jobs start; None for one on whose keys Redis refuses commands. Safe to send again."""
     calls = [_ask(keys, identity, about) for about in asked]
-    answers: list[Answer | None] = yield from every([call.commands[0] for call in calls], Mode.LENIENT)
+    replies: list[AskReply | None] = yield from every([call.commands[0] for call in calls], Mode.LENIENT)
     refused: StoreError | None = None
     for place, call in enumerate(calls):
-        if answers[place] is None:
+        if replies[place] is None:
             try:
                 # Redis does not know the script yet, perhaps: a single command is sent again with its text.
-                answers[place] = yield from call
+                replies[place] = yield from call
             except StoreError as error:
                 refused = error
-    if refused is not None and not any(answers):
+    if refused is not None and not any(replies):
         raise refused
-    return answers
+    return replies
 
 
 def frees(identity: str, ask: Ask) -> tuple[Effect, ...]:
@@ -120,27 +120,27 @@ def reset(keys: Keys, name: str) -> Steps[int]:
     return count
 
 
-def _ask(keys: Keys, identity: str, asked: Asked) -> Call[Answer]:
+def _ask(keys: Keys, identity: str, asked: Asked) -> Call[AskReply]:
     ask, queue, raw, payload = asked
     names = [keys.inprogress(queue, identity), keys.schedule, keys.limits, keys.queues]
     args: list[Any] = [raw, payload, f"{queue} {ask.jid}", holder_of(identity, ask), repr(_NEAR_S)]
     for key, most, window_s in ask.wants:
         names += (keys.limit(key), keys.limit_waiting(key))
         args += (key, most, repr(window_s))
-    return script("limits/ask", names, args, _answer)
+    return script("limits/ask", names, args, _ask_reply)
 
 
-def _answer(reply: Any) -> Answer:
+def _ask_reply(reply: Any) -> AskReply:
     verdict, *rest = [part.decode(errors="replace") for part in reply]
     match Verdict(verdict):
         case Verdict.WAIT:
-            return Answer(Verdict.WAIT, after_s=float(rest[0]))
+            return AskReply(Verdict.WAIT, after_s=float(rest[0]))
         case Verdict.LIMITED:
-            return Answer(Verdict.LIMITED, at=float(rest[0]))
+            return AskReply(Verdict.LIMITED, at=float(rest[0]))
         case Verdict.BROKEN:
-            return Answer(Verdict.BROKEN, at=float(rest[0]), key=rest[1])
+            return AskReply(Verdict.BROKEN, at=float(rest[0]), key=rest[1])
         case other:
-            return Answer(other)
+            return AskReply(other)
 
 
 def _sweep(keys: Keys, page: Sequence[str], *, reset: bool = False) -> Call[int]:
