@@ -11,7 +11,7 @@ from pyworkers.protocol.effects import HoldHead, PauseQueue
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import ordered
-from pyworkers.store.flow.ordered import Taken
+from pyworkers.store.flow.ordered import TakeReply
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
 
@@ -28,7 +28,7 @@ class Bench(RedisBench):
         for owner in (self.a, self.b):
             await owner.renew(30, ["q"])
 
-    async def take(self, owner: Owner, known: str = "") -> Taken:
+    async def take(self, owner: Owner, known: str = "") -> TakeReply:
         return await arun(self.connected, ordered.take(self.keys, "q", owner.identity, known))
 
     async def release(self, owner: Owner) -> bool:

@@ -30,7 +30,7 @@ from pyworkers.server.fetching.source import Source
 from pyworkers.server.plan import Group
 from pyworkers.store.calls import arun_one
 from pyworkers.store.flow import ordered
-from pyworkers.store.flow.ordered import Taken
+from pyworkers.store.flow.ordered import TakeReply
 
 # In case an announcement is lost.
 _LONGEST_S = 5.0
@@ -180,7 +180,7 @@ class OrderedFetcher(Fetcher):
         else:
             self._work(found)
 
-    def _work(self, found: Taken) -> None:
+    def _work(self, found: TakeReply) -> None:
         if found.fence != self._fence:
             self._fence = found.fence
             self._deliveries.set_fence(self._source.queue, found.fence)

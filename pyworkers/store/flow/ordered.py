@@ -12,7 +12,7 @@ from pyworkers.store.calls import Call, script
 from pyworkers.store.transport.replies import nonzero
 
 
-class Taken(NamedTuple):
+class TakeReply(NamedTuple):
     """The reply of ``take``: a word of take.lua, the fencing token, and what the word needs."""
 
     word: str
@@ -24,13 +24,13 @@ class Taken(NamedTuple):
     """The job."""
 
 
-def take(keys: Keys, queue: str, identity: str, known: str) -> Call[Taken]:
+def take(keys: Keys, queue: str, identity: str, known: str) -> Call[TakeReply]:
     """Take the next job if this server is active, or can become it. ``known``: the server believed active."""
     owner = known or identity
     names = [keys.ordered(queue), keys.queue(queue), keys.inprogress(queue, identity)]
     names += (keys.tombstone(identity), keys.owners, keys.paused)
     names += (keys.lease(owner), keys.inprogress(queue, owner))
-    return script("ordered/take", names, [identity, known, queue], _taken)
+    return script("ordered/take", names, [identity, known, queue], _take_reply)
 
 
 def release(keys: Keys, queue: str, identity: str) -> Call[bool]:
@@ -39,9 +39,9 @@ def release(keys: Keys, queue: str, identity: str) -> Call[bool]:
     return script("ordered/release", names, [identity], nonzero)
 
 
-def _taken(reply: Any) -> Taken:
+def _take_reply(reply: Any) -> TakeReply:
     word, fence, ms, rest = reply
     if not (isinstance(fence, int) and isinstance(ms, int) and isinstance(rest, bytes)):
         raise ValueError
     job = word == b"job"
-    return Taken(word.decode(), fence, ms / 1000, "" if job else rest.decode(), rest if job else b"")
+    return TakeReply(word.decode(), fence, ms / 1000, "" if job else rest.decode(), rest if job else b"")
