@@ -12,7 +12,7 @@ from typing import Protocol
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, RedisUnavailableError
-from pyworkers.store.transport.errors import Action, rule_for
+from pyworkers.store.transport.errors import Reaction, rule_for
 
 _FIRST_DELAY_S = 0.05
 # The server works again within two seconds after Redis; errors that only a person can fix are retried less
@@ -31,9 +31,9 @@ class Jitter(Protocol):
         ...
 
 
-def backoff_s(failures: int, rng: Jitter, action: Action = Action.RETRY) -> float:
+def backoff_s(failures: int, rng: Jitter, reaction: Reaction = Reaction.RETRY) -> float:
     """Seconds to wait after this many failures in a row: doubled, capped, minus a random part up to half."""
-    longest = _LONGEST_STOP_S if action is Action.STOP else _LONGEST_DELAY_S
+    longest = _LONGEST_STOP_S if reaction is Reaction.STOP else _LONGEST_DELAY_S
     delay = min(_FIRST_DELAY_S * 2 ** min(failures - 1, 10), longest)
     return rng.uniform(delay / 2, delay)
 
@@ -100,7 +100,7 @@ class Health:
         """Note a failure because of Redis. Returns the seconds until the next attempt."""
         self._failures += 1
         self._note(AWAY if isinstance(error, RedisUnavailableError) else self._refused, error)
-        return backoff_s(self._failures, self._rng, rule_for(error.code).action)
+        return backoff_s(self._failures, self._rng, rule_for(error.code).reaction)
 
     def ok(self) -> None:
         """Note a success: it ends all troubles."""
@@ -111,7 +111,7 @@ class Health:
 
     def _note(self, names: Names, error: PyworkersError) -> None:
         now = self._clock()
-        named = {error.code} if rule_for(error.code).action is Action.STOP else set()
+        named = {error.code} if rule_for(error.code).reaction is Reaction.STOP else set()
         trouble = self._troubles.get(names)
         if trouble is None:
             self._troubles[names] = _Trouble(error.code, now, now, named)

@@ -15,12 +15,12 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server.health import backoff_s
 from pyworkers.store.transport import errors
 from pyworkers.store.transport.connections import translate
-from pyworkers.store.transport.errors import Action, code_of, rule_for
+from pyworkers.store.transport.errors import Reaction, code_of, rule_for
 from pyworkers.store.transport.replies import UnexpectedReplyError
 from tests.helpers.support import ROOT
 
 AWAY, HERE = RedisUnavailableError, StoreError
-RETRY, RECONNECT, PAUSE, STOP = Action.RETRY, Action.RECONNECT, Action.PAUSE, Action.STOP
+RETRY, RECONNECT, PAUSE, STOP = Reaction.RETRY, Reaction.RECONNECT, Reaction.PAUSE, Reaction.STOP
 
 # Replies as they come over the wire; redis-py makes exceptions of them.
 REPLIES = [
@@ -62,11 +62,11 @@ REPLIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reply", "code", "action", "kind"), REPLIES)
-def test_a_reply(reply: str, code: str, action: Action, kind: type[PyworkersError]) -> None:
+@pytest.mark.parametrize(("reply", "code", "reaction", "kind"), REPLIES)
+def test_a_reply(reply: str, code: str, reaction: Reaction, kind: type[PyworkersError]) -> None:
     error = BaseParser.parse_error(reply)
     assert code_of(error) == code
-    assert rule_for(code).action is action
+    assert rule_for(code).reaction is reaction
     found = translate(error)
     assert (type(found), found.code) == (kind, code)
     # As redis-py before 7.4 makes it.
@@ -100,10 +100,10 @@ EXCEPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("error", "code", "action", "kind"), EXCEPTIONS)
-def test_an_exception(error: Exception, code: str, action: Action, kind: type[PyworkersError]) -> None:
+@pytest.mark.parametrize(("error", "code", "reaction", "kind"), EXCEPTIONS)
+def test_an_exception(error: Exception, code: str, reaction: Reaction, kind: type[PyworkersError]) -> None:
     found = translate(error)
-    assert (found.code, rule_for(found.code).action, type(found)) == (code, action, kind)
+    assert (found.code, rule_for(found.code).reaction, type(found)) == (code, reaction, kind)
 
 
 def test_every_row_is_met_here() -> None:
@@ -118,12 +118,12 @@ def test_the_text_of_a_reply_is_redis_own() -> None:
     assert text == "Redis refused the login: invalid username-password pair"
 
 
-@pytest.mark.parametrize(("action", "longest"), [(RETRY, 1), (RECONNECT, 1), (PAUSE, 1), (STOP, 5)])
-def test_the_pauses_grow_are_capped_and_jittered(action: Action, longest: float) -> None:
+@pytest.mark.parametrize(("reaction", "longest"), [(RETRY, 1), (RECONNECT, 1), (PAUSE, 1), (STOP, 5)])
+def test_the_pauses_grow_are_capped_and_jittered(reaction: Reaction, longest: float) -> None:
     rng = random.Random(1)
     for failures in range(1, 100):
         most = min(0.05 * 2 ** (failures - 1), longest)
-        drawn = {backoff_s(failures, rng, action) for _ in range(20)}
+        drawn = {backoff_s(failures, rng, reaction) for _ in range(20)}
         assert len(drawn) > 1
         assert all(most / 2 <= delay <= most for delay in drawn)
 

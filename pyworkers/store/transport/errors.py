@@ -24,7 +24,7 @@ from pyworkers.store.transport.mismatch import TlsMismatchError
 from pyworkers.store.transport.replies import UnexpectedReplyError
 
 
-class Action(Enum):
+class Reaction(Enum):
     """The next step after an error. No step ends the server."""
 
     RETRY = "retry"
@@ -42,13 +42,13 @@ class Rule:
     """One row. ``away``: Redis is unreachable or unusable; otherwise it refuses this one command."""
 
     code: str
-    action: Action
+    reaction: Reaction
     away: bool
     meaning: str
 
 
-def _row(code: str, action: Action, away: bool, meaning: str) -> tuple[str, Rule]:
-    return code, Rule(code, action, away, meaning)
+def _row(code: str, reaction: Reaction, away: bool, meaning: str) -> tuple[str, Rule]:
+    return code, Rule(code, reaction, away, meaning)
 
 
 _AWAY, _HERE = True, False
@@ -56,41 +56,41 @@ _AWAY, _HERE = True, False
 TABLE: dict[str, Rule] = dict(
     (
         # No reply
-        _row("UNREACHABLE", Action.RECONNECT, _AWAY, "Redis cannot be reached"),
-        _row("TIMEOUT", Action.RECONNECT, _AWAY, "Redis did not answer in time"),
-        _row("DNS", Action.RECONNECT, _AWAY, "Redis cannot be reached, its name is not known"),
-        _row("NOMASTER", Action.RECONNECT, _AWAY, "the sentinels name no primary"),
-        _row("TLS", Action.STOP, _AWAY, "Redis cannot be reached, because of TLS"),
-        _row("PROTOCOL", Action.RECONNECT, _AWAY, "the peer does not speak Redis' protocol"),
-        _row("UNEXPECTED", Action.RECONNECT, _AWAY, "Redis sent an unexpected reply"),
+        _row("UNREACHABLE", Reaction.RECONNECT, _AWAY, "Redis cannot be reached"),
+        _row("TIMEOUT", Reaction.RECONNECT, _AWAY, "Redis did not answer in time"),
+        _row("DNS", Reaction.RECONNECT, _AWAY, "Redis cannot be reached, its name is not known"),
+        _row("NOMASTER", Reaction.RECONNECT, _AWAY, "the sentinels name no primary"),
+        _row("TLS", Reaction.STOP, _AWAY, "Redis cannot be reached, because of TLS"),
+        _row("PROTOCOL", Reaction.RECONNECT, _AWAY, "the peer does not speak Redis' protocol"),
+        _row("UNEXPECTED", Reaction.RECONNECT, _AWAY, "Redis sent an unexpected reply"),
         # Another server will accept the command, or this one soon
-        _row("LOADING", Action.RECONNECT, _AWAY, "Redis is not ready"),
-        _row("MAXCLIENTS", Action.RECONNECT, _AWAY, "Redis takes no more connections"),
-        _row("READONLY", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
-        _row("MASTERDOWN", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
-        _row("CLUSTERDOWN", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
-        _row("UNBLOCKED", Action.RECONNECT, _AWAY, "Redis takes no writes now"),
-        _row("MOVED", Action.RECONNECT, _AWAY, "another node of the cluster holds the keys"),
-        _row("ASK", Action.RETRY, _AWAY, "the cluster is moving the keys"),
-        _row("TRYAGAIN", Action.RETRY, _AWAY, "the cluster is moving the keys"),
-        _row("BUSY", Action.RETRY, _AWAY, "Redis is busy with a script"),
+        _row("LOADING", Reaction.RECONNECT, _AWAY, "Redis is not ready"),
+        _row("MAXCLIENTS", Reaction.RECONNECT, _AWAY, "Redis takes no more connections"),
+        _row("READONLY", Reaction.RECONNECT, _AWAY, "Redis takes no writes now"),
+        _row("MASTERDOWN", Reaction.RECONNECT, _AWAY, "Redis takes no writes now"),
+        _row("CLUSTERDOWN", Reaction.RECONNECT, _AWAY, "Redis takes no writes now"),
+        _row("UNBLOCKED", Reaction.RECONNECT, _AWAY, "Redis takes no writes now"),
+        _row("MOVED", Reaction.RECONNECT, _AWAY, "another node of the cluster holds the keys"),
+        _row("ASK", Reaction.RETRY, _AWAY, "the cluster is moving the keys"),
+        _row("TRYAGAIN", Reaction.RETRY, _AWAY, "the cluster is moving the keys"),
+        _row("BUSY", Reaction.RETRY, _AWAY, "Redis is busy with a script"),
         # The login
-        _row("NOAUTH", Action.STOP, _AWAY, "Redis refused the login"),
-        _row("WRONGPASS", Action.STOP, _AWAY, "Redis refused the login"),
-        _row("DENIED", Action.STOP, _AWAY, "Redis refused the connection (protected mode)"),
-        _row("BADDB", Action.STOP, _AWAY, "Redis has no such database"),
-        _row("NOPROTO", Action.STOP, _AWAY, "Redis does not speak this version of its protocol"),
+        _row("NOAUTH", Reaction.STOP, _AWAY, "Redis refused the login"),
+        _row("WRONGPASS", Reaction.STOP, _AWAY, "Redis refused the login"),
+        _row("DENIED", Reaction.STOP, _AWAY, "Redis refused the connection (protected mode)"),
+        _row("BADDB", Reaction.STOP, _AWAY, "Redis has no such database"),
+        _row("NOPROTO", Reaction.STOP, _AWAY, "Redis does not speak this version of its protocol"),
         # Redis is usable, but refuses the command
-        _row("OOM", Action.PAUSE, _HERE, "the server's memory is full (maxmemory)"),
-        _row("MISCONF", Action.PAUSE, _HERE, "Redis cannot save to its disk and takes no writes"),
-        _row("NOREPLICAS", Action.PAUSE, _HERE, "Redis has too few replicas (min-replicas-to-write)"),
-        _row("EXECABORT", Action.PAUSE, _HERE, "Redis refused a part of a transaction"),
-        _row("NOSCRIPT", Action.RETRY, _HERE, "Redis has forgotten a script"),
-        _row("UNREGISTERED", Action.PAUSE, _HERE, "this server has to register first"),
-        _row("NOPERM", Action.STOP, _HERE, "Redis does not permit this user to do that (`pyworkers acl`)"),
-        _row("WRONGTYPE", Action.STOP, _HERE, "a key has the wrong type"),
-        _row("CROSSSLOT", Action.STOP, _HERE, "on a cluster the namespace needs a hash tag, as {app}:"),
-        _row("UNKNOWN", Action.STOP, _HERE, "this server does not have that command"),
+        _row("OOM", Reaction.PAUSE, _HERE, "the server's memory is full (maxmemory)"),
+        _row("MISCONF", Reaction.PAUSE, _HERE, "Redis cannot save to its disk and takes no writes"),
+        _row("NOREPLICAS", Reaction.PAUSE, _HERE, "Redis has too few replicas (min-replicas-to-write)"),
+        _row("EXECABORT", Reaction.PAUSE, _HERE, "Redis refused a part of a transaction"),
+        _row("NOSCRIPT", Reaction.RETRY, _HERE, "Redis has forgotten a script"),
+        _row("UNREGISTERED", Reaction.PAUSE, _HERE, "this server has to register first"),
+        _row("NOPERM", Reaction.STOP, _HERE, "Redis does not permit this user to do that (`pyworkers acl`)"),
+        _row("WRONGTYPE", Reaction.STOP, _HERE, "a key has the wrong type"),
+        _row("CROSSSLOT", Reaction.STOP, _HERE, "on a cluster the namespace needs a hash tag, as {app}:"),
+        _row("UNKNOWN", Reaction.STOP, _HERE, "this server does not have that command"),
     )
 )
 
@@ -103,7 +103,7 @@ MENDS: Mapping[str, str] = {
 }
 """The fix for an error, by its code, where the meaning does not name it."""
 
-OTHER = Rule("ERR", Action.PAUSE, _HERE, "")
+OTHER = Rule("ERR", Reaction.PAUSE, _HERE, "")
 """A reply without a code of its own."""
 
 

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.store.transport.connections import SOCKET_TIMEOUT_S, connect_async
-from pyworkers.store.transport.errors import Action, code_of, rule_for
+from pyworkers.store.transport.errors import Reaction, code_of, rule_for
 from pyworkers.store.transport.replies import SHAPES, Reader
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
 
@@ -44,7 +44,7 @@ class Link:
         try:
             return await wire.send(command, on_reply, read or SHAPES.get(command[0]))
         except ResponseError as error:
-            if rule_for(code_of(error)).action is Action.RECONNECT:
+            if rule_for(code_of(error)).reaction is Reaction.RECONNECT:
                 wire.close(ConnectionError("the wrong server"))
             raise
 

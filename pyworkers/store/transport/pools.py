@@ -12,7 +12,7 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
 
-from pyworkers.store.transport.errors import Action, code_of, rule_for
+from pyworkers.store.transport.errors import Reaction, code_of, rule_for
 from pyworkers.store.transport.replies import CheckedPipeline, reading
 from pyworkers.store.transport.turns import Line, Turns
 
@@ -74,7 +74,7 @@ class CheckedClient(redis.asyncio.Redis):
         try:
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         except redis.ResponseError as error:
-            if rule_for(code_of(error)).action is Action.RECONNECT:
+            if rule_for(code_of(error)).reaction is Reaction.RECONNECT:
                 await self._leave()
             raise
 
