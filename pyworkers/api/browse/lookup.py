@@ -20,7 +20,7 @@ from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
 from pyworkers.store.browse import tracks
-from pyworkers.store.browse.tracks import Held, Order, Tracked, read_tracked
+from pyworkers.store.browse.tracks import Held, OrderedState, Tracked, read_tracked
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow.copies import all_queues
 from pyworkers.store.values import encodable
@@ -65,7 +65,7 @@ class JobView:
     further: Further | None = None
     limits: tuple[str, ...] = ()
     """The limits that have put a scheduled job off."""
-    order: Order | None = None
+    order: OrderedState | None = None
     """What runs before a waiting job, if its queue is ordered."""
     searched: bool = False
     """True if it is not on the servers, in the sets or in the queues."""

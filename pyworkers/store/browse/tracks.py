@@ -43,7 +43,7 @@ class Held(NamedTuple):
     thread: str = ""
 
 
-class Order(NamedTuple):
+class OrderedState(NamedTuple):
     """What runs before a waiting job of an ordered queue."""
 
     active: str
@@ -54,7 +54,7 @@ class Order(NamedTuple):
     """When the failed job at the head runs again, in epoch seconds; None if none has failed."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The order for JSON."""
+        """The state for JSON."""
         return {**self._asdict(), "active": self.active.encode(errors="replace").decode()}
 
 
@@ -108,7 +108,7 @@ def read_limits(keys: Keys, queue: str, jid: str) -> Steps[list[str]]:
     return [name for name, score in zip(names, scores, strict=True) if score is not None]
 
 
-def read_order(keys: Keys, queue: str) -> Steps[Order | None]:
+def read_order(keys: Keys, queue: str) -> Steps[OrderedState | None]:
     """What runs before a waiting job; None for a queue that was never ordered."""
     [stored] = yield from every([command("HMGET", keys.ordered(queue), "identity", "until")], Mode.LENIENT)
     identity, until = stored or (None, None)
@@ -116,7 +116,7 @@ def read_order(keys: Keys, queue: str) -> Steps[Order | None]:
         return None
     active = decoded(identity)
     [running] = yield from every([command("LLEN", keys.inprogress(queue, active))], Mode.LENIENT)
-    return Order(active, bool(running), _seconds(until))
+    return OrderedState(active, bool(running), _seconds(until))
 
 
 def _seconds(until_ms: bytes | None) -> float | None:
