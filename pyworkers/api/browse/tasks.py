@@ -43,7 +43,7 @@ class TaskState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TaskProgress:
     """The numbers of jobs: in the place, looked at, selected by the filter, moved or removed, refused.
 
     ``counted``: how many were selected when a person confirmed the task.
@@ -72,7 +72,7 @@ class Task:
     sought: Sought
     by: str
     state: TaskState
-    progress: Progress
+    progress: TaskProgress
     alive: bool = field(default=True, compare=False)
 
     @property
@@ -136,9 +136,9 @@ def _time(value: Any) -> float:
     return moment
 
 
-def _progress(fields: Mapping[str, str]) -> Progress:
+def _progress(fields: Mapping[str, str]) -> TaskProgress:
     numbers = {name: int(fields.get(name, 0)) for name in _NUMBERS}
-    return Progress(**numbers, reason=fields.get("reason", ""))
+    return TaskProgress(**numbers, reason=fields.get("reason", ""))
 
 
 def create_task(admin: Admin, order: Order, sought: Sought, by: str) -> Task:
@@ -148,7 +148,7 @@ def create_task(admin: Admin, order: Order, sought: Sought, by: str) -> Task:
     """
     total = admin.run(read_stretch(admin.keys, sought, Position(0))).total
     state, selected = (TaskState.COUNTED, total) if sought.wanted.empty else (TaskState.COUNTING, 0)
-    task = Task(os.urandom(12).hex(), order, sought, by, state, Progress(total, selected=selected))
+    task = Task(os.urandom(12).hex(), order, sought, by, state, TaskProgress(total, selected=selected))
     about = encode(
         [
             [order.place.word, order.action.value, order.at],
@@ -170,7 +170,9 @@ def confirm_task(admin: Admin, task: Task) -> Task | None:
     if task.state is not TaskState.COUNTED or not admin.run(tasks.claim(admin.keys, task.id)):
         return None
     ready = replace(
-        task, state=TaskState.RUNNING, progress=Progress(task.progress.total, counted=task.progress.selected)
+        task,
+        state=TaskState.RUNNING,
+        progress=TaskProgress(task.progress.total, counted=task.progress.selected),
     )
     admin.run(tasks.report(admin.keys, task.id, fields_of(ready.state, ready.progress)))
     return ready
@@ -183,7 +185,7 @@ def stop_task(admin: Admin, task: Task) -> bool:
     return task.working
 
 
-def fields_of(state: TaskState, progress: Progress) -> Mapping[str, Any]:
+def fields_of(state: TaskState, progress: TaskProgress) -> Mapping[str, Any]:
     """The fields of the hash."""
     numbers = {name: getattr(progress, name) for name in _NUMBERS}
     return {"state": state.value, **numbers, "reason": progress.reason}
