@@ -8,11 +8,11 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.config.producers import config_for
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
-from pyworkers.store.calls import Steps, Work
+from pyworkers.store.calls import Operation, Steps
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
 
-__all__ = ["Admin", "Steps", "Store", "Where", "Work", "admin_of", "store_of"]
+__all__ = ["Admin", "Operation", "Steps", "Store", "Where", "admin_of", "store_of"]
 
 Where = str | RedisConfig | Admin | None
 """A URL, the ``[redis]`` part of a configuration, an Admin, or None for the environment (see ``Client``)."""

@@ -16,7 +16,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.terms import Others
-from pyworkers.store.calls import Pages, Work, run
+from pyworkers.store.calls import Operation, Pages, run
 from pyworkers.store.producer import push
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import Connection, connect
@@ -42,9 +42,9 @@ class Admin:
         """The client; closed when this object is garbage-collected."""
         return connect(self.config)
 
-    def run(self, work: Work[T]) -> T:
+    def run(self, operation: Operation[T]) -> T:
         """Run a call or steps."""
-        return run(self.redis, work)
+        return run(self.redis, operation)
 
     def each(self, pages: Pages[T]) -> Iterator[T]:
         """The items of all pages; a page is read when its first item is needed."""

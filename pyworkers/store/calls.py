@@ -69,7 +69,7 @@ class Call(Generic[T_co]):
 
 
 Steps = Generator[Call[Any], Any, T]
-Work = Call[T] | Steps[T]
+Operation = Call[T] | Steps[T]
 
 
 class Pages(ABC, Generic[T]):
@@ -128,9 +128,9 @@ def script(name: str, keys: Sequence[str | bytes], args: Sequence[Any], read: Ca
     return Call([sent], _only)
 
 
-def run(connection: redis.Redis, work: Work[T]) -> T:
+def run(connection: redis.Redis, operation: Operation[T]) -> T:
     """Run a call or steps over a blocking client. Raises RedisUnavailableError and StoreError."""
-    steps = iter(work)
+    steps = iter(operation)
     try:
         call = next(steps)
         while True:
@@ -145,9 +145,9 @@ def run(connection: redis.Redis, work: Work[T]) -> T:
         return result
 
 
-async def arun(connection: Pipelining, work: Work[T]) -> T:
+async def arun(connection: Pipelining, operation: Operation[T]) -> T:
     """As ``run``, in an event loop."""
-    steps = iter(work)
+    steps = iter(operation)
     try:
         call = next(steps)
         while True:

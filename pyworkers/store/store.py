@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Work, arun
+from pyworkers.store.calls import Operation, arun
 from pyworkers.store.transport.address import redis_cli
 from pyworkers.store.transport.connections import AsyncConnection
 
@@ -24,9 +24,9 @@ class Store:
         self._redis = redis
         self.keys = keys
 
-    async def arun(self, work: Work[T]) -> T:
+    async def arun(self, operation: Operation[T]) -> T:
         """The result of a call or of steps. Raises RedisUnavailableError and StoreError."""
-        return await arun(self._redis, work)
+        return await arun(self._redis, operation)
 
     async def redis_cli(self) -> str:
         """The ``redis-cli`` command line that reaches this Redis. Raises PyworkersError."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from starlette.requests import HTTPConnection
 
-from pyworkers.api.target import Admin, Store, Work, store_of
+from pyworkers.api.target import Admin, Operation, Store, store_of
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 
@@ -55,11 +55,11 @@ class Site:
         """When the first read failed, in epoch seconds, if Redis has not answered since; else None."""
         return self._away_since
 
-    async def read(self, work: Work[T]) -> T:
+    async def read(self, operation: Operation[T]) -> T:
         """Run a call or steps. Raises BadArgumentError for a text that Redis cannot hold."""
         try:
             async with asyncio.timeout(_PATIENCE_S if self._away_since is None else _LESS_PATIENCE_S):
-                found = await (await self._store()).arun(work)
+                found = await (await self._store()).arun(operation)
         except UnicodeEncodeError as error:
             raise BadArgumentError(f"Redis cannot hold this text: {error.reason}") from error
         except (TimeoutError, RedisUnavailableError) as error:

@@ -33,7 +33,7 @@ from pyworkers.server.slots import cron as cron_module
 from pyworkers.server.slots import questions
 from pyworkers.server.slots.cron import Cron, entries_of
 from pyworkers.store import cron as store_cron
-from pyworkers.store.calls import Call, Work
+from pyworkers.store.calls import Call, Operation
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.replies import as_list
@@ -53,15 +53,15 @@ class Sleepy(Store):
 
     away = False
 
-    async def arun(self, work: Work[T]) -> T:
+    async def arun(self, operation: Operation[T]) -> T:
         if self.away:
             raise RedisUnavailableError("away")
-        return await super().arun(work)
+        return await super().arun(operation)
 
 
-def fires(work: Work[Any]) -> bool:
+def fires(operation: Operation[Any]) -> bool:
     """Whether this call fires a slot: it is the one script."""
-    return isinstance(work, Call) and work.commands[0].parts[0] == "EVALSHA"
+    return isinstance(operation, Call) and operation.commands[0].parts[0] == "EVALSHA"
 
 
 class Bench(RedisBench):
@@ -247,11 +247,11 @@ async def test_an_outage_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
     await bench.cron(entry()).fire_due(NOON + 1.0)
     original, calls = bench.store.arun, 0
 
-    async def arun(work: Work[Any]) -> Any:
+    async def arun(operation: Operation[Any]) -> Any:
         nonlocal calls
-        calls += fires(work)
-        found = await original(work)
-        if fires(work) and calls == 2:
+        calls += fires(operation)
+        found = await original(operation)
+        if fires(operation) and calls == 2:
             raise RedisUnavailableError("the reply was lost")
         return found
 
@@ -310,10 +310,10 @@ async def test_an_entry_replaced_while_it_is_fired_goes_by_its_new_schedule(
     await cron.fire_due(NOON - 1.0)
     original = bench.store.arun
 
-    async def arun(work: Work[Any]) -> Any:
-        if fires(work):
+    async def arun(operation: Operation[Any]) -> Any:
+        if fires(operation):
             cron.use([entry("* * * * *")])
-        return await original(work)
+        return await original(operation)
 
     monkeypatch.setattr(bench.store, "arun", arun)
     await cron.fire_due(NOON + 0.5)

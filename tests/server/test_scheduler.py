@@ -15,7 +15,7 @@ from pyworkers.server import scheduler as scheduler_module
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.scheduler import PORTION, Scheduler
 from pyworkers.store import sets
-from pyworkers.store.calls import Call, Work, arun
+from pyworkers.store.calls import Call, Operation, arun
 from pyworkers.store.sets import Promoted
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -31,13 +31,13 @@ class Observed(Store):
     away = False
     looks = handed_out = moved = 0
 
-    async def arun(self, work: Work[T]) -> T:
-        assert isinstance(work, Call)
-        if work.commands[0].parts[0] == "ZRANGE":
+    async def arun(self, operation: Operation[T]) -> T:
+        assert isinstance(operation, Call)
+        if operation.commands[0].parts[0] == "ZRANGE":
             self.looks += 1
             if self.away:
                 raise RedisUnavailableError("away")
-        found = await super().arun(work)
+        found = await super().arun(operation)
         if isinstance(found, Promoted):
             self.handed_out += len(found.due)
             self.moved += found.moved

@@ -15,7 +15,7 @@ from pyworkers.protocol.suspects import field_of
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.suspects import Suspects
-from pyworkers.store.calls import Work
+from pyworkers.store.calls import Operation
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import async_wait_for
@@ -54,13 +54,13 @@ class FlakyStore(Store):
     """The number of calls that still succeed; None: all."""
     refused = 0
 
-    async def arun(self, work: Work[T]) -> T:
+    async def arun(self, operation: Operation[T]) -> T:
         if self.away_after == 0:
             self.refused += 1
             raise RedisUnavailableError("away")
         if self.away_after is not None:
             self.away_after -= 1
-        return await super().arun(work)
+        return await super().arun(operation)
 
 
 class Bench(RedisBench):

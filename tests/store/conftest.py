@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import spawn_bound
-from pyworkers.store.calls import Work, arun, run
+from pyworkers.store.calls import Operation, arun, run
 from pyworkers.store.transport.connections import connect, connect_async
 from tests.helpers.support import free_port, running_server, wait_for
 
 Cli = Callable[..., Result]
-Run = Callable[[Work[Any]], Any]
+Run = Callable[[Operation[Any]], Any]
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def run_work(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Run]:
     """Runs calls and steps over one kind of client, each time over a new one."""
     config = RedisConfig(redis_url)
 
-    def blocking(work: Work[Any]) -> Any:
+    def blocking(operation: Operation[Any]) -> Any:
         with connect(config) as client:
-            return run(client, work)
+            return run(client, operation)
 
-    async def in_loop(work: Work[Any]) -> Any:
+    async def in_loop(operation: Operation[Any]) -> Any:
         async with connect_async(config) as client:
-            return await arun(client, work)
+            return await arun(client, operation)
 
-    yield blocking if request.param == "blocking" else lambda work: asyncio.run(in_loop(work))
+    yield blocking if request.param == "blocking" else lambda operation: asyncio.run(in_loop(operation))

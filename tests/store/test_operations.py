@@ -15,7 +15,7 @@ from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import cron, queues, sets, stats
-from pyworkers.store.calls import Pages, Work
+from pyworkers.store.calls import Operation, Pages
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import removal
 from pyworkers.store.heartbeat import clock
@@ -264,7 +264,7 @@ def test_waiting_jobs_are_withdrawn(run_work: Run, keys: Keys, db: redis.Redis) 
 def test_queues_are_known_paused_and_resumed(run_work: Run, keys: Keys, db: redis.Redis) -> None:
     db.sadd(keys.queues, "b", "a", b"\xff")
     assert run_work(queues.known(keys)) == ["a", "b", ODD]
-    changes: list[Callable[[Keys, str], Work[bool]]]
+    changes: list[Callable[[Keys, str], Operation[bool]]]
     changes = [queues.pause, queues.pause, queues.is_paused, queues.resume, queues.resume, queues.is_paused]
     assert [run_work(change(keys, ODD)) for change in changes] == [True, False, True, True, False, False]
 

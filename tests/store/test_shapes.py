@@ -17,7 +17,7 @@ from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome, Report
 from pyworkers.store import counters, cron, heartbeat, jobs, leases, notes, sets, suspects
-from pyworkers.store.calls import Call, Work, arun_one
+from pyworkers.store.calls import Call, Operation, arun_one
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
 from pyworkers.store.jobs import InProgress, LeaseLostError
@@ -75,7 +75,7 @@ class Parts:
             for known in (False, True):
                 await store.arun(leases.renew(keys, "h:1:a", 30, ["q"], registered=known))
 
-        def run(work: Callable[[], Work[object]]) -> Callable[[], Awaitable[object]]:
+        def run(work: Callable[[], Operation[object]]) -> Callable[[], Awaitable[object]]:
             return lambda: store.arun(work())
 
         def send(call: Call[object]) -> Callable[[], Awaitable[object]]:

@@ -18,7 +18,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
-from pyworkers.store.calls import Work
+from pyworkers.store.calls import Operation
 from tests.helpers.records import raw_job
 
 NOW = 1_700_000_000.0
@@ -166,10 +166,10 @@ def test_a_task_waits_for_redis(admin: Admin, keys: Keys, db: redis.Redis) -> No
     pauses: list[float] = []
 
     class Flaky(Admin):
-        def run(self, work: Work[Any]) -> Any:
+        def run(self, operation: Operation[Any]) -> Any:
             if next(away, False):
                 raise RedisUnavailableError("away")
-            return super().run(work)
+            return super().run(operation)
 
     task = confirm_task(admin, order(admin, DEAD, Action.DELETE))
     assert task is not None

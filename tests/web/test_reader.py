@@ -13,7 +13,7 @@ import pytest
 import redis
 from starlette.requests import Request
 
-from pyworkers.api.target import Work, admin_of
+from pyworkers.api.target import Operation, admin_of
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.live import watched
@@ -38,10 +38,10 @@ class GatedSite(Site):
     def lose_redis(self) -> None:
         self.is_away = True
 
-    async def read(self, work: Work[Any]) -> Any:
+    async def read(self, operation: Operation[Any]) -> Any:
         if self.is_away:
             raise RedisUnavailableError("Redis is away")
-        found = await super().read(work)
+        found = await super().read(operation)
         if not self.gate.is_set():
             self.held.set()
             await self.gate.wait()

@@ -19,7 +19,7 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.draft import portions
 from pyworkers.store.browse import tasks
 from pyworkers.store.browse.parts import Position
-from pyworkers.store.calls import Work
+from pyworkers.store.calls import Operation
 from pyworkers.store.sets import PAGE
 
 T = TypeVar("T")
@@ -151,8 +151,8 @@ class _Worker:
         fields = fields_of(state, self._progress)
         return self._ask(lambda: tasks.report(self._admin.keys, self._task.id, fields))
 
-    def _ask(self, work: Callable[[], Work[T]]) -> T:
-        return self._trying(lambda: self._admin.run(work()))
+    def _ask(self, operation: Callable[[], Operation[T]]) -> T:
+        return self._trying(lambda: self._admin.run(operation()))
 
     def _trying(self, act: Callable[[], T]) -> T:
         """The result of a call, which is made again while Redis is away. Raises RedisUnavailableError."""

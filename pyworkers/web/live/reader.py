@@ -20,7 +20,7 @@ from pyworkers.api import Problem, Severity, Stats
 from pyworkers.api.problems import problems_in, read_unsafe
 from pyworkers.api.processes import request_numbers
 from pyworkers.api.stats import read_stats
-from pyworkers.api.target import Work
+from pyworkers.api.target import Operation
 from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.live import feeds
@@ -66,7 +66,7 @@ class Reader:
         """The last counts that were read."""
         return self._stats
 
-    def watch(self, feed: str, read: Callable[[Keys], Work[T]]) -> Latest[T]:
+    def watch(self, feed: str, read: Callable[[Keys], Operation[T]]) -> Latest[T]:
         """The data of a feed beside the counts: read as long as it is asked for; unknown at first."""
         return self._watched.ask(feed, read)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from pyworkers.api.target import Work
+from pyworkers.api.target import Operation
 from pyworkers.protocol.keys import Keys
 
 # Viewers ask each second; one that is slow, or a second that fails, loses nothing.
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Latest(Generic[T]):
     """The result of the last read by the steps of ``read``; ``known`` is False before the first one."""
 
-    def __init__(self, read: Callable[[Keys], Work[T]]) -> None:
+    def __init__(self, read: Callable[[Keys], Operation[T]]) -> None:
         self.read = read
         self.known = False
         self.value: T | None = None
@@ -40,7 +40,7 @@ class WatchList:
         self._watched: dict[str, Latest[Any]] = {}
         self._until: dict[str, float] = {}
 
-    def ask(self, feed: str, read: Callable[[Keys], Work[T]]) -> Latest[T]:
+    def ask(self, feed: str, read: Callable[[Keys], Operation[T]]) -> Latest[T]:
         """The data of a feed, of reads after the first time that it was asked for; unknown until then."""
         self._forget()
         if feed not in self._watched:
