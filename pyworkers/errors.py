@@ -138,15 +138,17 @@ class BadResultError(PyworkersError, ValueError):
 
 
 class JobFailedError(PyworkersError):
-    """The job whose result was asked for has ended without one.
+    """The job, batch, chain or group whose result was asked for has ended without one; ``jid`` is its id.
 
     ``state`` is ``failed``, ``dead``, ``cancelled`` or ``expired``; ``error_class`` and ``error`` are of its
     exception, and empty if there was none.
     """
 
-    def __init__(self, jid: str, state: str, error_class: str = "", error: str = "") -> None:
+    def __init__(
+        self, jid: str, state: str, error_class: str = "", error: str = "", *, kind: str = "job"
+    ) -> None:
         reason = ": ".join(part for part in (error_class, error) if part)
-        super().__init__(f"the job {jid} is {state}" + (f": {reason}" if reason else ""))
+        super().__init__(f"the {kind} {jid} is {state}" + (f": {reason}" if reason else ""))
         self.jid = jid
         self.state = state
         self.error_class = error_class

@@ -18,7 +18,7 @@ from pyworkers.client import Client
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.interception import Gatherer, gathering, interceptor
 from pyworkers.enqueueing.producer import one_job
-from pyworkers.errors import BadArgumentError, BatchError
+from pyworkers.errors import BadArgumentError, BatchError, JobFailedError, ResultTimeout
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.draft import PushedJob
@@ -79,9 +79,15 @@ class Batch:
         status = self.status()
         if (transport := interceptor()) is not None:
             return transport.batch_result(self.id, deadline)
-        if status.success_at is None and status.death_at is None:
-            tracking.wait(self._admin.config, self._admin.keys, self.id, deadline)
-        return self._client.result(self.id)
+        try:
+            if status.success_at is None and status.death_at is None:
+                tracking.wait(self._admin.config, self._admin.keys, self.id, deadline)
+            return self._client.result(self.id)
+        except JobFailedError as error:
+            why = (error.state, error.error_class, error.error)
+            raise JobFailedError(self.id, *why, kind=status.kind) from None
+        except ResultTimeout as error:
+            raise ResultTimeout(f"the {status.kind} {self.id} has not ended in the time") from error.__cause__
 
     async def aresult(self, timeout: float | None = 10.0) -> Any:
         """As ``result``, in an event loop: the wait takes a thread."""

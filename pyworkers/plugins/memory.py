@@ -99,9 +99,10 @@ class MemoryBatches:
         """What a batch returned. Raises JobFailedError if it is dead, ResultTimeout if it has not ended."""
         status = self.status(batch)
         if status and status.death_at is not None and status.success_at is None:
-            raise JobFailedError(batch, "dead", "", "a member is dead")
+            raise JobFailedError(batch, "dead", error="a member is dead", kind=status.kind)
         if status is None or status.success_at is None:
-            raise ResultTimeout(f"the batch {batch} has not ended")
+            kind = "batch" if status is None else status.kind
+            raise ResultTimeout(f"the {kind} {batch} has not ended")
         return json.loads(self.result(batch) or "null")
 
     def hold(self, batch: str, token: str) -> None:

@@ -210,10 +210,10 @@ def test_the_result_of_a_canvas_is_waited_for(server: ServerProcess, app: App) -
     both = group(give.call(1), give.call("x")).enqueue()
     assert both.result() == both.result() == [1, "x"]
     assert asyncio.run(app.enlist("").aresult()) is None
-    with pytest.raises(JobFailedError, match="a member is dead"):
+    with pytest.raises(JobFailedError, match=r"the chain \w+ is dead: a member is dead"):
         chain(give.call(1), give.call(2, "dies")).enqueue().result(None)
     waiting = app.enlist("waits")
-    with pytest.raises(ResultTimeout):
+    with pytest.raises(ResultTimeout, match=f"the batch {waiting.id} has not ended in the time"):
         waiting.result(0)
     with pytest.raises(BatchError, match="unknown"):
         Batch(app.worker.client, "unknown").result()

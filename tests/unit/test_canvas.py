@@ -141,7 +141,7 @@ def test_a_chain_stops_at_a_dead_step_and_goes_on_if_that_is_retried(app: App, q
     assert app.ran == [("start", 1), ("death", batch.id)]
     status = batch.status()
     assert (status.pending, status.dead, status.complete_at) == (1, 1, None)
-    with pytest.raises(JobFailedError, match=f"{batch.id} is dead: a member is dead"):
+    with pytest.raises(JobFailedError, match=f"the chain {batch.id} is dead: a member is dead"):
         batch.result()
     dead = next(job for job in queue.ran if job.job_class == "fail")
     data = {**dead.data, "class": "start", "args": [2]}
