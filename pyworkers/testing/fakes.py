@@ -40,7 +40,7 @@ class Fake:
         """The waiting jobs, the oldest first."""
         self.ran: list[EnqueuedJob] = []
         """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
-        self._kept = Kept()
+        self._kept = Kept(self.now)
         self._rates = Rates()
         self._ahead_s = 0.0
         self._batches = MemoryBatches()
@@ -78,7 +78,8 @@ class Fake:
         return self._kept.iteration(jid)
 
     def now(self) -> float:
-        """The time by which jobs are enqueued, are due and expire, locks end and limits let jobs start.
+        """The time by which jobs are enqueued, are due and expire, limits let jobs start, and locks, statuses
+        and results end.
 
         In epoch seconds: the system's, as far ahead as ``travel`` has turned it.
         """
@@ -120,7 +121,7 @@ class Fake:
         """Forget all jobs, locks, statuses, results and batches, and the starts that limits count."""
         self.jobs.clear()
         self.ran.clear()
-        self._kept = Kept()
+        self._kept = Kept(self.now)
         self._rates = Rates()
         self._batches = MemoryBatches()
 
@@ -203,7 +204,7 @@ class Inline(Kept):
     """Runs each job when it is pushed. ``worker``: as that of ``Fake``."""
 
     def __init__(self, worker: Worker | None) -> None:
-        super().__init__()
+        super().__init__(self.now)
         self.ran: list[EnqueuedJob] = []
         """The jobs that have run, failed ones included, with their outcomes."""
         self._worker = worker

@@ -17,11 +17,11 @@ from pyworkers.protocol.status import JobStatus
 
 
 class Kept:
-    """The locks of unique jobs, status and results of tracked ones."""
+    """The locks of unique jobs, status and results of tracked ones. ``now``: the time, in epoch seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self._admission = Admission()
-        self._memory = Memory()
+        self._memory = Memory(now)
 
     def admit(
         self,

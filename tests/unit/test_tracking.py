@@ -250,6 +250,24 @@ def test_fake_knows_status_and_result() -> None:
             worker.result(plain)
 
 
+def test_what_fake_keeps_expires_as_in_redis() -> None:
+    with fake() as jobs:
+        jid = tracked.options(track=3600, history=True).enqueue("a")
+        waiting = tracked.enqueue_in(2 * 86_400, "b")
+        jobs.drain(scheduled=False)
+        jobs.travel(minutes=59)
+        assert (worker.result(jid), worker.status(jid).state) == (["a"], "done")
+        assert worker.history(jid) is not None
+        jobs.travel(minutes=2)
+        assert worker.status(jid) == UNKNOWN
+        assert worker.history(jid) is None
+        with pytest.raises(UntrackedJobError):
+            worker.result(jid)
+        # That of a job which has not ended: 30 days longer than it waits.
+        jobs.travel(days=1)
+        assert worker.status(waiting).state == "scheduled"
+
+
 def test_inline_knows_status_and_result() -> None:
     with inline():
         assert worker.result(tracked.enqueue("a")) == ["a"]

@@ -1,12 +1,12 @@
 """Memory: the status and the result of jobs in this process, written by the same effects as in Redis.
 
-Pure; used by ``pyworkers.testing``. Nothing expires.
+Pure; used by ``pyworkers.testing``. What is kept expires as in Redis, by the clock that it is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 import simplejson
 
@@ -23,49 +23,74 @@ from pyworkers.protocol.flow.history import JobHistory, read_history
 from pyworkers.protocol.flow.track import result_key, status_key
 from pyworkers.protocol.status import FIELDS, JobState, JobStatus, read_answer, read_status
 
+_Value = TypeVar("_Value")
 
-class Memory:
-    """What effects have written; effects of other features are ignored."""
+
+class _Keys(Generic[_Value]):
+    """Values by key, each with the time of its end."""
 
     def __init__(self) -> None:
-        self._hashes: dict[str, dict[str, str]] = {}
-        self._streams: dict[str, bytes] = {}
-        self._iterations: dict[str, dict[str, str]] = {}
+        self._values: dict[str, tuple[_Value, float]] = {}
+
+    def put(self, key: str, value: _Value, ends_at: float) -> None:
+        self._values[key] = value, ends_at
+
+    def get(self, key: str, now: float) -> _Value | None:
+        value, ends_at = self._values.get(key, (None, 0.0))
+        return value if now < ends_at else None
+
+    def delete(self, key: str) -> None:
+        self._values.pop(key, None)
+
+
+class Memory:
+    """What effects have written; those of other features are ignored. ``now``: the time, in epoch seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._hashes = _Keys[dict[str, str]]()
+        self._streams = _Keys[bytes]()
+        self._iterations = _Keys[dict[str, str]]()
 
     def apply(self, effects: Iterable[Effect]) -> None:
         """Do what the script does."""
+        # Read once: what is written together ends together.
+        now = self._now()
         for effect in effects:
             if isinstance(effect, StoreFields):
-                self._hashes.setdefault(effect.key, {}).update(simplejson.loads(effect.fields))
+                fields = (self._hashes.get(effect.key, now) or {}) | simplejson.loads(effect.fields)
+                self._hashes.put(effect.key, fields, now + effect.ttl_s)
             elif isinstance(effect, Announce):
-                self._streams[effect.key] = effect.value
+                self._streams.put(effect.key, effect.value, now + effect.ttl_s)
             elif isinstance(effect, StoreIteration):
-                self._iterations[effect.key] = simplejson.loads(effect.fields)
+                self._iterations.put(effect.key, simplejson.loads(effect.fields), now + effect.ttl_s)
             elif isinstance(effect, DeleteIteration):
-                self._iterations.pop(effect.key, None)
+                self._iterations.delete(effect.key)
             elif isinstance(effect, DeleteKey):
-                self._hashes.pop(effect.key, None)
-                self._streams.pop(effect.key, None)
+                self._hashes.delete(effect.key)
+                self._streams.delete(effect.key)
 
     def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""
-        fields = self._hashes.get(status_key(jid), {})
+        fields = self._hashes.get(status_key(jid), self._now()) or {}
         return read_status([value.encode() if (value := fields.get(name)) else None for name in FIELDS])
 
     def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
-        stored = self._hashes.get(status_key(jid), {})
-        packed = self._streams.get(result_key(jid))
+        now = self._now()
+        stored = self._hashes.get(status_key(jid), now) or {}
+        packed = self._streams.get(result_key(jid), now)
         answer = None if packed is None else read_answer(packed)
         return read_history(jid, {name.encode(): text.encode() for name, text in stored.items()}, answer)
 
     def iteration(self, jid: str) -> dict[str, bytes]:
         """As ``Client.iteration``."""
-        return {name: text.encode() for name, text in self._iterations.get(jid, {}).items()}
+        stored = self._iterations.get(jid, self._now()) or {}
+        return {name: text.encode() for name, text in stored.items()}
 
     def result(self, jid: str) -> Any:
         """As ``Client.result``, without a wait: nothing else runs. Raises its errors."""
-        packed = self._streams.get(result_key(jid))
+        packed = self._streams.get(result_key(jid), self._now())
         if packed is None:
             state = self.status(jid).state
             if state is JobState.UNKNOWN:
