@@ -202,6 +202,7 @@ class Client(BaseClient, Producer):
         Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
         tracking.check_jid(jid)
+        warn_in_loop()
         if (other := interceptor()) is not None:
             return other.status(jid)
         return tracking.look(self._wires(), self._keys, jid).status
@@ -214,6 +215,7 @@ class Client(BaseClient, Producer):
         UntrackedJobError at once if nothing is known of the job; and the errors of ``status``.
         """
         tracking.check_jid(jid)
+        warn_in_loop()
         deadline = tracking.deadline_of(timeout)
         if (other := interceptor()) is not None:
             return other.result(jid, deadline)
@@ -225,6 +227,7 @@ class Client(BaseClient, Producer):
         None for any other. Raises the errors of ``status``.
         """
         tracking.check_jid(jid)
+        warn_in_loop()
         if (other := interceptor()) is not None:
             return other.history(jid)
         return tracking.history(self._wires(), self._keys, jid)
@@ -245,6 +248,7 @@ class Client(BaseClient, Producer):
         Reads all jobs that wait, run or are dead: a million take seconds. Raises the errors of ``status``.
         """
         tracking.check_jid(jid)
+        warn_in_loop()
         admin = Admin(self._searched())
         found = admin.run(find(admin.keys, jid))
         return found.status if found else UNKNOWN

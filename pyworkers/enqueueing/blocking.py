@@ -1,6 +1,6 @@
 """Blocking: warns about calls that block a running event loop.
 
-Used in programs that enqueue. It changes no call.
+Used in programs that enqueue jobs or ask for them. It changes no call.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def _advice(called: str) -> str:
     kind, _, name = called.rpartition(".")
     if name == "__exit__":
         return "the end of a batch blocks the event loop: use async with"
-    twin = f"AsyncClient.{name}" if kind in ("Producer", "Client") else f"a{name}"
+    twin = f"AsyncClient.{name}" if kind in ("Producer", "Client", "Worker") else f"a{name}"
     return f"{name}() blocks the event loop: await {twin}()"

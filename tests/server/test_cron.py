@@ -693,7 +693,7 @@ async def test_a_scheduled_job_that_a_slot_replaces_leaves_no_traces(bench: Benc
         await cron.fire_due(NOON + 1.0)
         assert await bench.redis.zcard(bench.keys.schedule) == 0
         assert await bench.slots() == [NOON]
-        assert client.status(old).state == "cancelled"
+        assert (await asyncio.to_thread(client.status, old)).state == "cancelled"
 
 
 # Jobs that a worker makes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import redis
 
 from pyworkers import AsyncClient, Client, Worker
@@ -31,3 +32,12 @@ def test_an_application_finds_and_cancels_a_job(redis_url: str, namespace: str) 
     assert worker.cancel(jid).value == "removed"
     assert worker.find(jid).state == "unknown"
     worker.client.close()
+
+
+async def test_a_search_that_blocks_a_loop_warns(redis_url: str, namespace: str) -> None:
+    with Client(redis_url, namespace=namespace) as client:
+        with pytest.warns(
+            RuntimeWarning, match=r"^find\(\) blocks the event loop: await AsyncClient.find\(\)$"
+        ):
+            assert client.find("j").state == "unknown"
+        assert (await asyncio.to_thread(client.find, "j")).state == "unknown"

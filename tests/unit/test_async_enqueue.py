@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers import BadArgumentError, Message, Worker
+from pyworkers import BadArgumentError, Client, Message, Worker
 from pyworkers.app import Job
 from pyworkers.middleware import ClientCallNext
 from pyworkers.protocol.draft import JobDraft
@@ -96,6 +97,28 @@ async def test_a_blocking_call_in_a_loop_works_and_warns_with_the_twin(
     with fake() as queue, pytest.warns(RuntimeWarning, match=message) as caught:
         call()
     assert len(queue.jobs) == 1
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (worker.status, r"^status\(\) blocks the event loop: await AsyncClient.status\(\)$"),
+        (worker.result, r"^result\(\) .* await AsyncClient.result\(\)$"),
+        (Client("redis://127.0.0.1").history, r"^history\(\) .* await AsyncClient.history\(\)$"),
+    ],
+)
+async def test_a_blocking_question_in_a_loop_is_answered_and_warns(
+    call: Callable[[str], object], message: str
+) -> None:
+    with fake() as queue:
+        jid = await send_mail.options(track=60, history=True).aenqueue(1)
+        await asyncio.to_thread(queue.drain)
+        with pytest.warns(RuntimeWarning, match=message) as caught:
+            answer = call(jid)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert await asyncio.to_thread(call, jid) == answer
     assert [warning.filename for warning in caught] == [__file__]
 
 
