@@ -105,6 +105,19 @@ def test_the_pages_are_one_row_on_a_telephone_with_the_current_one_in_sight(
     assert len({link.rect["y"] for link in chromium.all("header li a")}) == 1
 
 
+def test_a_card_has_its_label_beside_a_number_that_stands_alone(
+    chromium: Chromium, dashboard: Visitor, evening: None
+) -> None:
+    chromium.resize(NARROW)
+    chromium.open(f"{dashboard.root}retries")
+    alone, other = (chromium.find(f'[data-label="{label}"]') for label in ("Failures", "Error"))
+    assert alone.rect["width"] == other.rect["width"]
+    assert alone.value_of_css_property("padding-left") == other.value_of_css_property("padding-left")
+    chromium.open(f"{dashboard.root}queues")
+    waiting, latency = (chromium.find(f'[data-label="{label}"]').rect for label in ("Waiting", "Latency"))
+    assert waiting["y"] == latency["y"] and waiting["x"] < latency["x"]
+
+
 def test_without_javascript_all_pages_are_in_sight_on_a_telephone(
     chromium: Chromium, dashboard: Visitor
 ) -> None:

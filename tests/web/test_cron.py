@@ -46,6 +46,8 @@ def test_an_entry_has_its_slots_its_zone_and_its_runs(dashboard: Visitor, entrie
     assert "T22:00:00Z" in page.text
     assert urljoin(dashboard.root, f"jobs/{jid}") in page.links
     assert "geheim" not in page.html
+    # Without a text, a card has no line for it.
+    assert '<td data-label="Error"></td>' in page.html
 
 
 def test_an_entry_is_paused_resumed_triggered_changed_and_removed(
