@@ -347,6 +347,25 @@ async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: 
         assert (raw, report.outcome.fate) == (blocks, Fate.RETRY)
 
 
+async def test_one_of_two_jobs_that_never_end_is_charged_for_one_kill(tmp_path: Path) -> None:
+    code = """
+    import asyncio
+    @worker.job(name="Any", queue="q")
+    async def handle():
+        while True:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                pass
+    """
+    async with a_crew(tmp_path, code, slots=2, mode="async") as crew:
+        await crew.free(2)
+        first = crew.deliver("first", timeout=0.5)
+        crew.deliver("second", timeout=0.5)
+        [(raw, report)] = await crew.outcomes(1)
+        assert (raw, report.outcome.fate) == (first, Fate.RETRY)
+
+
 async def test_which_loop_runs(tmp_path: Path) -> None:
     code = """
     import asyncio

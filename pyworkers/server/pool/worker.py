@@ -188,6 +188,8 @@ class Worker:
         self._kill(self.unfinished())
 
     def _kill(self, jobs: list[Delivery]) -> None:
+        # Until the process has ended, no other job of it is charged: it ends for one reason.
+        self._forget_limits()
         if self.pid:
             oldest = min((job.handed_at for job in jobs), default=None)
             proc.kill_tree(self.pid, None if oldest is None else time.monotonic() - oldest)
@@ -376,6 +378,12 @@ class Worker:
         os.close(self._presence)
         self._lifeline.close()
         self._page.close()
-        for timer in (self._timeout, self._again, *self._kills.values()):
+        self._forget_limits()
+        for timer in (self._timeout, self._again):
             if timer is not None:
                 timer.cancel()
+
+    def _forget_limits(self) -> None:
+        for kill in self._kills.values():
+            kill.cancel()
+        self._kills.clear()
