@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers import Client, Worker
+from pyworkers import RESULT, RESULTS, Client, Worker, chain, group
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -329,6 +329,31 @@ def test_many_members_are_counted_out(
     assert sweeper() == Swept(1, members=1)
     assert batch.status().state == "succeeded" and db.llen(keys.queue("after")) == 1
     assert sweeper() == Swept(0)
+
+
+@pytest.mark.parametrize("kinds", ["chain chain", "chain group", "group chain", "group group"])
+def test_a_chain_goes_on_after_a_deleted_job_of_its_first_batch(
+    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis, kinds: str
+) -> None:
+    """What the sweep must not take for a step before that batch: a job that stands in a batch after it."""
+    worker = Worker(where.url, namespace=where.namespace)
+
+    @worker.job(queue="q")
+    def step(*args: object) -> None: ...
+
+    @worker.job(queue="after")
+    def after() -> None: ...
+
+    first, second = (
+        group([step.call(), step.call()]) if kind == "group" else chain(step.call()) for kind in kinds.split()
+    )
+    of_second = RESULTS if kinds.endswith("group") else RESULT
+    chain(first, second, step.call(of_second), on_complete=after.call()).enqueue()
+    first_jobs = db.llen(keys.queue("q"))
+    db.delete(keys.queue("q"))
+    sweeper()
+    assert sweeper().members == first_jobs
+    assert db.llen(keys.queue("q")) > 0, "the second batch begins"
 
 
 def test_keys_of_the_wrong_type_disturb_no_other_batch(

@@ -56,25 +56,31 @@ end
 strike(ids)
 
 -- True for a batch in a chain, a step of which has yet to start before it: if the job of that step is gone, the
--- chain ends, and the batch with it. The jobs that follow the batch stand in it.
+-- chain ends, and the batch with it. The jobs that follow a batch stand in it. One that stands in an earlier batch
+-- is no such step: there it is not gone.
 local function is_ahead(id)
-  local key = batch.key(queues, id)
-  local parent = redis.call('HGET', key, 'parent')
+  local parent = redis.call('HGET', batch.key(queues, id), 'parent')
   if not parent then
     return false
   end
   parent = string.sub(parent, string.find(parent, ' ', 1, true) + 1)
   local around = batch.key(queues, parent)
   if redis.call('HGET', around, 'kind') == 'chain' then
-    local after = {}
-    for _, item in ipairs(redis.call('LRANGE', key .. ':then', 0, -1)) do
-      add_ids(item, after)
-    end
+    local steps, after = {}, {}
     for n = 2, 4 do
       for _, member in ipairs(redis.call('SMEMBERS', around .. batch.PARTS[n])) do
-        if not after[member] and redis.call('HEXISTS', batch.key(queues, member), 'open') == 0 then
-          return true
+        local key = batch.key(queues, member)
+        if redis.call('HEXISTS', key, 'open') == 0 then
+          steps[#steps + 1] = member
         end
+        for _, item in ipairs(redis.call('LRANGE', key .. ':then', 0, -1)) do
+          add_ids(item, after)
+        end
+      end
+    end
+    for _, step in ipairs(steps) do
+      if not after[step] then
+        return true
       end
     end
   end
