@@ -28,6 +28,8 @@ _LEAVING, _ANSWERS, _RUNNING, _CLOCK, _STOPPING, _SLOTS = 0, 1, 2, 3, 4, 5
 # A word has no sign.
 _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 _INTERRUPT = 1
+UNSURE = _MASK
+"""In an answer: a job was found in the main thread, but too lately to say that it hangs."""
 
 
 class Page:
@@ -66,7 +68,7 @@ class Page:
                 yield word >> 1, bool(word & _INTERRUPT)
 
     def answer(self, running: int) -> None:
-        """Answer a signal with the delivery that runs, or hangs, in the main thread; 0 if none."""
+        """Answer a signal with the delivery that runs, or hangs, in the main thread; 0 if none, or UNSURE."""
         self._words[_RUNNING] = running
         self._words[_ANSWERS] += 1
 
@@ -79,7 +81,7 @@ class Page:
 
     @property
     def running(self) -> int:
-        """The delivery of the last answer."""
+        """The delivery of the last answer; 0 if none, or UNSURE."""
         return self._words[_RUNNING]
 
     def claims(self) -> list[int]:

@@ -18,6 +18,7 @@ from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import DONT_WAIT, ERRANDS, Kind, Packet
+from pyworkers.ipc.page import UNSURE
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
@@ -33,7 +34,7 @@ from pyworkers.worker.recycle import Recycler
 # Jobs that are taken in one turn of the loop: the first of them must start, and other processes get a share.
 _AT_ONCE = 32
 # For how long one job keeps the loop from turning until the answer names it; a little less than the time
-# between the two signals of the master (_APART_S in server/pool/worker.py), which may come late.
+# between the two signals of the master (_APART_S in server/pool/overruns.py), which may come late.
 _HANGS_S = 0.4
 
 # A module constant, because reading an attribute of an enum takes three times as long.
@@ -217,9 +218,12 @@ class AsyncProcess:
         A job that a single signal interrupts proves nothing: every job is interrupted at times.
         """
         current, now_s = self._current(), time.monotonic()
+        hanging = 0
         if current != self._found:
             self._found, self._found_s = current, now_s
-        self._connection.answer(current if now_s - self._found_s >= _HANGS_S else 0)
+        elif current:
+            hanging = current if now_s - self._found_s >= _HANGS_S else UNSURE
+        self._connection.answer(hanging)
         self._loop.call_soon_threadsafe(self._look)
 
     def _current(self) -> int:

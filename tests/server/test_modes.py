@@ -321,30 +321,58 @@ async def test_a_context_variable_ends_with_its_job(tmp_path: Path, mode: str) -
         assert [(tmp_path / f"{number}.var").read_text() for number in range(4)] == ["unset "] * 4
 
 
+BLOCKS = """
+import asyncio
+@worker.job(name="Any", queue="q")
+async def handle():
+    message = current_message()
+    (here / f"in.{message.jid}").touch()
+    if message.jid == "blocks":
+        while not (here / "in.innocent").exists():
+            await asyncio.sleep(0.001)
+        async def child():
+            time.sleep(600)
+        await asyncio.create_task(child())
+    await asyncio.sleep(600)
+"""
+
+
+async def run_beside_one_that_blocks(crew: Crew, tmp_path: Path) -> None:
+    """Check that the job that blocks the loop is charged when the limit of another one ends."""
+    blocks = crew.deliver("blocks", timeout=60)
+    await async_wait_for((tmp_path / "in.blocks").exists, message="it runs")
+    # Its limit, which ends first, is what makes the server look.
+    crew.deliver("innocent", timeout=1)
+    [(raw, report)] = await crew.outcomes(1)
+    assert (raw, report.outcome.fate) == (blocks, Fate.RETRY)
+
+
 @pytest.mark.parametrize("without", ["", NO_UVLOOP], ids=["uvloop", "asyncio"])
 async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: Path, without: str) -> None:
-    code = """
-    import asyncio
-    @worker.job(name="Any", queue="q")
-    async def handle():
-        message = current_message()
-        (here / f"in.{message.jid}").touch()
-        if message.jid == "blocks":
-            while not (here / "in.innocent").exists():
-                await asyncio.sleep(0.001)
-            async def child():
-                time.sleep(600)
-            await asyncio.create_task(child())
-        await asyncio.sleep(600)
-    """
-    async with a_crew(tmp_path, without, code, slots=2, mode="async") as crew:
+    async with a_crew(tmp_path, without, BLOCKS, slots=2, mode="async") as crew:
         await crew.free(2)
-        blocks = crew.deliver("blocks", timeout=60)
-        await async_wait_for((tmp_path / "in.blocks").exists, message="it runs")
-        # Its limit, which ends first, is what makes the server look.
-        crew.deliver("innocent", timeout=1)
-        [(raw, report)] = await crew.outcomes(1)
-        assert (raw, report.outcome.fate) == (blocks, Fate.RETRY)
+        await run_beside_one_that_blocks(crew, tmp_path)
+
+
+@pytest.mark.parametrize("late_s", [None, 0.45], ids=["lost", "late"])
+async def test_a_signal_that_is_not_answered_in_time_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: float | None
+) -> None:
+    """A process may get no processor for a while: two signals reach it together, or one after the other."""
+    async with a_crew(tmp_path, BLOCKS, slots=2, mode="async") as crew:
+        await crew.free(2)
+        [worker] = crew.workers
+        send, sent = worker.signal, []
+
+        def signal_late(number: int) -> None:
+            sent.append(number)
+            if len(sent) > 1:
+                send(number)
+            elif late_s is not None:
+                asyncio.get_running_loop().call_later(late_s, send, number)
+
+        monkeypatch.setattr(worker, "signal", signal_late)
+        await run_beside_one_that_blocks(crew, tmp_path)
 
 
 async def test_one_of_two_jobs_that_never_end_is_charged_for_one_kill(tmp_path: Path) -> None:

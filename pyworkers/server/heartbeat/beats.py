@@ -20,9 +20,9 @@ from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
 from pyworkers.server.heartbeat.facts import Facts, declared, described, info, work
+from pyworkers.server.heartbeat.staff import listed
 from pyworkers.server.parts import Part
 from pyworkers.server.pool.running import Payloads
-from pyworkers.server.pool.staff import listed
 from pyworkers.server.proc import Memory
 from pyworkers.store import heartbeat
 from pyworkers.store.processes.cleanup import CLEANUP_S, cleanup

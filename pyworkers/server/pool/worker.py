@@ -22,19 +22,14 @@ from pyworkers.server.generations.lifeline import Lifeline
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.endings import KILL_GRACE_S
 from pyworkers.server.pool.limits import Limits
+from pyworkers.server.pool.overruns import Overruns
 from pyworkers.server.pool.seat import Seat, open_all
 from pyworkers.server.pool.state import State
 
-# Until a process in which several jobs run has answered a signal.
-_ANSWER_S = 0.25
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
 _AGAIN_S = (0.1, 0.4, 1.6)
-# Between the two signals that find out which job hangs. With the answer, a kill is less than a second late.
-_APART_S = 0.5
-
 # As waitpid has it.
 _BOOT_FAILED = BOOT_FAILED << 8
 
@@ -91,8 +86,7 @@ class Worker:
         self._owner = owner
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._kills: dict[int, asyncio.TimerHandle] = {}
-        """The kill for each job that exceeds its time limit."""
+        self._overruns = Overruns(self, seat.slots)
         self._timeout: asyncio.TimerHandle | None = None
         """The timer for a missing report; one at a time."""
         self._again: asyncio.TimerHandle | None = None
@@ -111,6 +105,11 @@ class Worker:
         """The number of signals that the process has answered."""
         return self._page.answers
 
+    @property
+    def hanging(self) -> int:
+        """Its last answer: the delivery that hangs in its main thread; 0 if none, or UNSURE (page.py)."""
+        return self._page.running
+
     def claims(self) -> list[int]:
         """The deliveries that it has taken last, one for each slot; they may have ended since."""
         # A timer that was set for one of its jobs may ask once it is gone.
@@ -118,8 +117,7 @@ class Worker:
 
     def limit_at(self, number: int) -> float | None:
         """The end of the time limit of a job, in seconds of the loop; None without a limit."""
-        kill = self._kills.get(number)
-        return None if kill is None else kill.when() - KILL_GRACE_S
+        return self._overruns.limit_at(number)
 
     def unfinished(self) -> list[Delivery]:
         """The jobs that it runs."""
@@ -189,7 +187,7 @@ class Worker:
 
     def _kill(self, jobs: list[Delivery]) -> None:
         # Until the process has ended, no other job of it is charged: it ends for one reason.
-        self._forget_limits()
+        self._overruns.forget()
         if self.pid:
             oldest = min((job.handed_at for job in jobs), default=None)
             proc.kill_tree(self.pid, None if oldest is None else time.monotonic() - oldest)
@@ -244,14 +242,13 @@ class Worker:
 
     def limited(self, delivery: Delivery, seconds: float) -> None:
         """A job with a time limit has begun."""
-        kill_after = seconds + KILL_GRACE_S
-        self._kills[delivery.number] = self._loop.call_later(kill_after, self._overrun, delivery, seconds)
+        self._overruns.begin(delivery, seconds)
 
     def finished(self, number: int) -> None:
         """A job has ended."""
         self.jobs_done += 1
-        if self._kills and (kill := self._kills.pop(number, None)):
-            kill.cancel()
+        if self._overruns:
+            self._overruns.finished(number)
         if self.state is State.LEAVING:
             self._wake_if_idle()
 
@@ -259,46 +256,6 @@ class Worker:
         """Kill the process, whose report is invalid."""
         self._fault = fault
         self.kill()
-
-    def _overrun(self, delivery: Delivery, seconds: float) -> None:
-        """End a job that did not end in time. If it shares its process, find out first which job hangs."""
-        self._kills.pop(delivery.number, None)
-        if self.slots == 1:
-            self._end_overrun(delivery, seconds)
-            return
-        self.signal(ATTENTION)
-        later = self._loop.call_later(_APART_S, self._ask_again, delivery, seconds)
-        self._kills[delivery.number] = later
-
-    def _ask_again(self, delivery: Delivery, seconds: float) -> None:
-        """Send the second signal: a job that the first has interrupted hangs only if it still runs."""
-        before = self._page.answers
-        self.signal(ATTENTION)
-        later = self._loop.call_later(_ANSWER_S, self._judge, delivery, seconds, before)
-        self._kills[delivery.number] = later
-
-    def _judge(self, delivery: Delivery, seconds: float, before: int) -> None:
-        """End the process because of the job that hangs in its main thread, or else because of this one.
-
-        Without an answer nothing shows which one hangs: all its jobs are suspects.
-        """
-        self._kills.pop(delivery.number, None)
-        unfinished = self.unfinished()
-        if delivery not in unfinished:
-            return
-        if self._page.answers == before:
-            self._fault = f"was killed: it did not react, and a job ran longer than {seconds:g} s"
-            self._kill([delivery])
-            return
-        running = self._page.running
-        hanging = next((job for job in unfinished if job.number == running), delivery)
-        self._end_overrun(hanging, seconds)
-
-    def _end_overrun(self, delivery: Delivery, seconds: float) -> None:
-        if delivery in self.unfinished():
-            delivery.overrun(seconds)
-            self._fault = f"was killed: its job ran longer than {seconds:g} s"
-            self._kill([delivery])
 
     def _wake_if_idle(self) -> None:
         """Have a leaving process look at its page; a signal while a job runs could disturb the job.
@@ -378,12 +335,7 @@ class Worker:
         os.close(self._presence)
         self._lifeline.close()
         self._page.close()
-        self._forget_limits()
+        self._overruns.forget()
         for timer in (self._timeout, self._again):
             if timer is not None:
                 timer.cancel()
-
-    def _forget_limits(self) -> None:
-        for kill in self._kills.values():
-            kill.cancel()
-        self._kills.clear()
