@@ -35,7 +35,7 @@ _FD_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 _KIND_OF_SOCKET = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
 
 
-class Kind(IntEnum):
+class PacketKind(IntEnum):
     """What a worker does with a packet."""
 
     JOB = 1
@@ -52,7 +52,7 @@ class Kind(IntEnum):
     """Make the jobs of cron slots; the payload is a SlotRequest."""
 
 
-ERRANDS = frozenset({Kind.LOST, Kind.SLOTS})
+ERRANDS = frozenset({PacketKind.LOST, PacketKind.SLOTS})
 """The kinds that are no jobs: no queue has them."""
 
 

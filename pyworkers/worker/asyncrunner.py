@@ -17,7 +17,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import DONT_WAIT, ERRANDS, Kind, Packet
+from pyworkers.ipc.jobsocket import DONT_WAIT, ERRANDS, Packet, PacketKind
 from pyworkers.ipc.page import UNSURE
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
@@ -38,7 +38,7 @@ _AT_ONCE = 32
 _HANGS_S = 0.4
 
 # A module constant, because reading an attribute of an enum takes three times as long.
-_JOB = Kind.JOB
+_JOB = PacketKind.JOB
 
 log = logs.get_logger()
 

@@ -16,7 +16,7 @@ from pyworkers.errors import BadMessageError, JobTimeout, UnknownJobError, Worke
 from pyworkers.handler import Handler
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, Packet
+from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.message import Message, set_run
@@ -104,9 +104,9 @@ class Chains:
         if (found := self.prepare(packet)) is None:
             return None
         chain, execution = found
-        if isinstance(chain, Asking) and packet.kind != Kind.RATED:
+        if isinstance(chain, Asking) and packet.kind != PacketKind.RATED:
             chain = chain.granted
-        if isinstance(chain, Chain) and packet.kind != Kind.GRANTED and self._line is not None:
+        if isinstance(chain, Chain) and packet.kind != PacketKind.GRANTED and self._line is not None:
             return Starting(chain, self._line.started), execution
         return chain, execution
 
@@ -123,7 +123,7 @@ class Chains:
 
     def run_errand(self, packet: Packet) -> Report:
         """Run an errand: make the jobs of cron slots, or call the hooks of a lost job."""
-        if packet.kind == Kind.SLOTS:
+        if packet.kind == PacketKind.SLOTS:
             self._around.announce_limit(packet.number, LIMIT_S)
             return make_jobs(self._app, packet.payload)
         copy_context().run(self._report_loss, packet)

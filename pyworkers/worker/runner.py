@@ -12,7 +12,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import ERRANDS, Kind, Packet
+from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
@@ -27,7 +27,7 @@ from pyworkers.worker.links.running import AfterRequest
 from pyworkers.worker.recycle import Recycler
 
 # A module constant, because reading an attribute of an enum takes three times as long.
-_JOB = Kind.JOB
+_JOB = PacketKind.JOB
 
 log = logs.get_logger()
 

@@ -19,7 +19,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import ERRANDS, Kind, Packet
+from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
@@ -108,7 +108,7 @@ class ThreadProcess:
             exit_now(1)
 
     def _run(self, packet: Packet) -> Report:
-        if packet.kind == Kind.JOB:
+        if packet.kind == PacketKind.JOB:
             found = self._chains.prepare(packet)
         elif packet.kind in ERRANDS:
             return self._chains.run_errand(packet)

@@ -17,7 +17,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.ipc import frames
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, Packet, pair
+from pyworkers.ipc.jobsocket import Packet, PacketKind, pair
 from pyworkers.ipc.page import open_page
 from pyworkers.protocol import envelope
 from pyworkers.worker.bridge import Bridge
@@ -58,7 +58,7 @@ def _start(app: Worker, rng: random.Random, nowhere: TextIO) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, ())
     job = envelope.encode({"jid": envelope.new_jid(rng), "class": "", "args": []}).encode()
     for number in range(_JOBS_PER_START):
-        masters.send(number, Kind.JOB, _QUEUE.encode(), job)
+        masters.send(number, PacketKind.JOB, _QUEUE.encode(), job)
         if not connection.leaving and isinstance(packet := workers.receive(), Packet):
             report = runner.run(packet)
             recycler.due()

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pyworkers.ipc.control import Manifest
-from pyworkers.ipc.jobsocket import Kind
+from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import PassSlot
 from pyworkers.protocol.limits import Ask, Want
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome, Report
@@ -189,7 +189,7 @@ async def test_a_job_that_may_start_is_handed_out_under_another_number(table: Ta
     table.asks.grant()
     [(number, job)] = table.jobs.hand_out.open.items()
     # That of the worker which has asked is still in its page.
-    assert (number, job.kind, job.raw) == (2, Kind.GRANTED_RATED, BARE)
+    assert (number, job.kind, job.raw) == (2, PacketKind.GRANTED_RATED, BARE)
     table.jobs.ended(1, Report(DONE))
     table.jobs.ended(2, Report(DONE))
     assert table.settled == [("q", BARE, Report(Outcome(Fate.DONE, effects=FREES)))]

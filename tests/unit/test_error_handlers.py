@@ -16,7 +16,7 @@ from pyworkers import Discard, Interrupted, JobCancelled, Kill, Retry, Snooze
 from pyworkers.app import Worker
 from pyworkers.errors import DeclarationError, JobTimeout
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, Packet
+from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome
 from pyworkers.testing import fake, inline
@@ -221,7 +221,7 @@ def test_a_job_that_was_lost_with_its_worker(is_async: bool, name: str, fate: Fa
     chains = Chains(worker, Settings(), random.Random(1), around)
     outcome = Outcome(fate, failed=True, error_class=name, error_message="why")
     loss = Loss(b'{"class":"job","args":[]}', "j1", outcome)
-    assert chains.run_errand(Packet(1, Kind.LOST, b"default", loss.pack())).outcome is DONE
+    assert chains.run_errand(Packet(1, PacketKind.LOST, b"default", loss.pack())).outcome is DONE
     bridge.close()
     [(jid, error, found)] = reports
     assert (jid, type(error).__name__, str(error), found) == ("j1", name, "why", fate)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers.ipc.jobsocket import DONT_WAIT, LARGE, JobSocket, Kind, Packet, Unread, pair
+from pyworkers.ipc.jobsocket import DONT_WAIT, LARGE, JobSocket, Packet, PacketKind, Unread, pair
 from tests.helpers.processes import descriptors
 
 Pair = tuple[JobSocket, JobSocket]
@@ -35,14 +35,14 @@ def receive(workers: JobSocket, flags: int = 0) -> Packet | None:
 
 
 def packet(number: int, payload: bytes = b"{}") -> Packet:
-    return Packet(number, Kind.JOB, b"q", payload)
+    return Packet(number, PacketKind.JOB, b"q", payload)
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE, LARGE + 1, 5_000_000])
 def test_a_packet_arrives_whole_and_leaves_no_descriptor(ends: Pair, size: int) -> None:
     masters, workers = ends
     before = descriptors(os.getpid())
-    sent = Packet(2**63, Kind.LOST, "Wörter".encode(), os.urandom(size))
+    sent = Packet(2**63, PacketKind.LOST, "Wörter".encode(), os.urandom(size))
     masters.send(*sent)
     assert receive(workers) == sent
     assert descriptors(os.getpid()) == before

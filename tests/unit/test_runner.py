@@ -14,7 +14,7 @@ import pytest
 from pyworkers.app import Worker
 from pyworkers.errors import JobCancelled
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import Kind, Packet
+from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
 from pyworkers.worker.chains import Chains
@@ -43,7 +43,7 @@ def runner(app: Worker, calls: Calls | None = None, **settings: Any) -> SerialRu
 
 
 def packet(number: int, payload: bytes) -> Packet:
-    return Packet(number, Kind.JOB, b"q", payload)
+    return Packet(number, PacketKind.JOB, b"q", payload)
 
 
 def raw(job_class: str = "job", **fields: Any) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pyworkers.ipc.jobsocket import Kind
+from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.suspects import MARK
 
@@ -18,7 +18,7 @@ class Delivery:
     What is true of few jobs stands in the class: one is made for each job, and each attribute takes time.
     """
 
-    kind = int(Kind.JOB)
+    kind = int(PacketKind.JOB)
     """That of its packet; a number, because reading a member of an enum takes longer."""
     errand = False
     """True if it is not a job, but an Errand."""
@@ -72,7 +72,7 @@ class Delivery:
     def rate(self, start: Effect) -> None:
         """Note that the rate of its queue has granted the job; the effect notes its start."""
         self.starts = (start,)
-        self.kind = Kind.RATED
+        self.kind = PacketKind.RATED
 
     def begin(self) -> None:
         """Note that the job has started: its end notes that in Redis, if it comes first."""
@@ -85,7 +85,7 @@ class Delivery:
 
     def grant(self) -> None:
         """Note that the job may start, as its limits allow."""
-        self.kind = Kind.GRANTED_RATED if self.starts else Kind.GRANTED
+        self.kind = PacketKind.GRANTED_RATED if self.starts else PacketKind.GRANTED
 
     def overrun(self, limit_s: float) -> None:
         """Note that the job is killed because it exceeded its limit."""
@@ -105,7 +105,7 @@ class Delivery:
 class Errand(Delivery):
     """Work for a worker that is no job: the hooks of a job that was lost and settled; ``raw`` is its Loss."""
 
-    kind = int(Kind.LOST)
+    kind = int(PacketKind.LOST)
     errand = True
 
     def ended(self, answer: bytes) -> None:
@@ -121,7 +121,7 @@ class SlotErrand(Errand):
     It is cancelled if the worker dies.
     """
 
-    kind = int(Kind.SLOTS)
+    kind = int(PacketKind.SLOTS)
 
     def __init__(self, number: int, queue: str, raw: bytes) -> None:
         super().__init__(number, queue, raw)
