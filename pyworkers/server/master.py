@@ -29,7 +29,7 @@ from pyworkers.server.parts import Tasks
 from pyworkers.server.upgrade.predecessor import Predecessor
 from pyworkers.server.upgrade.successor import Command
 from pyworkers.server.upgrade.systemd import keep_alive, notify
-from pyworkers.server.upgrade.upgrade import Hooks, Upgrade, forbidden
+from pyworkers.server.upgrade.upgrade import Callbacks, Upgrade, forbidden
 from pyworkers.server.waiting import cancel, now, on_callback_failure
 from pyworkers.server.workload import Control, Origin, Workload
 from pyworkers.store.preflight import inspect
@@ -100,7 +100,7 @@ class Master:
         self._upgrade = Upgrade(
             start.command,
             self._generations.reaper,
-            Hooks(self._site.listener, self._tasks.start, self._replaced),
+            Callbacks(self._site.listener, self._tasks.start, self._replaced),
             forbidden(configurations.embedded, owned=start.owner is not None),
         )
 

@@ -28,7 +28,7 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
+class Callbacks:
     """The functions of the master that an upgrade calls."""
 
     listener: Callable[[], int]
@@ -58,12 +58,12 @@ _REFUSALS = {
 class Upgrade:
     """The upgrade of one server, once it has started; one at a time. ``forbidden`` is why there is none."""
 
-    def __init__(self, command: Command, reaper: Reaper, hooks: Hooks, forbidden: str = "") -> None:
+    def __init__(self, command: Command, reaper: Reaper, callbacks: Callbacks, forbidden: str = "") -> None:
         self._command = command
         self._forbidden = forbidden
         self._phase = Phase.STARTING
         self._reaper = reaper
-        self._hooks = hooks
+        self._callbacks = callbacks
         self._successor: Successor | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -77,7 +77,7 @@ class Upgrade:
             log.warning("upgrade.refused", reason=reason)
             return
         try:
-            successor = Successor(self._command, self._hooks.listener())
+            successor = Successor(self._command, self._callbacks.listener())
         except OSError as error:
             log.error("upgrade.failed", error=str(error), hint="this server continues")
             return
@@ -85,7 +85,7 @@ class Upgrade:
         self._phase = Phase.UNDER_WAY
         self._successor = successor
         log.info("upgrade.started", successor=successor.process.pid)
-        self._task = self._hooks.start(self._follow(successor), "upgrade")
+        self._task = self._callbacks.start(self._follow(successor), "upgrade")
 
     async def _follow(self, successor: Successor) -> None:
         """Wait until the new server fetches or has ended."""
@@ -103,7 +103,7 @@ class Upgrade:
             log.error("upgrade.failed", successor=pid, reason=successor.end, output=output, hint=hint)
             return
         log.info("upgrade.done", successor=pid, after_s=round(now() - began, 1), output=output)
-        self._hooks.replaced(pid)
+        self._callbacks.replaced(pid)
 
     async def abandon(self, deadline: float) -> None:
         """This server stops: end a new one that does not fetch yet; wait at most until ``deadline``."""
