@@ -110,7 +110,7 @@ def _brief_outcomes(data: bytes) -> list[Frame] | None:
     return frames
 
 
-class Reader:
+class FrameReader:
     """Cuts the bytes of the pipe into frames and puts divided payloads together.
 
     Other bytes are skipped, because a job may have written into the pipe; ``skipped`` counts them.

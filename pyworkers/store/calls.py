@@ -22,7 +22,7 @@ from pyworkers.store import scripts
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport import replies
 from pyworkers.store.transport.connections import errors_translated
-from pyworkers.store.transport.replies import Reader, UnexpectedReplyError
+from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -35,7 +35,7 @@ class Command(NamedTuple):
     """
 
     parts: tuple[Any, ...]
-    read: Reader | None = None
+    read: ReplyReader | None = None
     otherwise: tuple[Any, ...] = ()
 
 
@@ -100,7 +100,7 @@ class Pipelining(Commands, Protocol):
         """A pipeline of redis-py."""
 
 
-def command(name: str, *arguments: Any, read: Reader | None = None) -> Command:
+def command(name: str, *arguments: Any, read: ReplyReader | None = None) -> Command:
     """A command. Text decoded with ``surrogateescape`` is sent as its original bytes."""
     return Command((name, *map(_encoded, arguments)), read)
 

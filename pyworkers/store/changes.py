@@ -19,7 +19,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.store.calls import arun_one, one, script
 from pyworkers.store.transport.connections import PUSH, translate
 from pyworkers.store.transport.link import Link
-from pyworkers.store.transport.replies import Reader, blobs, done, integer, maybe_blob
+from pyworkers.store.transport.replies import ReplyReader, blobs, done, integer, maybe_blob
 from pyworkers.store.transport.wire import Wire
 
 # The only version of Redis' protocol with announcements.
@@ -159,7 +159,7 @@ def _notes(reply: Any) -> Any:
 
 
 # The shape of the reply to each kind of read of look.lua.
-_KINDS: dict[str, Reader] = {
+_KINDS: dict[str, ReplyReader] = {
     "first": _first,
     "members": blobs,
     "notes": _notes,
@@ -173,7 +173,7 @@ def _looked(kinds: list[str], replies: Any) -> list[Any]:
     return [_unless_refused(_KINDS[kind], reply) for kind, reply in zip(kinds, replies, strict=True)]
 
 
-def _unless_refused(read: Reader, reply: Any) -> Any:
+def _unless_refused(read: ReplyReader, reply: Any) -> Any:
     return reply if isinstance(reply, Exception) else read(reply)
 
 

@@ -14,8 +14,8 @@ from pyworkers.ipc.frames import (
     HEADER_SIZE,
     MAX_FRAME,
     Frame,
+    FrameReader,
     Kind,
-    Reader,
     fits,
     pack,
     pack_note,
@@ -37,7 +37,7 @@ frame_lists = st.lists(
 @given(frame_lists, st.lists(st.integers(1, 30)))
 def test_any_chunking_gives_the_same_frames(written: list[Frame], sizes: list[int]) -> None:
     stream = b"".join(data for frame in written for data in pack(*frame))
-    reader, read = Reader(), []
+    reader, read = FrameReader(), []
     for size in [*sizes, len(stream)]:
         chunk, stream = stream[:size], stream[size:]
         read += reader.feed(chunk)
@@ -48,7 +48,7 @@ def test_any_chunking_gives_the_same_frames(written: list[Frame], sizes: list[in
 
 
 def test_a_frame_that_stops_in_the_middle_is_kept() -> None:
-    reader = Reader()
+    reader = FrameReader()
     whole = pack_short(Kind.OUTCOME, 3, 7, b"abc")
     assert reader.feed(whole[:-1]) == []
     assert reader.incomplete
@@ -74,14 +74,14 @@ def test_a_long_payload_is_divided_into_atomic_writes(size: int) -> None:
     writes = list(pack(Kind.OUTCOME, 5, 9, payload))
     assert max(map(len, writes)) <= MAX_FRAME
     assert fits(payload) == (len(writes) == 1)
-    reader = Reader()
+    reader = FrameReader()
     assert [frame for data in writes for frame in reader.feed(data)] == [(Kind.OUTCOME, 5, 9, payload)]
     assert not reader.incomplete
 
 
 def test_divided_payloads_of_several_workers_do_not_mix() -> None:
     first, second = (list(pack(Kind.OUTCOME, worker, 1, bytes([worker]) * 10_000)) for worker in (1, 2))
-    reader = Reader()
+    reader = FrameReader()
     limit = pack_short(Kind.LIMIT, 1, 1, b"12345678")
     stream = [*(data for both in zip(first, second, strict=True) for data in both), limit]
     frames_read = [frame for data in stream for frame in reader.feed(data)]
@@ -93,7 +93,7 @@ def test_divided_payloads_of_several_workers_do_not_mix() -> None:
 
 
 def test_the_parts_of_a_dead_worker_are_forgotten() -> None:
-    reader = Reader()
+    reader = FrameReader()
     for worker in (1, 2):
         for data in list(pack(Kind.OUTCOME, worker, 4, b"x" * 10_000))[:-1]:
             assert reader.feed(data) == []
@@ -106,7 +106,7 @@ def test_the_parts_of_a_dead_worker_are_forgotten() -> None:
 @pytest.mark.parametrize("written", [0, 1, 2, 3])
 @pytest.mark.parametrize("size", [0, 1, LONGEST - 4, LONGEST, 10_000])
 def test_a_note_is_whole_also_after_one_that_was_interrupted(written: int, size: int) -> None:
-    reader, note = Reader(), b"n" * size
+    reader, note = FrameReader(), b"n" * size
     torn = list(pack(Kind.NOTE, 1, 4, pack_note(b"x" * 20_000)))[:written]
     frames_read = [frame for data in torn for frame in reader.feed(data)]
     frames_read += [f for data in pack(Kind.NOTE, 1, 4, pack_note(note)) for f in reader.feed(data)]
@@ -116,7 +116,7 @@ def test_a_note_is_whole_also_after_one_that_was_interrupted(written: int, size:
 
 
 def test_an_interrupted_note_does_not_spoil_the_outcome_of_its_job() -> None:
-    reader, outcome = Reader(), b"o" * 10_000
+    reader, outcome = FrameReader(), b"o" * 10_000
     torn = list(pack(Kind.NOTE, 1, 4, pack_note(b"x" * 10_000)))[:-1]
     stream = [*torn, *pack(Kind.OUTCOME, 1, 4, outcome)]
     assert [f for data in stream for f in reader.feed(data)] == [(Kind.OUTCOME, 1, 4, outcome)]
@@ -139,7 +139,7 @@ GOOD = pack_short(Kind.OUTCOME, 1, 1, b"payload")
 def test_garbage_is_skipped_wherever_the_stream_is_cut(garbage: bytes) -> None:
     stream = GOOD + garbage + GOOD + GOOD
     for cut in range(len(stream)):
-        reader = Reader()
+        reader = FrameReader()
         assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == [(Kind.OUTCOME, 1, 1, b"payload")] * 3
         assert reader.skipped == len(garbage)
 
@@ -155,7 +155,7 @@ def test_outcomes_share_atomic_writes(sizes: list[int]) -> None:
         ours.shutdown(socket.SHUT_WR)
         writes = list(iter(lambda: theirs.recv(1 << 20), b""))
     assert max(map(len, writes), default=0) <= MAX_FRAME
-    reader = Reader()
+    reader = FrameReader()
     assert sorted(frame for data in writes for frame in reader.feed(data)) == [
         (Kind.OUTCOME, 7, number, payload) for number, payload in outcomes
     ]

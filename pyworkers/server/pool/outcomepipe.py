@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 from pyworkers import logs
-from pyworkers.ipc.frames import Frame, Reader
+from pyworkers.ipc.frames import Frame, FrameReader
 
 # The capacity of a pipe.
 _READ = 65_536
@@ -34,7 +34,7 @@ class OutcomePipe:
         self._rest_s = rest_s
         self._resting: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._reader = Reader()
+        self._reader = FrameReader()
         self._skipped = 0
         self._fd, self.write_end = os.pipe()
         os.set_blocking(self._fd, False)

@@ -14,11 +14,11 @@ import simplejson
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.draft import portions
 from pyworkers.store.calls import Steps, script
-from pyworkers.store.transport.replies import Reader, integer, maybe_blob
+from pyworkers.store.transport.replies import ReplyReader, integer, maybe_blob
 
 # A script of so many reads takes Redis less than a millisecond, if no job has megabytes.
 _PER_CALL = 500
-_SHAPES: dict[str, Reader] = {"length": integer, "active": maybe_blob, "since": maybe_blob}
+_SHAPES: dict[str, ReplyReader] = {"length": integer, "active": maybe_blob, "since": maybe_blob}
 
 
 def look(reads: Sequence[tuple[str, str]]) -> Steps[list[Any]]:

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, ResponseError
 from pyworkers.config.fields import RedisConfig
 from pyworkers.store.transport.connections import SOCKET_TIMEOUT_S, connect_async
 from pyworkers.store.transport.errors import Reaction, code_of, rule_for
-from pyworkers.store.transport.replies import SHAPES, Reader
+from pyworkers.store.transport.replies import SHAPES, ReplyReader
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
 
 
@@ -28,7 +28,7 @@ class Link:
         self._connecting: asyncio.Task[Wire] | None = None
 
     async def execute_command(
-        self, *command: Any, on_reply: Callable[[Any], None] | None = None, read: Reader | None = None
+        self, *command: Any, on_reply: Callable[[Any], None] | None = None, read: ReplyReader | None = None
     ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from redis.asyncio.client import Pipeline
 from redis.exceptions import ConnectionError
 
-Reader = Callable[[Any], Any]
+ReplyReader = Callable[[Any], Any]
+"""Makes a value of the reply to one command; raises one of ``_MISREAD`` for another shape."""
 T = TypeVar("T")
 
 _BYTES, _INTEGER = frozenset({bytes}), frozenset({int})
@@ -70,7 +71,7 @@ class Readers(dict[str | bytes, Any]):
 
 
 def _called_back(command: Any, then: Callable[..., Any] | None, reply: Any, **options: Any) -> Any:
-    last: Reader | None = options.pop("read", None)
+    last: ReplyReader | None = options.pop("read", None)
 
     def reader(reply: Any) -> Any:
         if command in SHAPES:
@@ -221,7 +222,7 @@ def _kind(reply: Any) -> str:
 _INTEGERS = (
     "EXISTS EXPIRE HDEL HEXISTS HINCRBY HSET HSETNX INCRBY LLEN LPUSH SADD SREM UNLINK ZADD ZCARD ZREM"
 )
-SHAPES: dict[str, Reader] = {
+SHAPES: dict[str, ReplyReader] = {
     **dict.fromkeys(_INTEGERS.split(), integer),
     **dict.fromkeys(("BRPOPLPUSH", "GET", "HGET", "RPOP"), maybe_blob),
     **dict.fromkeys(("HKEYS", "LRANGE", "SMEMBERS", "TIME"), blobs),

@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, Ti
 
 from pyworkers.store.transport import replies
 from pyworkers.store.transport.connections import PUSH, AsyncConnection
-from pyworkers.store.transport.replies import Reader, UnexpectedReplyError, integer, reading
+from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError, integer, reading
 
 # Commands that wait for earlier ones are sent in portions of about this size, while the socket accepts them.
 _PORTION_BYTES = 65_536
@@ -39,7 +39,7 @@ class _Awaited(NamedTuple):
     reply: asyncio.Future[Any]
     due: float
     command: str = ""
-    read: Reader | None = None
+    read: ReplyReader | None = None
     on_reply: Callable[[Any], None] | None = None
     answers: list[Any] | None = None
     number: int = 1
@@ -105,7 +105,7 @@ class Wire(asyncio.Protocol):
         self,
         command: tuple[Any, ...],
         on_reply: Callable[[Any], None] | None = None,
-        read: Reader | None = None,
+        read: ReplyReader | None = None,
     ) -> Any:
         """The reply to one command. A cancellation closes the connection, because the command may block."""
         if self.closed:
