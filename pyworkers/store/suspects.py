@@ -17,14 +17,14 @@ ENTRIES_TTL_S = 86_400
 """The life of all entries after the last change. The entry of a job that ends is deleted at once."""
 
 
-class Found(NamedTuple):
+class Noted(NamedTuple):
     """The field of the suspect that a server runs, empty if none; and the requested entries."""
 
     running: str
     entries: list[Entry]
 
 
-def read(keys: Keys, identity: str, fields: Sequence[str]) -> Call[Found]:
+def read(keys: Keys, identity: str, fields: Sequence[str]) -> Call[Noted]:
     """The suspect that a server runs, and these entries."""
     wanted = [command("HGET", keys.suspects, field) for field in (identity, *fields)]
     return Call(wanted, _found, Mode.LENIENT)
@@ -45,9 +45,9 @@ def run_none(keys: Keys, identity: str) -> Call[None]:
     return Call([command("HDEL", keys.suspects, identity)], _nothing, Mode.LENIENT)
 
 
-def _found(replies: list[Any]) -> Found:
+def _found(replies: list[Any]) -> Noted:
     running, *entries = replies
-    return Found((running or b"").decode(errors="replace"), [Entry.parse(entry) for entry in entries])
+    return Noted((running or b"").decode(errors="replace"), [Entry.parse(entry) for entry in entries])
 
 
 def _nothing(_replies: list[Any]) -> None:

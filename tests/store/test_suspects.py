@@ -10,7 +10,7 @@ from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.protocol.suspects import Entry, acquitted, field_of
 from pyworkers.store import suspects
 from pyworkers.store.calls import arun
-from pyworkers.store.suspects import ENTRIES_TTL_S, Found
+from pyworkers.store.suspects import ENTRIES_TTL_S, Noted
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
 from tests.helpers.replies import as_list
@@ -44,7 +44,7 @@ class Bench(RedisBench):
     async def runs(self, owner: Owner, job: bytes) -> None:
         await arun(self.connected, suspects.run_alone(self.keys, owner.identity, field_of(job)))
 
-    async def read(self, owner: Owner, *jobs: bytes) -> Found:
+    async def read(self, owner: Owner, *jobs: bytes) -> Noted:
         return await arun(self.connected, suspects.read(self.keys, owner.identity, list(map(field_of, jobs))))
 
     async def waiting(self) -> list[bytes]:
@@ -64,7 +64,7 @@ async def test_a_recovered_job_is_marked_once_and_counted_each_time(bench: Bench
             hashlib.sha1(JOB).hexdigest().encode(): b"%d 0" % servers
         }
         assert 0 < await bench.redis.ttl(bench.keys.suspects) <= ENTRIES_TTL_S
-    assert await bench.read(bench.peer, JOB + b"\t", OTHER) == Found("", [Entry(3, 0), Entry()])
+    assert await bench.read(bench.peer, JOB + b"\t", OTHER) == Noted("", [Entry(3, 0), Entry()])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_a_stop_that_leaves_jobs_charges_none(bench: Bench) -> None:
     await bench.runs(owner, JOB)
     assert not await owner.deregister(["q"])
     await bench.end(owner)
-    assert (await bench.read(owner, JOB)) == Found("", [Entry(1, 0)])
+    assert (await bench.read(owner, JOB)) == Noted("", [Entry(1, 0)])
 
 
 async def test_only_the_suspect_that_the_dead_server_ran_is_charged(bench: Bench) -> None:
@@ -120,7 +120,7 @@ async def test_only_the_suspect_that_the_dead_server_ran_is_charged(bench: Bench
         assert await bench.end(owner, most=1) == 1
         assert await bench.end(owner, most=1) == 1
         assert await bench.end(owner, most=1) == 0
-        assert await bench.read(owner, JOB, OTHER) == Found("", [Entry(deaths, 0), Entry(deaths, deaths)])
+        assert await bench.read(owner, JOB, OTHER) == Noted("", [Entry(deaths, 0), Entry(deaths, deaths)])
 
 
 async def test_a_suspect_that_was_settled_before_the_death_is_not_charged(bench: Bench) -> None:
@@ -170,7 +170,7 @@ async def test_a_key_of_another_type_stops_neither_recovery_nor_jobs(bench: Benc
     await bench.redis.lpush(bench.keys.queue("q"), JOB)
     owner = await bench.take()
     await bench.runs(owner, JOB)
-    assert await bench.read(owner, JOB) == Found("", [Entry()])
+    assert await bench.read(owner, JOB) == Noted("", [Entry()])
     assert await bench.end(owner) == 1
     assert await bench.waiting() == [JOB]
     assert await bench.peer.deregister(["q"])
