@@ -15,7 +15,7 @@ _MOST_KEYS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class Allowance:
     """So many failures at once, and one more each ``period_s``."""
 
     burst: int
@@ -23,9 +23,9 @@ class Limit:
 
 
 # A person who has forgotten a password tries a few; ten a minute is nothing to a program that guesses.
-OF_ADDRESS = Limit(10, 6.0)
+OF_ADDRESS = Allowance(10, 6.0)
 # Many addresses that guess one password. Wide enough that a stranger cannot lock a user out with ease.
-OF_NAME = Limit(50, 2.0)
+OF_NAME = Allowance(50, 2.0)
 
 
 class Attempts:
@@ -37,30 +37,30 @@ class Attempts:
 
     def begin(self, address: str, name: str, now: float) -> int:
         """Count an attempt as failed; or the seconds to wait, if there were too many."""
-        limits = _limits(address, name)
-        wait_s = max(self._wait_s(key, limit, now) for key, limit in limits)
+        allowances = _allowances(address, name)
+        wait_s = max(self._wait_s(key, allowance, now) for key, allowance in allowances)
         if wait_s <= 0:
-            self._add(limits, now)
+            self._add(allowances, now)
         return max(ceil(wait_s), 0)
 
     def succeed(self, address: str, name: str) -> None:
         """Take back what ``begin`` has counted."""
-        for key, limit in _limits(address, name):
+        for key, allowance in _allowances(address, name):
             if key in self._ends:
-                self._ends[key] -= limit.period_s
+                self._ends[key] -= allowance.period_s
 
-    def _wait_s(self, key: tuple[str, str], limit: Limit, now: float) -> float:
-        room = (limit.burst - 1) * limit.period_s
+    def _wait_s(self, key: tuple[str, str], allowance: Allowance, now: float) -> float:
+        room = (allowance.burst - 1) * allowance.period_s
         return self._ends.get(key, now) - now - room
 
-    def _add(self, limits: Sequence[tuple[tuple[str, str], Limit]], now: float) -> None:
-        for key, limit in limits:
-            self._ends[key] = max(self._ends.pop(key, now), now) + limit.period_s
+    def _add(self, allowances: Sequence[tuple[tuple[str, str], Allowance]], now: float) -> None:
+        for key, allowance in allowances:
+            self._ends[key] = max(self._ends.pop(key, now), now) + allowance.period_s
         while len(self._ends) > _MOST_KEYS:
             self._ends.popitem(last=False)
 
 
-def _limits(address: str, name: str) -> list[tuple[tuple[str, str], Limit]]:
+def _allowances(address: str, name: str) -> list[tuple[tuple[str, str], Allowance]]:
     found = [(("address", _network(address)), OF_ADDRESS)]
     return [*found, (("name", name), OF_NAME)] if name else found
 
