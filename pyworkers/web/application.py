@@ -42,7 +42,7 @@ from pyworkers.web.refusing import refuse
 from pyworkers.web.rendering import STATIC, own_address, render, static_name
 from pyworkers.web.security import Authorize, Guard
 from pyworkers.web.security.access import Access, Function, Local, Refusal, Users
-from pyworkers.web.security.ended import Ended
+from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.hosts import Hosts
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.users import UserFile
@@ -86,7 +86,7 @@ def app(
     if authorize is not None:
         access = Function(authorize)
     elif auth is not None:
-        access = Users(Logins(UserFile(Path(auth))), Ended(site))
+        access = Users(Logins(UserFile(Path(auth))), EndedSessions(site))
     names = None if authorize is not None and hosts is None else (hosts or ())
     return assemble(site, access, Hosts(names))
 

@@ -27,7 +27,7 @@ from pyworkers.web.application import assemble
 from pyworkers.web.leaving import Streams
 from pyworkers.web.listening import Place
 from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users
-from pyworkers.web.security.ended import Ended
+from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.hosts import Hosts
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.users import UserFile
@@ -62,7 +62,7 @@ def serve(config: Config) -> None:
 
 def _access(config: Config, place: Place, site: Site) -> Access:
     if config.web.auth:
-        return Users(Logins(UserFile(Path(config.web.auth))), Ended(site))
+        return Users(Logins(UserFile(Path(config.web.auth))), EndedSessions(site))
     return Local(by_socket=place.path is not None)
 
 

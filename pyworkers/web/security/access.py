@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from pyworkers import logs
 from pyworkers.web.security.cookies import SESSION, cookie_name
-from pyworkers.web.security.ended import Ended
+from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.hosts import is_loopback
 from pyworkers.web.security.logins import Logins, TooManyAttempts
 from pyworkers.web.security.secret import Secret
@@ -80,7 +80,7 @@ class Access(Protocol):
 class Users:
     """The users of a file: by a session, or by a header ``Authorization``."""
 
-    def __init__(self, logins: Logins, ended: Ended) -> None:
+    def __init__(self, logins: Logins, ended: EndedSessions) -> None:
         self._logins = logins
         self._ended = ended
 

@@ -1,4 +1,4 @@
-"""Ended: the sessions that people have ended by a logout, as all processes of the dashboard know them.
+"""EndedSessions: the sessions that a logout has ended, as all processes of the dashboard know them.
 
 Runs in the event loop. An end is written to Redis, and read there again every two seconds for each session in
 use, not at each request. While Redis is away, or refuses, an end counts in the process that has executed it,
@@ -25,7 +25,7 @@ _MOST_KNOWN = 10_000
 log = logs.get_logger()
 
 
-class Ended:
+class EndedSessions:
     """The ended sessions of a site."""
 
     def __init__(self, site: Site) -> None:
