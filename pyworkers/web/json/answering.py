@@ -21,7 +21,7 @@ from pyworkers.web import names
 from pyworkers.web.acting import is_sent, undone
 from pyworkers.web.json.openapi import document
 from pyworkers.web.json.parameters import BadRequestError, is_storable, values_of_body, values_of_query
-from pyworkers.web.json.resources import Action, Ask, Resource
+from pyworkers.web.json.resources import Ask, Change, Resource
 from pyworkers.web.json.tables import RESOURCES
 from pyworkers.web.json.values import plain
 from pyworkers.web.security import csrf_token, viewer_of
@@ -116,7 +116,7 @@ def _object_of(request: Request, body: bytes) -> dict[str, Any]:
     return value
 
 
-def _action_of(actions: Sequence[Action], name: object) -> Action:
+def _action_of(actions: Sequence[Change], name: object) -> Change:
     for action in actions:
         if action.name == name:
             return action

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyworkers.version import __version__
 from pyworkers.web.json.parameters import Parameter
-from pyworkers.web.json.resources import Action, Resource
+from pyworkers.web.json.resources import Change, Resource
 from pyworkers.web.json.schemas import DONE, ERROR, Schema
 
 _ABOUT = (
@@ -100,7 +100,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {**about, "required": parameter.required, **style, "schema": schema}
 
 
-def _body(action: Action) -> dict[str, Any]:
+def _body(action: Change) -> dict[str, Any]:
     properties = {field.name: field.schema() for field in action.fields}
     required = [field.name for field in action.fields if field.required]
     return {

@@ -53,8 +53,8 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """A change."""
+class Change:
+    """A change that a resource offers: the field ``action`` of a request names it."""
 
     name: str
     about: str
@@ -71,7 +71,7 @@ class Resource:
     read: Callable[[Ask], Awaitable[Any]]
     schema: Schema
     parameters: Sequence[Parameter] = ()
-    actions: Sequence[Action] = field(default=())
+    actions: Sequence[Change] = field(default=())
 
     @property
     def segments(self) -> tuple[str, ...]:

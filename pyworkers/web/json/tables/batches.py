@@ -8,7 +8,7 @@ from typing import Any
 from pyworkers.api import BatchSet
 from pyworkers.api.batches import read_batch, read_batch_page, read_members
 from pyworkers.web.json.parameters import Parameter, paging
-from pyworkers.web.json.resources import Action, Ask, Resource, found, still_there
+from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 from pyworkers.web.json.schemas import BATCH, BATCH_VIEW, MEMBERS, page_of
 
 _STATES = ("waiting", "failed", "dead")
@@ -51,7 +51,7 @@ RESOURCES = (
         "One batch, with its callbacks.",
         _batch,
         BATCH_VIEW,
-        actions=[Action("delete", "Delete the batch and those inside it, not their jobs.", _delete)],
+        actions=[Change("delete", "Delete the batch and those inside it, not their jobs.", _delete)],
     ),
     Resource(
         "/batches/{id}/members",

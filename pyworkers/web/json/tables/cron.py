@@ -9,7 +9,7 @@ from typing import Any
 from pyworkers.api import CronSet
 from pyworkers.api.cronjob import read_cron_job, read_cron_page
 from pyworkers.web.json.parameters import Parameter, paging
-from pyworkers.web.json.resources import Action, Ask, Resource, found
+from pyworkers.web.json.resources import Ask, Change, Resource, found
 from pyworkers.web.json.schemas import CRON, CRON_VIEW, page_of
 
 _NEW = (
@@ -57,8 +57,8 @@ def _edit(entries: CronSet, ask: Ask) -> object:
     return entries.change(ask.names["name"], **fields)
 
 
-def _action(name: str, about: str, change: Callable[[CronSet, Ask], object], *fields: Parameter) -> Action:
-    return Action(name, about, partial(_change, name, change), fields)
+def _action(name: str, about: str, change: Callable[[CronSet, Ask], object], *fields: Parameter) -> Change:
+    return Change(name, about, partial(_change, name, change), fields)
 
 
 RESOURCES = (
@@ -68,7 +68,7 @@ RESOURCES = (
         _entries,
         page_of("CronEntries", "cron", CRON),
         paging(),
-        [Action("add", "Add a run-time entry.", _add, [*_NEW, *_FIELDS[2:]])],
+        [Change("add", "Add a run-time entry.", _add, [*_NEW, *_FIELDS[2:]])],
     ),
     Resource(
         "/cron/{name}",

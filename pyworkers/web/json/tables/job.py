@@ -8,25 +8,24 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from pyworkers.api import Cancelled, WorkSet
-from pyworkers.api.browse.actions import Action as Deed
-from pyworkers.api.browse.actions import Order
+from pyworkers.api.browse.actions import Action, Order
 from pyworkers.api.browse.lookup import Further, Hint, read_job
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.tasks import Task, confirm_task, read_task, stop_task
 from pyworkers.protocol.status import JobState
 from pyworkers.web.json.parameters import BadRequestError, Parameter
-from pyworkers.web.json.resources import Action, Ask, Resource, found, still_there
+from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 from pyworkers.web.json.schemas import JOB_VIEW, TASK
 from pyworkers.web.json.tables.jobs import NEW_TIME, act
 from pyworkers.web.lists.running import start
 
 _PLACE = f"{', '.join(SETS)}, or queue:NAME."
 _ABOUT = {
-    Deed.RUN: "Put the job into its queue now.",
-    Deed.FIRST: "Have the job run first.",
-    Deed.RESCHEDULE: "Give the job another time.",
-    Deed.KILL: "Move the job to the dead ones.",
-    Deed.DELETE: "Delete the job.",
+    Action.RUN: "Put the job into its queue now.",
+    Action.FIRST: "Have the job run first.",
+    Action.RESCHEDULE: "Give the job another time.",
+    Action.KILL: "Move the job to the dead ones.",
+    Action.DELETE: "Delete the job.",
 }
 
 
@@ -41,13 +40,13 @@ async def _read(ask: Ask) -> dict[str, Any]:
     return view.as_dict()
 
 
-async def _act(deed: Deed, ask: Ask) -> int:
+async def _act(action: Action, ask: Ask) -> int:
     place = _place(ask.given["place"]) or Place("")
     try:
-        order = Order(place, deed, ask.given.get("time"))
+        order = Order(place, action, ask.given.get("time"))
     except ValueError as error:
         raise BadRequestError(str(error)) from error
-    return await act(ask, f"job.{deed}", ask.names["jid"], order, [ask.given["at"]])
+    return await act(ask, f"job.{action}", ask.names["jid"], order, [ask.given["at"]])
 
 
 async def _cancel(ask: Ask) -> int:
@@ -90,13 +89,13 @@ def _place(word: str | None) -> Place | None:
     return place
 
 
-def _one(deed: Deed) -> Action:
+def _one(action: Action) -> Change:
     seen = [
         Parameter("place", f"Where it was seen: {_PLACE}", required=True),
         Parameter("at", "Its at in that place.", required=True),
     ]
-    fields = [*seen, NEW_TIME] if deed is Deed.RESCHEDULE else seen
-    return Action(str(deed), _ABOUT[deed], partial(_act, deed), fields)
+    fields = [*seen, NEW_TIME] if action is Action.RESCHEDULE else seen
+    return Change(str(action), _ABOUT[action], partial(_act, action), fields)
 
 
 RESOURCES = (
@@ -110,7 +109,7 @@ RESOURCES = (
             Parameter("at", "Its at in that place."),
             Parameter("cursor", "Where a search goes on in that place: the cursor of further."),
         ],
-        [*map(_one, Deed), Action("cancel", "Cancel the job, which runs.", _cancel)],
+        [*map(_one, Action), Change("cancel", "Cancel the job, which runs.", _cancel)],
     ),
     Resource(
         "/tasks/{id}",
@@ -118,8 +117,8 @@ RESOURCES = (
         _task,
         TASK,
         actions=[
-            Action("confirm", "Let a counted task run.", _confirm),
-            Action("stop", "Stop a task after its present jobs.", _stop),
+            Change("confirm", "Let a counted task run.", _confirm),
+            Change("stop", "Stop a task after its present jobs.", _stop),
         ],
     ),
 )

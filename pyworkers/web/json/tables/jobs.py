@@ -9,15 +9,14 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from pyworkers.api.browse.actions import Acted, Order, act_on, actions_of
-from pyworkers.api.browse.actions import Action as Deed
+from pyworkers.api.browse.actions import Acted, Action, Order, act_on, actions_of
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.pages import read_page
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import create_task
 from pyworkers.web.json.parameters import BadRequestError, Parameter, paging
-from pyworkers.web.json.resources import Action, Ask, Changed, Resource, still_there
+from pyworkers.web.json.resources import Ask, Change, Changed, Resource, still_there
 from pyworkers.web.json.schemas import JOBS
 from pyworkers.web.lists.asking import MOST_CHARACTERS
 from pyworkers.web.lists.running import start
@@ -40,11 +39,11 @@ _PAGING = (
     Parameter("cursor", "Where a search goes on: the cursor of the answer before."),
 )
 ABOUT = {
-    Deed.RUN: "Put jobs into their queues now.",
-    Deed.FIRST: "Have jobs run first.",
-    Deed.RESCHEDULE: "Give jobs another time.",
-    Deed.KILL: "Move jobs to the dead ones.",
-    Deed.DELETE: "Delete jobs.",
+    Action.RUN: "Put jobs into their queues now.",
+    Action.FIRST: "Have jobs run first.",
+    Action.RESCHEDULE: "Give jobs another time.",
+    Action.KILL: "Move jobs to the dead ones.",
+    Action.DELETE: "Delete jobs.",
 }
 _JOBS = Parameter("jobs", "The jobs, by their at; without it, all that the conditions select.", "array")
 NEW_TIME = Parameter("time", "The new time in epoch seconds.", "number", least=0, most=1e11, required=True)
@@ -70,15 +69,15 @@ def filter_of(given: Any) -> Filter:
     return Filter(given["class"] or "", **texts, older_s=given["older"], younger_s=given["younger"])
 
 
-async def _change(word: str, deed: Deed, ask: Ask) -> Changed:
+async def _change(word: str, action: Action, ask: Ask) -> Changed:
     """Act on the named jobs; or note an order on all that are selected, which is to be confirmed."""
     place, ats = _place(ask, word), ask.given["jobs"]
-    order = Order(place, deed, ask.given.get("time"))
+    order = Order(place, action, ask.given.get("time"))
     if ats is None:
         return await _order(ask, order)
     if not filter_of(ask.given).empty:
         raise BadRequestError("Pass either jobs or conditions.")
-    return await act(ask, f"jobs.{deed}", f"{place.word} ({len(ats)})", order, ats)
+    return await act(ask, f"jobs.{action}", f"{place.word} ({len(ats)})", order, ats)
 
 
 async def act(ask: Ask, action: str, target: str, order: Order, ats: Sequence[str]) -> int:
@@ -99,16 +98,16 @@ async def _order(ask: Ask, order: Order) -> Changed:
     return {"done": 0, "task": task.id}
 
 
-def _actions(word: str) -> Sequence[Action]:
+def _actions(word: str) -> Sequence[Change]:
     place = Place.of_queue("any") if word == "queue" else Place(word)
     return [
-        Action(
-            str(deed),
-            ABOUT[deed],
-            partial(_change, word, deed),
-            [_JOBS, *FILTERS, NEW_TIME] if deed is Deed.RESCHEDULE else [_JOBS, *FILTERS],
+        Change(
+            str(action),
+            ABOUT[action],
+            partial(_change, word, action),
+            [_JOBS, *FILTERS, NEW_TIME] if action is Action.RESCHEDULE else [_JOBS, *FILTERS],
         )
-        for deed in actions_of(place)
+        for action in actions_of(place)
     ]
 
 

@@ -9,7 +9,7 @@ from pyworkers.api import LimitSet, Lock, LockSet
 from pyworkers.api.limits import read_limit, read_limit_page
 from pyworkers.api.locks import read_lock_page
 from pyworkers.web.json.parameters import Parameter
-from pyworkers.web.json.resources import Action, Ask, Resource, found, still_there
+from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 from pyworkers.web.json.schemas import LIMIT_VIEW, LIMITS, LOCKS
 
 _PAGING = (
@@ -61,8 +61,8 @@ RESOURCES = (
         _limit,
         LIMIT_VIEW,
         actions=[
-            Action("reset", "Free all slots of the limit, and forget its starts.", _reset),
-            Action(
+            Change("reset", "Free all slots of the limit, and forget its starts.", _reset),
+            Change(
                 "release", "Free one slot.", _free, [Parameter("member", "That of a holder.", required=True)]
             ),
         ],
@@ -73,6 +73,6 @@ RESOURCES = (
         _locks,
         LOCKS,
         [*_PAGING, Parameter("text", "With this text in their key, or with this jid.")],
-        [Action("release", "Release a lock.", _release, [Parameter("key", "Its key.", required=True)])],
+        [Change("release", "Release a lock.", _release, [Parameter("key", "Its key.", required=True)])],
     ),
 )

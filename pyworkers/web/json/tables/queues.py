@@ -8,7 +8,7 @@ from pyworkers.api import Queue, Stats
 from pyworkers.api.problems import problems_in, read_unsafe
 from pyworkers.api.stats import read_history, read_stats
 from pyworkers.web.json.parameters import Parameter
-from pyworkers.web.json.resources import Action, Ask, Resource, found
+from pyworkers.web.json.resources import Ask, Change, Resource, found
 from pyworkers.web.json.schemas import DAY, PROBLEM, QUEUE, STATS, array
 
 # Five years, which Sidekiq keeps (protocol.md, Counters).
@@ -75,9 +75,9 @@ RESOURCES = (
         _queue,
         QUEUE,
         actions=[
-            Action("pause", "Pause the queue.", _pause),
-            Action("resume", "Undo a pause.", _resume),
-            Action("clear", "Delete all waiting jobs.", _clear),
+            Change("pause", "Pause the queue.", _pause),
+            Change("resume", "Undo a pause.", _resume),
+            Change("clear", "Delete all waiting jobs.", _clear),
         ],
     ),
 )

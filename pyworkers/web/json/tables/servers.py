@@ -10,7 +10,7 @@ from pyworkers.api.audit import read_audit
 from pyworkers.api.processes import Process, describe_all, read_process, read_processes, request_numbers
 from pyworkers.api.running import WorkSet, read_works
 from pyworkers.web.json.parameters import Parameter, paging
-from pyworkers.web.json.resources import Action, Ask, Resource, found, still_there
+from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 from pyworkers.web.json.schemas import AUDIT_ACTION, PROCESS, WORKS, page_of
 
 _ABOUT = {
@@ -68,7 +68,7 @@ RESOURCES = (
         WORKS,
         [*paging(), Parameter("server", "Only the jobs of the server with this identity.")],
         [
-            Action(
+            Change(
                 "cancel",
                 "Cancel a running job.",
                 _cancel,
@@ -87,7 +87,7 @@ RESOURCES = (
         page_of("Servers", "servers", PROCESS),
         paging(),
         [
-            Action(word.name.lower(), f"All servers: {about}", partial(_signal_all, word))
+            Change(word.name.lower(), f"All servers: {about}", partial(_signal_all, word))
             for word, about in _ABOUT.items()
         ],
     ),
@@ -97,7 +97,7 @@ RESOURCES = (
         _server,
         PROCESS,
         actions=[
-            Action(word.name.lower(), f"The server: {about}", partial(_signal, word))
+            Change(word.name.lower(), f"The server: {about}", partial(_signal, word))
             for word, about in _ABOUT.items()
         ],
     ),
