@@ -33,9 +33,9 @@ from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.requests import Requests
 from pyworkers.server.pool.suspects import Suspects
 from pyworkers.server.waiting import cancel, now, until
+from pyworkers.store.fetching.waiter import Waiter
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.transport.link import Link
-from pyworkers.store.waiter import Waiter
 
 # The time for on_shutdown hooks, and the time until a killed process is reaped.
 _GOODBYE_S, _KILLED_S = 5.0, 2.0

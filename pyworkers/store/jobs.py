@@ -24,9 +24,7 @@ from pyworkers.store.calls import Call, arun_one, one, script
 from pyworkers.store.scripts import Commands
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import errors_translated, translate
-from pyworkers.store.transport.link import Link
-from pyworkers.store.transport.replies import blobs, integer, integers, nonzero, read
-from pyworkers.store.transport.wire import Wire
+from pyworkers.store.transport.replies import blobs, integer, integers, nonzero
 
 GIVEN_BACK_AT_ONCE = 1000
 """The most jobs that one script gives back."""
@@ -58,22 +56,6 @@ class Exchange(NamedTuple):
     """The effects that Redis refused, each with the queue of its job and the reason."""
 
 
-class Watched(NamedTuple):
-    """A list that holds exactly the jobs that this server knows: see ``InProgress.watch``."""
-
-    queue: str
-    wire: Wire
-    """The connection that watches it."""
-
-
-class Turn(NamedTuple):
-    """The result of an exchange with a watched list."""
-
-    found: Exchange
-    watched: Watched | None
-    """The list as it is afterwards; None if it may hold other jobs."""
-
-
 class Taken(NamedTuple):
     """The jobs taken from a queue with limits. ``after_s``: when more may start; None: any time.
 
@@ -100,7 +82,7 @@ class InProgress:
     def __init__(self, keys: Keys, queues: Sequence[str], identity: str) -> None:
         self.queues = queues
         self.identity = identity
-        self._keys = self.keys = keys
+        self.keys = keys
         self._names = [keys.retry, keys.schedule, keys.dead, keys.tombstone(identity), keys.owners]
         for queue in queues:
             self._names += (keys.queue(queue), keys.inprogress(queue, identity))
@@ -111,15 +93,15 @@ class InProgress:
 
     def under(self, identity: str) -> InProgress:
         """The lists of the same queues under another identity."""
-        return InProgress(self._keys, self.queues, identity)
+        return InProgress(self.keys, self.queues, identity)
 
     def source(self, queue: str) -> str:
         """The key of a queue."""
-        return self._keys.queue(queue)
+        return self.keys.queue(queue)
 
     def key(self, queue: str) -> str:
         """The key of the list of a queue."""
-        return self._keys.inprogress(queue, self.identity)
+        return self.keys.inprogress(queue, self.identity)
 
     async def exchange(
         self,
@@ -167,7 +149,7 @@ class InProgress:
         args[6] = len(args)
         begin = self._begin
         if effects:
-            names = [*self._names, *(key for _, effect in effects for key in effect.keys(self._keys))]
+            names = [*self._names, *(key for _, effect in effects for key in effect.keys(self.keys))]
             begin = ["EVALSHA", self._script.sha, len(names), *names]
             args += about
         read = partial(self._exchanged, settlements, wanted, order, effects)
@@ -191,67 +173,6 @@ class InProgress:
         if found is None:
             raise LeaseLostError(self.identity)
         return found
-
-    # Large jobs. A job that passes through a script is copied several times: 1.5 ms for one of 1 MB, three
-    # times as long as the move itself. A transaction does without, because of what WATCH proves: nothing has
-    # changed the list since it held the jobs that this server knows, in an order that it knows; no peer has
-    # recovered it; and the owner is registered. EXEC ends the watch, so nothing is done late or twice.
-
-    async def watch(self, link: Link, queue: str, held: int) -> Watched | None:
-        """Watch the list of a queue; None unless it holds ``held`` jobs and this server may take others.
-
-        Raises PyworkersError.
-        """
-        with errors_translated():
-            # An earlier watch may have failed already, and a new one would not change that.
-            wire, replies = await link.send_together([("UNWATCH",), *self._watching(queue)])
-        return Watched(queue, wire) if self._is_watched(replies[1:], held) else None
-
-    async def exchange_watched(
-        self, link: Link, watched: Watched, places: Sequence[int], wanted: int, held: int
-    ) -> Turn | None:
-        """Remove the jobs at these indexes of a watched list of ``held`` jobs, and take up to ``wanted``.
-
-        None if nothing was done: the list may have changed, or Redis refuses it. Raises PyworkersError.
-        """
-        queue, key = watched.queue, self.key(watched.queue)
-        steps: list[tuple[Any, ...]] = [("LSET", key, place, b"") for place in places]
-        # A list of large jobs holds no empty one.
-        steps.append(("LREM", key, 0, b""))
-        steps += [("RPOPLPUSH", self.source(queue), key)] * wanted
-        commands = [("MULTI",), *steps, ("EXEC",), *self._watching(queue)]
-        with errors_translated():
-            _, replies = await link.send_together(commands, watched.wire)
-            done = replies[len(steps) + 1]
-            if done is None or isinstance(done, Exception):
-                return None
-            found = read("EXEC", partial(self._moved, queue, len(places), wanted), done)
-        held += len(found.jobs[0][1]) - len(places)
-        still = self._is_watched(replies[len(steps) + 2 :], held)
-        return Turn(found, Watched(queue, watched.wire) if still else None)
-
-    def _watching(self, queue: str) -> list[tuple[Any, ...]]:
-        """The commands that watch a list, and then look at it."""
-        key, tombstone, owners = self.key(queue), self._keys.tombstone(self.identity), self._keys.owners
-        return [
-            ("WATCH", key, tombstone, owners),
-            ("LLEN", key),
-            ("EXISTS", tombstone),
-            ("HEXISTS", owners, self.identity),
-        ]
-
-    def _is_watched(self, replies: list[Any], held: int) -> bool:
-        return replies == [b"OK", held, 0, 1]
-
-    def _moved(self, queue: str, removed: int, wanted: int, reply: list[Any]) -> Exchange:
-        """The result of a transaction."""
-        if len(reply) != removed + 1 + wanted or reply[removed] != removed:
-            raise ValueError
-        taken = [raw for raw in reply[removed + 1 :] if raw is not None]
-        refusals = [raw for raw in taken if isinstance(raw, ResponseError)]
-        if refusals:
-            return Exchange([(queue, [])], [], refused={queue: translate(refusals[0])})
-        return Exchange([(queue, blobs(taken))], [])
 
     def _exchanged(
         self,
@@ -295,7 +216,7 @@ class InProgress:
         ``name`` is new in each call. Raises LeaseLostError when a peer has recovered the lists, and
         PyworkersError.
         """
-        keys, key = self._keys, queue_key(queue)
+        keys, key = self.keys, queue_key(queue)
         names = [keys.queue(queue), self.key(queue), keys.tombstone(self.identity), keys.owners]
         names += (keys.limit(key), keys.limits)
         window_s = window_of(limit.per_s)
@@ -330,7 +251,7 @@ class InProgress:
 
         Returns their number; 0 if none are left, or if the key of the queue is not a list.
         """
-        names = [self.key(queue), self.source(queue), self._keys.queues]
+        names = [self.key(queue), self.source(queue), self.keys.queues]
         return script("give_back", names, [queue, most], integer)
 
 

@@ -24,11 +24,12 @@ from pyworkers.server.fetching.source import Source
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
 from pyworkers.server.waiting import cancel
-from pyworkers.store import waiter as waiter_module
 from pyworkers.store.calls import Call
+from pyworkers.store.fetching import waiter as waiter_module
+from pyworkers.store.fetching.waiter import Waiter
+from pyworkers.store.fetching.watched import exchange_watched
 from pyworkers.store.jobs import InProgress, Settlement
 from pyworkers.store.transport.link import Link
-from pyworkers.store.waiter import Waiter
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.support import PATIENCE_S, async_wait_for
 
@@ -316,15 +317,14 @@ async def test_large_jobs_are_settled_in_any_order_while_others_change_their_lis
     bench, rng = large_bench, random.Random(7)
     monkeypatch.setattr(watching, "_PAUSE_S", 0)
     by_transaction = 0
-    exchange = InProgress.exchange_watched
 
     async def counted(*args: Any) -> Any:
         nonlocal by_transaction
-        turn = await exchange(*args)
-        by_transaction += turn is not None
-        return turn
+        result = await exchange_watched(*args)
+        by_transaction += result is not None
+        return result
 
-    monkeypatch.setattr(InProgress, "exchange_watched", counted)
+    monkeypatch.setattr(watching, "exchange_watched", counted)
     bench.deliveries.free = 6
     await bench.push(*[40_000] * 60)
     bench.start(bench.fetcher.run())

@@ -14,7 +14,8 @@ from pyworkers.protocol.effects import StoreValue, Unlock
 from pyworkers.protocol.extract import LARGE_BYTES, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.store.acl import Role
-from pyworkers.store.jobs import Exchange, InProgress, Settlement, Watched
+from pyworkers.store.fetching.watched import Watched, WatchedExchange, exchange_watched, watch
+from pyworkers.store.jobs import Exchange, InProgress, Settlement
 from pyworkers.store.transport.link import Link
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -52,7 +53,12 @@ class Bench(RedisBench):
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
 
     async def watch(self, held: int) -> Watched | None:
-        return await self.lists.watch(self.link, "q", held)
+        return await watch(self.lists, self.link, "q", held)
+
+    async def exchange(
+        self, watched: Watched, places: Sequence[int], wanted: int, held: int
+    ) -> WatchedExchange | None:
+        return await exchange_watched(self.lists, self.link, watched, places, wanted, held)
 
     async def hold(self, *jobs: bytes) -> None:
         """Have these jobs in progress, the first one fetched first."""
@@ -179,14 +185,14 @@ async def test_a_transaction_settles_by_places_and_takes_without_a_script(bench:
     watched = await bench.watch(4)
     assert watched is not None
     # The oldest and the third; then all that are left, and the last one of the queue.
-    turn = await bench.lists.exchange_watched(bench.link, watched, [-1, -3], 3, 4)
-    assert turn is not None
-    assert turn.found == Exchange([("q", jobs[4:7])], [])
+    result = await bench.exchange(watched, [-1, -3], 3, 4)
+    assert result is not None
+    assert result.found == Exchange([("q", jobs[4:7])], [])
     assert await bench.holds() == [jobs[1], jobs[3], *jobs[4:7]]
-    assert turn.watched == watched
-    turn = await bench.lists.exchange_watched(bench.link, watched, [-1, -2, -3, -4, -5], 2, 5)
-    assert turn is not None
-    assert turn.found == Exchange([("q", jobs[7:])], [])
+    assert result.watched == watched
+    result = await bench.exchange(watched, [-1, -2, -3, -4, -5], 2, 5)
+    assert result is not None
+    assert result.found == Exchange([("q", jobs[7:])], [])
     assert await bench.holds() == jobs[7:]
 
 
@@ -220,7 +226,7 @@ async def test_a_transaction_does_nothing_once_list_or_owner_have_changed(
     assert watched is not None
     await change(bench)
     before = await bench.holds()
-    assert await bench.lists.exchange_watched(bench.link, watched, [-1], 1, 2) is None
+    assert await bench.exchange(watched, [-1], 1, 2) is None
     assert await bench.holds() == before
     assert await bench.redis.llen(bench.queue) == 1
 
@@ -238,9 +244,9 @@ async def test_a_list_with_other_jobs_or_without_its_owner_is_not_watched(
     await bench.hold(large(1), large(2))
     watched = await bench.watch(2)
     assert watched is not None
-    turn = await bench.lists.exchange_watched(bench.link, watched, [-1], 0, 3)
-    assert turn is not None
-    assert turn.watched is None
+    result = await bench.exchange(watched, [-1], 0, 3)
+    assert result is not None
+    assert result.watched is None
 
 
 async def test_a_watch_that_has_failed_does_not_hinder_the_next(bench: Bench) -> None:
@@ -249,7 +255,7 @@ async def test_a_watch_that_has_failed_does_not_hinder_the_next(bench: Bench) ->
     await bench.redis.lpush(bench.held, large(2))
     watched = await bench.watch(2)
     assert watched is not None
-    assert await bench.lists.exchange_watched(bench.link, watched, [-1, -2], 0, 2) is not None
+    assert await bench.exchange(watched, [-1, -2], 0, 2) is not None
     assert await bench.holds() == []
 
 
@@ -259,12 +265,12 @@ async def test_a_transaction_is_never_sent_over_another_connection(bench: Bench)
     assert watched is not None
     bench.link.drop_connection()
     with pytest.raises(RedisUnavailableError):
-        await bench.lists.exchange_watched(bench.link, watched, [-1], 0, 1)
+        await bench.exchange(watched, [-1], 0, 1)
     again = await bench.watch(1)
     assert again is not None
     assert again.wire is not watched.wire
     with pytest.raises(RedisUnavailableError):
-        await bench.lists.exchange_watched(bench.link, watched, [-1], 0, 1)
+        await bench.exchange(watched, [-1], 0, 1)
     assert await bench.holds() == [large(1)]
 
 
@@ -280,7 +286,7 @@ async def test_a_transaction_that_redis_refuses_does_nothing(
             watched = await bench.watch(1)
             assert watched is not None
             await bench.redis.config_set("maxmemory", 1)
-            assert await bench.lists.exchange_watched(bench.link, watched, [-1], 1, 1) is None
+            assert await bench.exchange(watched, [-1], 1, 1) is None
             assert await bench.holds() == [large(1)]
         finally:
             await bench.close()
@@ -291,8 +297,8 @@ async def test_a_queue_that_is_no_list_is_refused_and_its_outcomes_are_settled(b
     await bench.redis.set(bench.queue, "no list")
     watched = await bench.watch(1)
     assert watched is not None
-    turn = await bench.lists.exchange_watched(bench.link, watched, [-1], 1, 1)
-    assert turn is not None
-    assert list(turn.found.refused) == ["q"]
-    assert isinstance(turn.found.refused["q"], PyworkersError)
+    result = await bench.exchange(watched, [-1], 1, 1)
+    assert result is not None
+    assert list(result.found.refused) == ["q"]
+    assert isinstance(result.found.refused["q"], PyworkersError)
     assert await bench.holds() == []

@@ -20,6 +20,7 @@ from pyworkers.store import counters, cron, heartbeat, jobs, leases, notes, sets
 from pyworkers.store.calls import Call, Operation, arun_one
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
+from pyworkers.store.fetching.waiter import Waiter
 from pyworkers.store.jobs import InProgress, LeaseLostError
 from pyworkers.store.measures import runs
 from pyworkers.store.preflight import inspect
@@ -28,7 +29,6 @@ from pyworkers.store.sets import Move
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.transport.link import Link
-from pyworkers.store.waiter import Waiter
 from tests.helpers.rewriter import Rewriter, rewriting
 from tests.helpers.support import PATIENCE_S
 

@@ -15,11 +15,11 @@ from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.store import counters
 from pyworkers.store.acl import Role
 from pyworkers.store.calls import arun
+from pyworkers.store.fetching.waiter import Waiter
 from pyworkers.store.jobs import InProgress, LeaseLostError
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.sets import DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import connect_async
-from pyworkers.store.waiter import Waiter
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner

@@ -12,8 +12,8 @@ from pyworkers.errors import PyworkersError
 from pyworkers.server.fetching.unclaimed import Unclaimed
 from pyworkers.server.health import Health
 from pyworkers.server.waiting import cancel
+from pyworkers.store.fetching.waiter import PATIENCE_S, Waiter
 from pyworkers.store.scripts import Commands
-from pyworkers.store.waiter import PATIENCE_S, Waiter
 
 _AGAIN_S = 0.2
 

@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
+from pyworkers.store.fetching.waiter import PATIENCE_S, Waiter
 from pyworkers.store.scripts import Commands
-from pyworkers.store.waiter import PATIENCE_S, Waiter
 
 
 class _DoubtfulMove(NamedTuple):

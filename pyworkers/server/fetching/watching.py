@@ -10,7 +10,8 @@ from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.outbox import Portion
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.waiting import now
-from pyworkers.store.jobs import Exchange, InProgress, Watched
+from pyworkers.store.fetching.watched import Watched, exchange_watched, watch
+from pyworkers.store.jobs import Exchange, InProgress
 from pyworkers.store.transport.link import Link
 
 # Until the next attempt after one that failed: Redis is out of memory, an ACL forbids it, or another client
@@ -41,12 +42,12 @@ class Watching:
         if (places := self._large.places(watched.queue, portion)) is None:
             return None
         held = len(self._large.known(watched.queue))
-        turn = await mine.exchange_watched(self._link, watched, places, wanted, held)
-        if turn is None:
+        result = await exchange_watched(mine, self._link, watched, places, wanted, held)
+        if result is None:
             self._again_at = now() + _PAUSE_S
             return None
-        self._watched = turn.watched
-        return turn.found
+        self._watched = result.watched
+        return result.found
 
     async def begin(self, mine: InProgress) -> None:
         """Watch the list if it holds large jobs alone."""
@@ -56,7 +57,7 @@ class Watching:
         if self._large.places(queue, []) is None:
             return
         try:
-            self._watched = await mine.watch(self._link, queue, len(self._large.known(queue)))
+            self._watched = await watch(mine, self._link, queue, len(self._large.known(queue)))
         except PyworkersError:
             # The next exchange deals with the outage.
             return

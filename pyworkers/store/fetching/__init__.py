@@ -1,0 +1,1 @@
+"""Fetching: two ways to take jobs beside the exchange script of ``jobs``."""
