@@ -51,11 +51,11 @@ class Part(ABC):
         self._ended.clear()
         try:
             while not self._end.is_set():
-                await self._turn()
+                await self._look_and_pause()
         finally:
             self._ended.set()
 
-    async def _turn(self) -> None:
+    async def _look_and_pause(self) -> None:
         self._nudged = self._nudge.is_set()
         self._nudge.clear()
         wake = self._nudge

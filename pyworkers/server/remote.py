@@ -25,7 +25,7 @@ from pyworkers.store.store import Store
 
 # The notes of ended jobs are removed this often. A server without notes to remove, and without jobs that run
 # for seconds, sends nothing.
-_TURN_S = 1.0
+_INTERVAL_S = 1.0
 # Sidekiq's interval for the same check: STATE_FLUSH_INTERVAL in its job/iterable.rb.
 LOOK_S = 5.0
 # The ids that producers write. One with other characters may be escaped in the JSON text.
@@ -35,7 +35,7 @@ _EDGE = 2048
 
 
 class Remote(Part):
-    """Calls ``on_paused`` with the paused queues at each turn, and ``on_cancelled`` for new notes.
+    """Calls ``on_paused`` with the paused queues at each look, and ``on_cancelled`` for new notes.
 
     ``running`` returns the jobs that workers run.
     """
@@ -93,15 +93,15 @@ class Remote(Part):
 
     async def look(self) -> float:
         """Pass on the paused queues and the cancelled jobs, and read Sidekiq's cancellations."""
-        await self.turn()
+        await self.pass_on()
         await self._iterations.look(time.monotonic())
-        return _TURN_S
+        return _INTERVAL_S
 
     def failed(self, backoff_s: float) -> float:
         """Wait at least as long as after a success."""
-        return max(_TURN_S, backoff_s)
+        return max(_INTERVAL_S, backoff_s)
 
-    async def turn(self) -> None:
+    async def pass_on(self) -> None:
         """Pass on the paused queues and the cancelled jobs, if they are readable.
 
         Raises PyworkersError afterwards if one of them is not.

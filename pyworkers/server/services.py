@@ -202,7 +202,7 @@ class Services:
                     # Before the first job: it may have expired by Redis' clock alone.
                     await self.heartbeat.set_clock()
                     await self.changes.read_due(time.monotonic())
-                    await self.remote.turn()
+                    await self.remote.pass_on()
                 return True
             except PyworkersError as error:
                 if fail_fast:

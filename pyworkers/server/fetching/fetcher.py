@@ -84,8 +84,8 @@ class Fetcher:
         self._asked: Sequence[Source] = ()
         """The queues from which the exchange under way takes jobs."""
         self._answered = asyncio.Event()
-        self._turns = asyncio.Lock()
-        """Held during a turn, and from ``end`` on."""
+        self._rounds = asyncio.Lock()
+        """Held during a round, and from ``end`` on."""
         self._large = LargeJobs(deliveries, outbox)
         self._waits = Waits(inprogress, link, sources, outbox, deliveries, self._large)
         self._limited = Limited(link, self._waits)
@@ -145,13 +145,13 @@ class Fetcher:
         while (defect := self._waits.defect) is None:
             await self._wake.wait()
             self._wake.clear()
-            async with self._turns:
-                await self._turn()
+            async with self._rounds:
+                await self._round()
         raise defect
 
     async def end(self) -> None:
         """Wait for the end of the exchange under way, and have ``run`` begin no other one."""
-        await self._turns.acquire()
+        await self._rounds.acquire()
 
     async def flush(self) -> None:
         """Settle the remaining outcomes, once ``run`` has ended. Raises PyworkersError."""
@@ -200,7 +200,8 @@ class Fetcher:
             await source.close()
         await self._link.aclose()
 
-    async def _turn(self) -> None:
+    async def _round(self) -> None:
+        """Settle the outcomes and take jobs: one exchange, and fetches from queues with limits."""
         if returning := self._outbox.handed_back:
             # Otherwise it would take the jobs that are handed back.
             await self._waits.end(returning)
@@ -212,7 +213,7 @@ class Fetcher:
         limited: list[Source] = []
         if self._limited.limits:
             # They have their turn after the exchange, which frees slots. It takes nothing from other queues,
-            # which have the next turn: they would take the room of limited ones that come before them.
+            # which have theirs in the next round: they would take the room of limited ones before them.
             limited = self._limited.among(asked)
             asked = [] if limited else asked
         if not portion and not asked:

@@ -142,8 +142,8 @@ class OrderedFetcher(Fetcher):
         # The exchange only settles.
         return ()
 
-    async def _turn(self) -> None:
-        await super()._turn()
+    async def _round(self) -> None:
+        await super()._round()
         if self._deliveries.busy or self._outbox:
             return
         try:
