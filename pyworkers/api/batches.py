@@ -49,7 +49,7 @@ class Batch:
         return self.status.id
 
     def members(self, state: str, most: int = _SHOWN) -> list[str]:
-        """Ids of some members: ``waiting`` ones have not run yet, others are ``failed`` or ``dead``."""
+        """Ids of at most ``most`` members: ``waiting`` (not run yet), ``failed`` or ``dead`` ones."""
         return self._set.members(self.id, state, most)
 
     def delete(self) -> bool:
@@ -78,7 +78,7 @@ class BatchSet:
         return self._admin.run(read_batch(self._admin.keys, batch))
 
     def members(self, batch: str, state: str, most: int = _SHOWN) -> list[str]:
-        """Ids of some members of a batch, by their state."""
+        """Ids of at most ``most`` members of a batch: ``waiting``, ``failed`` or ``dead`` ones."""
         part = "members" if state == "waiting" else state
         return self._admin.run(batchviews.members(self._admin.keys, batch, part, most))
 

@@ -72,8 +72,8 @@ class Batch:
     def result(self, timeout: float | None = 10.0) -> Any:
         """What the last step of a chain returned, the list of a group's results, or None for a batch.
 
-        Waits until all is done, None: without a limit; one blocking read. Raises JobFailedError once a member
-        is dead, ResultTimeout, BatchError for an unknown batch, and the errors of Redis.
+        Waits at most ``timeout`` seconds, None: without a limit, in one blocking read. Raises JobFailedError
+        once a member is dead, ResultTimeout, BatchError for an unknown batch, and the errors of Redis.
         """
         deadline = tracking.deadline_of(timeout)
         status = self.status()
@@ -194,8 +194,8 @@ def new_batch(client: Client, description: str, **callbacks: Call | None) -> Bat
 def batch_of(message: Message) -> Batch | None:
     """The batch of a running job, which may open it again; None if it is no member.
 
-    While it runs, no callback fires that waits for it. Its hold is named after it: the end of the job
-    releases it, should the job end in the middle of the ``with``.
+    A callback that waits for the job does not fire while it runs. The hold of the ``with`` has the jid as its
+    name: if the job ends in the middle of the ``with``, its end releases the hold.
     """
     batch = message.data.get("batch")
     if not isinstance(batch, str):
@@ -219,7 +219,7 @@ def callback_fields(client: Client, batch: str, callbacks: dict[str, Call | None
 
 
 def ready_jobs(client: Client, call: Call, batch: str) -> list[str]:
-    """A call as the text that is pushed later: queue and payload. None if client middleware drops it."""
+    """A call as the text that is pushed later, queue and payload; empty if client middleware drops it."""
     _, jobs = one_job(call.draft, call.filled(batch), clock.time(), client.client_links)
     return [f"{job.queue} {later(job).decode()}" for job in jobs]
 

@@ -82,7 +82,7 @@ class MemoryBatches:
         jobs = [job for inner in plan.inner for job in self.leave(inner, jids)]
         for job in plan.jobs:
             if job.jid in jids:
-                jobs += self._count(CountMember(plan.id, job.jid, "deleted"))
+                jobs += self._count(CountMember(plan.id, job.jid, "out"))
         return jobs
 
     def withdraw(self, plan: BatchPlan) -> None:

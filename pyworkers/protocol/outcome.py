@@ -36,17 +36,17 @@ class Fate(IntEnum):
     DEAD = 2
     """Into ``dead``."""
     DISCARD = 3
-    """Nowhere: it failed and is dropped."""
+    """Removed: it failed and is dropped."""
     REQUEUE = 4
     """Back to its queue, at the end that is popped next, as if it had not been fetched."""
     SNOOZE = 5
     """Into ``schedule`` until ``at``."""
     CANCELLED = 6
-    """Nowhere: the job chose it, or it was cancelled."""
+    """Removed: the job chose it, or it was cancelled."""
     NOTE = 7
     """It stays: it runs, and only its effects are applied."""
     EXPIRED = 8
-    """Nowhere: it had not started by the time in its ``expiry``."""
+    """Removed: it had not started by the time in its ``expiry``."""
     ASK = 32
     """It is not settled: its limits decide whether it may start, and the payload is its ask (limits.py)."""
     ANSWER = 33

@@ -243,7 +243,7 @@ class Manager:
 
     async def _cancel_fetcher(self) -> None:
         if self._task is not None:
-            # Without the reply, its outcomes would be sent again, and be counted nowhere.
+            # Without the reply, its outcomes would be sent again, and not be counted.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REPLY_S):
                     await self._fetcher.end()

@@ -48,6 +48,7 @@ def as_count(stored: bytes | None) -> int:
 
 
 def as_int(value: object) -> int:
+    """The number, without its fraction; 0 for any other value."""
     try:
         return int(float(value))  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -55,8 +56,10 @@ def as_int(value: object) -> int:
 
 
 def as_str(value: object) -> str:
+    """The text; empty for None, and that of Python for a value of another type."""
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
 def as_text(stored: bytes | None) -> str:
+    """The text, of which ``command`` makes the same bytes; empty for None."""
     return "" if stored is None else decoded(stored)

@@ -115,7 +115,7 @@ class Connection:
         self._frames.write(Kind.LIMIT, number, SECONDS.pack(seconds))
 
     def announce_start(self, number: int) -> None:
-        """Send to the master that a job starts, as it is granted by a rate."""
+        """Send the start of a job that a rate has granted to the master."""
         self._frames.write(Kind.STARTED, number)
 
     def note(self, number: int, noted: Sequence[Effect]) -> None:

@@ -227,8 +227,9 @@ class _OfABatch:
 class CountMember(_OfABatch):
     """Count a member of a batch: it is ``done``, ``failed`` (waits for a retry), ``dead`` or ``out``.
 
-    Fires the callbacks that are due, in the batches around it, too. ``place`` is that of ``result``, JSON,
-    among the results; -1 for none. Nothing happens for an unknown batch, or for a member that is done.
+    A member that was discarded, cancelled or deleted, or that expired, is out. Fires the callbacks that are
+    due, in the batches around it, too. ``place`` is that of ``result``, JSON, among the results; -1 for none.
+    Nothing happens for an unknown batch, or for a member that is done.
     """
 
     batch: str

@@ -1,7 +1,7 @@
 """Finding: looks for a job in all queues and sets, by its id.
 
-Used by ``client`` and the command line; never by the server. It reads all waiting jobs, so it takes the
-longer the more there are: Redis reads about a million small jobs in a second or two.
+Used by ``client`` and the command line; never by the server. It reads all waiting jobs, so its
+time grows with their number: Redis reads about a million small jobs in a second or two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 def find(keys: Keys, jid: str) -> Steps[Found | None]:
-    """Find a job; None if it is nowhere."""
+    """Find a job; None if no queue, set or in-progress list holds it."""
     # Twice, because during a search the job may move from a place not yet searched to one already searched.
     for _ in range(2):
         for search in (_in_sets, _in_queues, _in_progress):
