@@ -63,7 +63,7 @@ def _samples(raw: bytes) -> bytes:
 def token(raw: bytes) -> str:
     """A short text that stands for a job in an address or a form; browse/*.lua compute the same.
 
-    Of a large job, two that differ only between the samples have the same.
+    Two large jobs that differ only between the samples have the same one.
     """
     if len(raw) > LARGE_BYTES:
         raw = b"%d" % len(raw) + raw[:_EDGE] + raw[-_EDGE:] + _samples(raw)

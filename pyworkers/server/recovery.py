@@ -56,9 +56,9 @@ class Recovery(Part):
         self._ending: set[str] = set()
 
     def saw_lease(self, identity: str, left_s: float) -> None:
-        """Note how long the lease of a peer lasts; 0 if it has expired. It is recovered then without delay.
+        """Note how long the lease of a peer lasts; 0 if it has expired: then its jobs are recovered at once.
 
-        For what waits for this peer alone: the next server of an ordered queue.
+        For an ordered queue, whose next server waits for this peer alone.
         """
         if left_s > _END * self._lease_s:
             self._ending.discard(identity)
