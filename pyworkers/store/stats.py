@@ -14,6 +14,7 @@ from typing import Any
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
 from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
+from pyworkers.store.flow.ordered import still_active
 from pyworkers.store.measures import runs
 from pyworkers.store.measures.look import look, since
 from pyworkers.store.processes.reading import Processes
@@ -41,7 +42,7 @@ class QueueView:
     served: bool = True
     in_progress_by: Mapping[str, int] = field(default_factory=dict)
     active: str = ""
-    """The active server of an ordered queue."""
+    """The active server of an ordered queue; empty if there is none."""
     rate_per_min: float | None = None
     """The runs in the last full minute and this one; None if no server that serves the queue counts them."""
     failed_per_min: float | None = None
@@ -112,7 +113,7 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
     served = _served(servers, {name: owners[name] for name in leased}, now)
     rates = yield from runs.read_rates(keys, now)
     counted = {queue for name in leased for queue in owners[name]}
-    facts = _Facts(paused_names, served, counted, rates)
+    facts = _Facts(paused_names, leased, served, counted, rates)
     queues = yield from _queues(keys, sorted(known), held, facts)
     return Overview(
         now,
@@ -158,7 +159,7 @@ def one_queue(keys: Keys, name: str) -> Steps[Lone]:
     held = yield from _held({key: claim for key, claim in claims.items() if claim.queue == name})
     served = _served(servers, leased, now)
     rates = yield from runs.read_rates(keys, now)
-    facts = _Facts(set(map(decoded, paused or ())), served, {name} if leased else set(), rates)
+    facts = _Facts(set(map(decoded, paused or ())), leased, served, {name} if leased else set(), rates)
     [queue] = yield from _queues(keys, [name], held, facts)
     return Lone(now, queue, sum(name in server.queues for server in servers if server.takes(now)))
 
@@ -246,6 +247,8 @@ class _Facts:
     """The facts about queues that are read for all of them together."""
 
     paused: Collection[str]
+    leased: Collection[str]
+    """The servers whose lease exists."""
     served: Collection[str]
     counted: Collection[str]
     """The queues whose runs a live server of pyworkers counts."""
@@ -267,6 +270,8 @@ def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Fac
         )
     ]
     replies = yield from look(reads)
+    holders = {name: decoded(holder) for name, holder in zip(names, replies[2::3], strict=True) if holder}
+    active = yield from still_active(keys, holders, facts.leased)
     owners: dict[str, dict[str, int]] = {name: {} for name in names}
     for claim, jobs in held.items():
         owners[claim.queue][claim.owner] = jobs
@@ -279,13 +284,11 @@ def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Fac
             name in facts.paused,
             name in facts.served,
             by,
-            decoded(active or b""),
+            active.get(name, ""),
             facts.rate(name, "p"),
             facts.rate(name, "f"),
         )
-        for (name, by), size, stored, active in zip(
-            owners.items(), replies[::3], replies[1::3], replies[2::3], strict=True
-        )
+        for (name, by), size, stored in zip(owners.items(), replies[::3], replies[1::3], strict=True)
     ]
 
 

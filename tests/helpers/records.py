@@ -29,3 +29,10 @@ def register(db: redis.Redis, keys: Keys, identity: str, info: Any, **fields: An
     text = info if isinstance(info, str) else json.dumps(info)
     heartbeat: dict[Any, Any] = {"info": text, **fields}
     db.hset(keys.process(identity), mapping=heartbeat)
+
+
+def hold_order(db: redis.Redis, keys: Keys, queue: str, identity: str, **fields: Any) -> None:
+    """A server as the active one of an ordered queue: its name there with other ``fields``, and its lease."""
+    order: dict[Any, Any] = {"identity": identity, "fence": 7, **fields}
+    db.hset(keys.ordered(queue), mapping=order)
+    db.set(keys.lease(identity), "x")

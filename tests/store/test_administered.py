@@ -15,7 +15,7 @@ from pyworkers.api.processes import state_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.keys import Keys
-from tests.helpers.records import raw_job, register
+from tests.helpers.records import hold_order, raw_job, register
 from tests.store.conftest import Cli, Run
 
 GROUPS = {
@@ -51,8 +51,7 @@ def test_a_server_is_shown_with_lease_workers_and_the_ordered_queue_that_it_runs
     beat(db, keys, "a:1:x", look=0, groups=json.dumps(GROUPS), workers=json.dumps(workers))
     beat(db, keys, "b:1:x", look=0, groups=json.dumps(GROUPS), workers=b"\xff")
     beat(db, keys, "ruby:1:x")
-    db.set(keys.lease("a:1:x"), 1)
-    db.hset(keys.ordered("ledger"), "identity", "a:1:x")
+    hold_order(db, keys, "ledger", "a:1:x")
     page = run_work(read_processes(keys))
     assert [(view.about.identity, view.leased, view.active) for view in page.servers] == [
         ("a:1:x", True, ("ledger",)),

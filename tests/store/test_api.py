@@ -31,7 +31,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.search import REST_S, Search
-from tests.helpers.records import raw_job, register
+from tests.helpers.records import hold_order, raw_job, register
 from tests.helpers.replies import as_bytes, as_scores
 from tests.helpers.support import ROOT
 
@@ -622,12 +622,11 @@ def test_counts_cover_sidekiqs_processes_as_well_as_our_own(
     where: RedisConfig, keys: Keys, db: redis.Redis
 ) -> None:
     db.mset({keys.stat("processed"): 10, keys.stat("failed"): 3, keys.stat("expired"): 7})
-    db.hset(keys.ordered("mail"), "identity", "our:1:x")
     db.sadd(keys.queues, "q", "mail", "lost")
     db.lpush(keys.queue("q"), raw_job("a"), raw_job("b"))
     db.sadd(keys.paused, "mail")
     db.hset(keys.owners, mapping={"our:1:x": '["q"]', "dead:2:y": '["lost"]'})
-    db.set(keys.lease("our:1:x"), "x")
+    hold_order(db, keys, "mail", "our:1:x")
     db.lpush(keys.inprogress("q", "our:1:x"), raw_job("c"))
     register(db, keys, "our:1:x", ruby("our:1:x", queues=["q"]), busy=1, beat=time.time())
     register(db, keys, "web:7:z", ruby("web:7:z", queues=["mail"]), busy=4, beat=time.time())

@@ -14,7 +14,7 @@ from pyworkers.api.browse.pages import read_page
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
-from tests.helpers.records import raw_job, register
+from tests.helpers.records import hold_order, raw_job, register
 from tests.store.conftest import Run
 
 QUEUE = Place.of_queue("q")
@@ -144,7 +144,7 @@ def test_a_job_that_waits_in_an_ordered_queue(run_work: Run, keys: Keys, db: red
     db.sadd(keys.queues, "q")
     db.lpush(keys.queue("q"), raw_job("1"))
     assert seen(run_work, keys, "1").order is None
-    db.hset(keys.ordered("q"), mapping={"identity": OWNER, "fence": 7, "until": "1500", "head": "x"})
+    hold_order(db, keys, "q", OWNER, until="1500", head="x")
     ordered = {"active": OWNER, "running": False, "retry_at": 1.5}
     assert seen(run_work, keys, "1").as_dict()["ordered"] == ordered
     db.lpush(keys.inprogress("q", OWNER), raw_job("0"))

@@ -15,6 +15,7 @@ from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import cron, queues, sets, stats
+from pyworkers.store.browse import tracks
 from pyworkers.store.calls import Operation, Pages
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import removal
@@ -25,7 +26,8 @@ from pyworkers.store.processes.reading import Processes, Works
 from pyworkers.store.queues import Entries, Withdrawal
 from pyworkers.store.search import Search
 from pyworkers.store.sets import Matches, MembersByScore, Move
-from tests.helpers.records import raw_job, register
+from pyworkers.store.views.servers import read_servers
+from tests.helpers.records import hold_order, raw_job, register
 from tests.store.conftest import Run
 
 T = TypeVar("T")
@@ -87,6 +89,33 @@ def test_the_rates_are_those_of_this_minute_and_the_last(run_work: Run, keys: Ke
         "ruby": True,
     }
     assert (found["idle"].rate_per_min, found["ruby"].rate_per_min) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("leased", "busy", "active"), [(True, False, "a:1:x"), (False, True, "a:1:x"), (False, False, "")]
+)
+@pytest.mark.parametrize("owner", [True, False])
+def test_an_ordered_queue_names_its_server_while_that_has_a_lease_or_a_job_of_it(
+    run_work: Run, keys: Keys, db: redis.Redis, leased: bool, busy: bool, active: str, owner: bool
+) -> None:
+    groups = {"g": {"queues": {"q": 1}, "ordered": True}}
+    register(db, keys, "a:1:x", INFO, beat=time.time(), look=0, groups=json.dumps(groups))
+    hold_order(db, keys, "q", "a:1:x")
+    if owner:
+        db.hset(keys.owners, "a:1:x", '["q"]')
+    if not leased:
+        db.delete(keys.lease("a:1:x"))
+    db.lpush(keys.queue("q"), raw_job("1"))
+    if busy:
+        db.lpush(keys.inprogress("q", "a:1:x"), raw_job("0"))
+    db.sadd(keys.queues, "q", "plain")
+    seen = {queue.name: queue.active for queue in run_work(stats.overview(keys)).queues}
+    assert (seen["q"], seen["plain"]) == (active, "")
+    assert run_work(stats.one_queue(keys, "q")).queue.active == active
+    order = run_work(tracks.read_order(keys, "q"))
+    assert (order.active if order else "") == active
+    [server] = run_work(read_servers(keys, ["a:1:x"]))
+    assert server.active == (("q",) if active else ())
 
 
 def test_keys_of_other_types_and_bytes_count_as_empty(run_work: Run, keys: Keys, db: redis.Redis) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -10,8 +11,15 @@ from pathlib import Path
 import pytest
 
 from pyworkers.api import Queue
+from pyworkers.api.browse import Jobs
+from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.status import JobState
 from tests.helpers.ordered import Servers, active, fence, push, started
-from tests.helpers.support import wait_for
+from tests.helpers.server_process import serving
+from tests.helpers.support import PATIENCE_S, wait_for
+
+# A lease that outlasts a stall of the machine.
+LEASE_S = 6
 
 
 @pytest.fixture
@@ -66,6 +74,28 @@ def test_the_others_stand_by_and_one_takes_over_when_the_active_server_stops(
         for server in (second, third)
         if server.events("queue.active")
     }
+
+
+def test_a_queue_whose_only_server_has_died_names_it_until_its_job_is_recovered(
+    servers: Servers, tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    first = servers.start(lease=LEASE_S)
+    push(first, "meet", "b")
+    first.wait_for_notes(1, "start", "meet")
+    identity = active(first)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    assert active(first) == identity != ""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    with serving(
+        folder, redis_url, namespace, '@worker.process("mail")\ndef handle(message): pass\n'
+    ) as other:
+        wait_for(lambda: active(first) == "", 2 * PATIENCE_S)
+        # The next active server reads the identity of the one before.
+        assert other.redis.hget(other.keys.ordered("ledger"), "identity") == identity.encode()
+        found = Jobs(RedisConfig(redis_url, namespace)).find("meet-0")
+        assert (found.state, found.order) == (JobState.WAITING, None)
 
 
 def test_the_head_is_retried_when_a_person_resumes_the_queue(servers: Servers) -> None:

@@ -175,6 +175,8 @@ def _queues(db: redis.Redis, keys: Keys, jobs: list[bytes]) -> None:
         db.hset(
             _named(keys, "pyworkers:ordered:", name), mapping={"identity": name, "fence": "x", "until": "y"}
         )
+        # Only with a lease or a job in progress is it the active server.
+        db.lpush(_named(keys, "queue:", name + b":" + name + b":inprogress"), jobs[0])
 
 
 def _servers(db: redis.Redis, keys: Keys, jobs: list[bytes]) -> None:

@@ -56,7 +56,9 @@ def _servers(db: redis.Redis, keys: Keys, payload: str, now: float) -> None:
     work = {"queue": NAME, "run_at": int(now - _AGO_S), "payload": payload}
     db.hset(keys.work(NAME), NAME, json.dumps(work))
     db.hset(keys.owners, NAME, json.dumps([NAME]))
+    # Active until its job is recovered: its lease has expired, so that it is shown as lost, too.
     db.hset(keys.ordered(NAME), mapping={"identity": NAME, "fence": 7})
+    db.lpush(keys.inprogress(NAME, NAME), job(NAME, NAME, [], NAME[::-1], now - _AGO_S))
     progress = json.dumps([_MANY, 2 * _MANY, NAME])
     db.hset(keys.job(NAME), mapping={"state": "running", "queue": NAME, "progress": progress, "error": NAME})
 

@@ -14,7 +14,7 @@ from markupsafe import escape
 
 from pyworkers import Client
 from pyworkers.protocol.keys import Keys
-from tests.helpers.records import raw_job
+from tests.helpers.records import hold_order, raw_job
 from tests.interop.browser import Form, Page
 from tests.web import hostile
 from tests.web.visitor import Visitor
@@ -272,7 +272,7 @@ def test_a_job_of_an_ordered_queue_says_what_it_waits_for(
     db.sadd(keys.queues, "ledger")
     db.lpush(keys.queue("ledger"), raw_job("first"), raw_job("second"))
     assert "Waits for" not in found(dashboard, "jobs/second").text
-    db.hset(keys.ordered("ledger"), mapping={"identity": OWNER, "fence": 7})
+    hold_order(db, keys, "ledger", OWNER)
     page = found(dashboard, "jobs/second")
     assert (
         f"Waits for the job before it. The queue is ordered: {OWNER} runs its jobs one at a time."

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from pyworkers.protocol.keys import Keys
-from tests.helpers.records import raw_job, register
+from tests.helpers.records import hold_order, raw_job, register
 from tests.web import hostile
 from tests.web.visitor import Visitor
 
@@ -51,10 +51,9 @@ def test_the_state_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redis)
     register(db, keys, "c:3:z", {"queues": ["other"]}, beat=now)
     assert "State: runs · 1 server takes jobs from it" in dashboard.get("queues/mail").text
     db.hset(keys.owners, "a:1:x", '["mail","other"]')
-    db.set(keys.lease("a:1:x"), "x")
+    hold_order(db, keys, "mail", "a:1:x")
     db.lpush(keys.inprogress("mail", "a:1:x"), raw_job("1"))
     db.lpush(keys.inprogress("other", "a:1:x"), raw_job("2"))
-    db.hset(keys.ordered("mail"), "identity", "a:1:x")
     page = dashboard.get("queues/mail")
     assert "State: in order, on a:1:x · 1 server takes jobs from it · 1 in progress" in page.text
     assert any(link.endswith("/servers/a~3A1~3Ax") for link in page.links)

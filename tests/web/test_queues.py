@@ -12,7 +12,7 @@ import redis
 from pyworkers import Client
 from pyworkers.api import Queue
 from pyworkers.protocol.keys import Keys
-from tests.helpers.records import raw_job, register
+from tests.helpers.records import hold_order, raw_job, register
 from tests.interop.browser import Form, Page
 from tests.web.visitor import Visitor
 
@@ -64,7 +64,7 @@ def test_a_row_says_who_serves_the_queue(dashboard: Visitor, db: redis.Redis, na
         register(db, keys, identity, {"queues": ["mail", "ledger"]}, beat=now)
     db.hset(keys.owners, "a:1:x", '["mail"]')
     db.set(keys.lease("a:1:x"), "x")
-    db.hset(keys.ordered("ledger"), "identity", "b:2:y")
+    hold_order(db, keys, "ledger", "b:2:y")
     db.hset(keys.runs(int(now // 60)), "mail|p", 60_000)
     db.lpush(keys.queue("left"), raw_job("j", enqueued_at=now - 7200))
     db.sadd(keys.queues, "left")

@@ -12,7 +12,7 @@ import redis
 
 from pyworkers.api import AuditLog
 from pyworkers.protocol.keys import Keys
-from tests.helpers.records import raw_job, register
+from tests.helpers.records import hold_order, raw_job, register
 from tests.helpers.server_process import serving
 from tests.helpers.support import wait_for
 from tests.web.following import events
@@ -59,7 +59,7 @@ def test_without_servers(dashboard: Visitor) -> None:
 
 def test_servers_of_all_languages_are_shown(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     ours(db, keys, "web:7:a")
-    db.hset(keys.ordered("ledger"), "identity", "web:7:a")
+    hold_order(db, keys, "ledger", "web:7:a")
     sidekiq(db, keys, "ruby:9:b")
     go = {"hostname": "go", "started_at": 1795225197, "Pid": 9, "concurrency": 4, "queues": ["g"]}
     register(db, keys, "go:9:c", go, beat=1, quiet=0)

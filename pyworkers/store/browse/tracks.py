@@ -109,14 +109,17 @@ def read_limits(keys: Keys, queue: str, jid: str) -> Steps[list[str]]:
 
 
 def read_order(keys: Keys, queue: str) -> Steps[OrderedState | None]:
-    """What runs before a waiting job; None for a queue that was never ordered."""
+    """What runs before a waiting job; None for a queue without an active server."""
     [stored] = yield from every([command("HMGET", keys.ordered(queue), "identity", "until")], Mode.LENIENT)
     identity, until = stored or (None, None)
     if not identity:
         return None
     active = decoded(identity)
-    [running] = yield from every([command("LLEN", keys.inprogress(queue, active))], Mode.LENIENT)
-    return OrderedState(active, bool(running), _seconds(until))
+    # As in still_active (flow/ordered): a dead server keeps the queue until its job is recovered.
+    lease, running = yield from every(
+        [command("EXISTS", keys.lease(active)), command("LLEN", keys.inprogress(queue, active))], Mode.LENIENT
+    )
+    return OrderedState(active, bool(running), _seconds(until)) if lease or running else None
 
 
 def _seconds(until_ms: bytes | None) -> float | None:

@@ -1,14 +1,16 @@
 """Ordered: takes the jobs of an ordered queue, one at a time over all servers; each change is one script.
 
-Run by the master. It moves opaque bytes, and settles nothing: the exchange does.
+Run by the master; views read with ``still_active``. It moves opaque bytes, and settles nothing:
+the exchange does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, script
+from pyworkers.store.calls import Call, Mode, Steps, command, every, script
 from pyworkers.store.transport.replies import nonzero
 
 
@@ -37,6 +39,31 @@ def release(keys: Keys, queue: str, identity: str) -> Call[bool]:
     """Give up the queue; False if this server was not active, or still has a job of it in progress."""
     names = [keys.ordered(queue), keys.inprogress(queue, identity)]
     return script("ordered/release", names, [identity], nonzero)
+
+
+def still_active(
+    keys: Keys, holders: Mapping[str, str], leased: Collection[str] = ()
+) -> Steps[dict[str, str]]:
+    """Those of ``holders``, an identity by queue, that are active: the others have died.
+
+    The rule is that of take.lua: the lease exists, or a job in progress is not recovered yet. Nothing is read
+    for an identity in ``leased``, whose lease is known to exist.
+    """
+    doubtful = [(queue, identity) for queue, identity in holders.items() if identity not in leased]
+    replies = yield from every(
+        [
+            sent
+            for queue, identity in doubtful
+            for sent in (
+                command("EXISTS", keys.lease(identity)),
+                command("LLEN", keys.inprogress(queue, identity)),
+            )
+        ],
+        Mode.LENIENT,
+    )
+    facts = zip(doubtful, replies[::2], replies[1::2], strict=True)
+    died = {queue for (queue, _), lease, jobs in facts if not lease and not jobs}
+    return {queue: identity for queue, identity in holders.items() if queue not in died}
 
 
 def _take_reply(reply: Any) -> TakeReply:

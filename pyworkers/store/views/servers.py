@@ -5,12 +5,13 @@ Used by ``api``; never by the server. Descriptions are those of ``processes``; a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Steps, command, decoded, every
+from pyworkers.store.flow.ordered import still_active
 from pyworkers.store.processes.decoding import described, reading
 from pyworkers.store.processes.reading import Identities
 from pyworkers.store.processes.views import ProcessView
@@ -85,7 +86,8 @@ def _servers(keys: Keys, names: Sequence[str]) -> Steps[list[ServerView]]:
     )
     rows = zip(names, replies[::4], replies[1::4], replies[2::4], replies[3::4], strict=True)
     views = [(described(name, values), *more) for name, values, *more in rows]
-    active = yield from _active(keys, [about for about, *_ in views if about is not None])
+    leased = {about.identity for about, _, leased, _ in views if about is not None and leased}
+    active = yield from _active(keys, [about for about, *_ in views if about is not None], leased)
     return [
         ServerView(
             about,
@@ -99,14 +101,17 @@ def _servers(keys: Keys, names: Sequence[str]) -> Steps[list[ServerView]]:
     ]
 
 
-def _active(keys: Keys, servers: Sequence[ProcessView]) -> Steps[dict[str, str]]:
-    """The active server of each ordered queue that one of these servers serves."""
+def _active(keys: Keys, servers: Sequence[ProcessView], leased: Collection[str]) -> Steps[dict[str, str]]:
+    """The ordered queues of which one of these servers is the active one."""
     groups = (group for server in servers for group in server.groups if group.ordered)
     queues = list(dict.fromkeys(queue for group in groups for queue in group.queues))
-    owners = yield from every(
+    stored = yield from every(
         [command("HGET", keys.ordered(queue), "identity") for queue in queues], Mode.LENIENT
     )
-    return {queue: decoded(owner) for queue, owner in zip(queues, owners, strict=True) if owner}
+    holders = {queue: decoded(holder) for queue, holder in zip(queues, stored, strict=True) if holder}
+    shown = {server.identity for server in servers}
+    ours = {queue: holder for queue, holder in holders.items() if holder in shown}
+    return (yield from still_active(keys, ours, leased))
 
 
 def _workers(stored: bytes | None) -> Iterator[WorkerView]:
