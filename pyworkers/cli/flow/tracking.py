@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 import click
 
+from pyworkers.api import BatchSet
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
-from pyworkers.errors import JobFailedError
+from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import JobFailedError, PyworkersError, UntrackedJobError
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.status import JobState, JobStatus
 
@@ -35,7 +37,8 @@ def status(ctx: click.Context, source: Source, jid: str, as_json: bool, times: T
     \b
     Example: pyworkers status b4a577edbccf1d805744efa9
     """
-    client = Client.from_config(source.redis())
+    config = source.redis()
+    client = Client.from_config(config)
     found = client.status(jid)
     if found.state is JobState.UNKNOWN:
         found = client.find(jid)
@@ -44,6 +47,11 @@ def status(ctx: click.Context, source: Source, jid: str, as_json: bool, times: T
     else:
         click.echo("\n".join(_shown(found, times)))
     if found.state is JobState.UNKNOWN:
+        if batch := BatchSet(config).find(jid):
+            click.echo(
+                f"{printable(jid)} is a {batch.status.kind}: pyworkers batches show {printable(jid)}",
+                err=True,
+            )
         ctx.exit(1)
 
 
@@ -69,15 +77,29 @@ def result(ctx: click.Context, source: Source, jid: str, timeout: float, as_json
     \b
     Example: pyworkers result b4a577edbccf1d805744efa9 --timeout 1m
     """
-    client = Client.from_config(source.redis())
+    config = source.redis()
     try:
-        value = client.result(jid, timeout)
+        value = Client.from_config(config).result(jid, timeout)
     except JobFailedError as error:
         if not as_json:
-            raise
+            raise _error_of(config, jid, error) from None
         print_json({"state": error.state, "error_class": error.error_class, "error": error.error})
         ctx.exit(1)
+    except UntrackedJobError as error:
+        raise _error_of(config, jid, error) from None
     click.echo(encode({"state": "done", "result": value} if as_json else value))
+
+
+def _error_of(config: RedisConfig, jid: str, error: JobFailedError | UntrackedJobError) -> PyworkersError:
+    """The error, in the words for a batch, chain or group if the id is that of one."""
+    batch = BatchSet(config).find(jid)
+    if batch is None:
+        return error
+    kind = batch.status.kind
+    if isinstance(error, JobFailedError):
+        return JobFailedError(jid, error.state, error.error_class, error.error, kind=kind)
+    reason = f"no result of the {kind} {jid}: it is {batch.status.state}"
+    return UntrackedJobError(reason, hint=f"its members: pyworkers batches show {jid}")
 
 
 def _shown(status: JobStatus, times: Times) -> Iterator[str]:
