@@ -193,6 +193,7 @@ class Client(BaseClient, Producer):
         In a running job JobCancelled is raised; its worker is killed two seconds later. Reads all waiting
         jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
+        warn_in_loop()
         admin = Admin(self._searched())
         return admin.run(cancel(admin.keys, jid))
 
@@ -237,6 +238,11 @@ class Client(BaseClient, Producer):
 
         Raises the errors of ``status``.
         """
+        warn_in_loop()
+        return self.saved(jid)
+
+    def saved(self, jid: str) -> Mapping[str, bytes]:
+        """As ``iteration``, without the warning: ``checkpoint`` reads once, in async jobs, too."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.iteration(jid)

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from pyworkers.client import Client
 from pyworkers.enqueueing import clock
+from pyworkers.enqueueing.blocking import warn_in_loop
 from pyworkers.enqueueing.interception import Gatherer, gathering, interceptor
 from pyworkers.enqueueing.producer import one_job
 from pyworkers.errors import BadArgumentError, BatchError, JobFailedError, ResultTimeout
@@ -56,6 +57,7 @@ class Batch:
 
     def status(self) -> BatchStatus:
         """The numbers of the batch. Raises BatchError for an unknown one, and the errors of Redis."""
+        warn_in_loop()
         transport = interceptor()
         if transport is None:
             found = self._admin.run(batchviews.status(self._admin.keys, self.id))

@@ -47,7 +47,7 @@ def checkpoint(default: T) -> Checkpoint[T]:
         return Checkpoint(default, None)
     jid = run.message.jid
     with Client() as client:
-        state = client.iteration(jid)
+        state = client.saved(jid)
     notes = run.checkpoint()
     value = cast(T, notes.open(state, default))
     return Checkpoint(value, notes)

@@ -34,10 +34,12 @@ def test_an_application_finds_and_cancels_a_job(redis_url: str, namespace: str) 
     worker.client.close()
 
 
-async def test_a_search_that_blocks_a_loop_warns(redis_url: str, namespace: str) -> None:
+@pytest.mark.parametrize("name", ["find", "cancel", "iteration"])
+async def test_a_search_that_blocks_a_loop_warns(name: str, redis_url: str, namespace: str) -> None:
+    message = rf"^{name}\(\) blocks the event loop: await AsyncClient.{name}\(\)$"
     with Client(redis_url, namespace=namespace) as client:
-        with pytest.warns(
-            RuntimeWarning, match=r"^find\(\) blocks the event loop: await AsyncClient.find\(\)$"
-        ):
-            assert client.find("j").state == "unknown"
-        assert (await asyncio.to_thread(client.find, "j")).state == "unknown"
+        call = getattr(client, name)
+        with pytest.warns(RuntimeWarning, match=message) as caught:
+            answer = call("j")
+        assert await asyncio.to_thread(call, "j") == answer
+    assert [warning.filename for warning in caught] == [__file__]

@@ -122,6 +122,22 @@ async def test_a_blocking_question_in_a_loop_is_answered_and_warns(
     assert [warning.filename for warning in caught] == [__file__]
 
 
+async def test_a_batch_has_twins_for_its_questions() -> None:
+    with fake() as queue:
+        async with worker.batch() as batch:
+            await send_mail.aenqueue(1)
+        await asyncio.to_thread(queue.drain)
+        for call in (batch.status, batch.result):
+            name = call.__name__
+            with pytest.warns(RuntimeWarning, match=rf"^{name}\(\) .* await a{name}\(\)$") as caught:
+                call()
+            assert {warning.filename for warning in caught} == {__file__}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert (await batch.astatus()).done == 1
+            assert await batch.aresult() is None
+
+
 async def test_the_warning_comes_once_for_each_place() -> None:
     with fake(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")

@@ -147,3 +147,19 @@ def test_fake_keeps_the_value() -> None:
         assert jobs.iteration(jid)["c"] == b"3"
         assert jobs.drain() == 1
         assert jobs.iteration(jid) == {}
+
+
+def test_an_async_job_reads_its_checkpoint_without_a_warning() -> None:
+    worker = Worker()
+    seen: list[int] = []
+
+    @worker.job
+    async def count() -> None:
+        progress = checkpoint(0)
+        await progress.asave(7)
+        seen.append(progress.value)
+
+    with fake() as jobs:
+        count.enqueue()
+        assert jobs.drain() == 1
+    assert seen == [7]
