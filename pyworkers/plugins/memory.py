@@ -6,6 +6,7 @@ Used in the process of a test. It is also the model that the scripts are checked
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ from pyworkers.protocol.effects import AddMember, CountMember, CutChain, Effect,
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 
 _RESULTS = '{"pyworkers":"RESULTS"}'
+_LIFE_S = 90 * 86_400.0
+_LIFE_ENDED_S = 86_400.0
 
 
 @dataclass
@@ -25,6 +28,8 @@ class _Batch:
     fields: dict[str, str]
     then: list[str]
     created_at: float
+    ends_at: float = math.inf
+    """When it is forgotten: 90 days after its last change, one day after success."""
     members: dict[str, str] = field(default_factory=dict)
     """Those that are not done: ``new``, ``failed`` or ``dead``."""
     done: int = 0
@@ -37,6 +42,15 @@ class _Batch:
 
     def number(self, state: str) -> int:
         return sum(other == state for other in self.members.values())
+
+    def touch(self) -> None:
+        if "success" not in self.fired:
+            self.ends_at = clock.time() + _LIFE_S
+
+    def fire(self, event: str) -> None:
+        self.fired[event] = now = clock.time()
+        if event == "success":
+            self.ends_at = now + _LIFE_ENDED_S
 
     def count(self, effect: CountMember) -> None:
         self.members.pop(f"hold:{effect.member}", None)
@@ -62,12 +76,13 @@ class MemoryBatches:
 
     def enlist(self, plan: BatchPlan) -> list[PushedJob]:
         """Make a batch and those inside it; returns the jobs to push. Raises BatchError."""
-        batch = self._batches.get(plan.id)
+        batch = self._find(plan.id)
         if plan.exists and (batch is None or "success" in batch.fired):
             raise BatchError(f"the batch {plan.id} is unknown or has ended")
         if batch is None:
             batch = self._batches[plan.id] = _Batch(dict(plan.fields), list(plan.then), clock.time())
             self._add(plan.fields.get("parent", "").partition(" ")[2], plan.id)
+        batch.touch()
         for member in (*plan.members, *(job.jid for job in plan.jobs)):
             batch.members.setdefault(member, "new")
         jobs = list(plan.jobs)
@@ -125,7 +140,7 @@ class MemoryBatches:
 
     def status(self, batch: str) -> BatchStatus | None:
         """As that of Redis."""
-        found = self._batches.get(batch)
+        found = self._find(batch)
         if found is None:
             return None
         failed, dead = found.number("failed"), found.number("dead")
@@ -149,26 +164,33 @@ class MemoryBatches:
 
     def result(self, batch: str) -> str | None:
         """The result as JSON; None for an unknown batch."""
-        found = self._batches.get(batch)
+        found = self._find(batch)
         return None if found is None else found.result()
 
+    def _find(self, batch: str) -> _Batch | None:
+        found = self._batches.get(batch)
+        return found if found and clock.time() < found.ends_at else None
+
     def _add(self, batch: str, member: str) -> None:
-        if found := self._batches.get(batch):
+        if found := self._find(batch):
+            found.touch()
             found.members.setdefault(member, "new")
 
     def _count(self, effect: CountMember) -> Iterator[PushedJob]:
-        batch = self._batches.get(effect.batch)
+        batch = self._find(effect.batch)
         if batch is None or batch.members.pop(effect.member, None) is None:
             return
+        batch.touch()
         batch.count(effect)
         if effect.state == "dead":
             yield from self._mourn(effect.batch)
         yield from self._conclude(effect.batch)
 
     def _cut(self, name: str) -> Iterator[PushedJob]:
-        batch = self._batches.get(name)
+        batch = self._find(name)
         if batch is None:
             return
+        batch.touch()
         for member in [member for member, state in batch.members.items() if state == "new"]:
             del batch.members[member]
             self._delete(member)
@@ -193,14 +215,14 @@ class MemoryBatches:
             yield from self._count(CountMember(parent, name, state, int(place or -1), result))
 
     def _mourn(self, name: str) -> Iterator[PushedJob]:
-        while batch := self._batches.get(name):
+        while batch := self._find(name):
             yield from self._fire(batch, "death")
             name = batch.fields.get("parent", "").partition(" ")[2]
 
     def _fire(self, batch: _Batch, event: str, more: Iterable[str] = ()) -> Iterator[PushedJob]:
         if event in batch.fired:
             return
-        batch.fired[event] = clock.time()
+        batch.fire(event)
         callback = batch.fields.get(f"on_{event}")
         for ready in (*([callback] if callback else ()), *more):
             queue, _, payload = ready.partition(" ")

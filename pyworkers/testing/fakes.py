@@ -78,8 +78,8 @@ class Fake:
         return self._kept.iteration(jid)
 
     def now(self) -> float:
-        """The time by which jobs are enqueued, are due and expire, limits let jobs start, and locks, statuses
-        and results end.
+        """The time by which jobs are enqueued, are due and expire, limits let jobs start, and locks, batches,
+        statuses and results end.
 
         In epoch seconds: the system's, as far ahead as ``travel`` has turned it.
         """

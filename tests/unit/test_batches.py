@@ -277,6 +277,36 @@ def test_a_member_adds_members(app: App) -> None:
     assert app.ran == ["added", ("complete", batch.id), ("success", batch.id)]
 
 
+def test_a_batch_expires_as_in_redis(app: App) -> None:
+    with fake() as queue:
+        with app.batch() as batch:
+            app.member.enqueue(1)
+            app.member.enqueue_in(80 * 86_400, 2)
+        queue.drain(scheduled=False)
+        queue.travel(days=80)
+        queue.drain()
+        queue.travel(hours=23)
+        assert batch.status().state == "succeeded"
+        assert batch.result() is None
+        queue.travel(hours=2)
+        for ask in (batch.status, batch.result):
+            with pytest.raises(BatchError, match="is unknown: expired"):
+                ask()
+
+
+def test_a_member_of_an_expired_batch_runs_without_it(app: App) -> None:
+    with fake() as queue:
+        with app.batch() as batch:
+            app.member.enqueue_in(95 * 86_400, 1)
+        queue.travel(days=89)
+        assert batch.status().pending == 1
+        queue.travel(days=6)
+        with pytest.raises(BatchError, match="is unknown: expired"):
+            batch.status()
+        queue.drain()
+    assert app.ran == [1]
+
+
 def test_a_job_that_is_no_member_has_no_batch(app: App) -> None:
     with fake() as queue, pytest.raises(TypeError, match="NoneType"):
         app.grows.enqueue()
