@@ -115,6 +115,14 @@ def test_members_of_a_batch_are_compared_with_the_same_jobs(site: Site) -> None:
     assert site.broker.waiting(PEER.queue_key) == 500
 
 
+def test_the_blocking_producer_runs_in_no_event_loop(site: Site) -> None:
+    site.clear()
+    peer = replace(PEER, variables=(("PYTHONWARNINGS", "error::RuntimeWarning"),))
+    for command in (("push", "noop", 2, "one"), ("batch", "noop", 2, "bulk"), ("later", "noop", 1, 60, 1)):
+        site.program(peer, *command)
+    assert site.broker.waiting(PEER.queue_key) == 4
+
+
 def test_a_server_that_ends_is_a_failure_and_not_a_number(site: Site) -> None:
     def serve(_serving: Serving) -> list[tuple[str, ...]]:
         return [("sh", "-c", "echo no such thing; exit 3")]

@@ -30,7 +30,7 @@ else:
         work.run(kind, value)
 
 
-async def push(kind: str, values: Sequence[work.Value], bulk: bool) -> None:
+def push(kind: str, values: Sequence[work.Value], bulk: bool) -> None:
     if bulk:
         for first in range(0, len(values), BULK):
             bench.enqueue_bulk([(kind, value) for value in values[first : first + BULK]])
@@ -39,10 +39,10 @@ async def push(kind: str, values: Sequence[work.Value], bulk: bool) -> None:
             bench.enqueue(kind, value)
 
 
-async def batch(kind: str, values: Sequence[work.Value], bulk: bool) -> None:
+def batch(kind: str, values: Sequence[work.Value], bulk: bool) -> None:
     with worker.batch("bench"):
-        await push(kind, values, bulk)
+        push(kind, values, bulk)
 
 
-async def later(kind: str, value: work.Value, at: float) -> None:
+def later(kind: str, value: work.Value, at: float) -> None:
     bench.enqueue_at(datetime.fromtimestamp(at, UTC), kind, value)
