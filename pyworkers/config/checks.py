@@ -38,7 +38,15 @@ def mask_text(secret: str) -> str:
 def check_app(app: str) -> None:
     """Check the place of an application: ``module:attribute``."""
     if not re.fullmatch(r"[\w.]+:[\w.]+", app):
-        raise ValueError(f"must be module:attribute, e.g. tasks:worker, not {app!r}")
+        raise ValueError(f"must be module:attribute, e.g. tasks:worker, not {app!r}{_app_meant(app)}")
+
+
+def _app_meant(path: str) -> str:
+    """The application in a file whose path was given; empty for any other text."""
+    file, _, attribute = path.partition(":")
+    module = file.removeprefix("./").removesuffix(".py").replace("/", ".")
+    near = f"{module}:{attribute or 'worker'}"
+    return f"; did you mean {near}?" if module != file and re.fullmatch(r"\w+(\.\w+)*:\w+", near) else ""
 
 
 def check_url(url: str) -> None:

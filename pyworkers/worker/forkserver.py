@@ -49,7 +49,7 @@ from pyworkers.version import __version__
 from pyworkers.worker import process
 from pyworkers.worker.connection import Ends
 from pyworkers.worker.hygiene import exit_now, flush_output
-from pyworkers.worker.importing import meant, searched, users_traceback, workers_meant
+from pyworkers.worker.importing import advice, kind_of, meant, searched, users_traceback
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.runner import SerialRunner
 from pyworkers.worker.title import set_title
@@ -260,8 +260,8 @@ def import_app(spec: str) -> Worker:
     for name in (attribute or "worker").split("."):
         found = getattr(found, name)
     if not isinstance(found, Worker):
-        kind, near = type(found).__name__, workers_meant(module_name, attribute)
-        raise TypeError(f"{spec} is a {kind}, not a pyworkers.Worker{near}")
+        near = advice(found, module_name, attribute)
+        raise TypeError(f"{spec} is {kind_of(found)}, not a pyworkers.Worker{near}")
     return found
 
 

@@ -10,6 +10,7 @@ import sys
 import traceback
 from difflib import get_close_matches
 from pathlib import Path
+from types import FunctionType
 
 from pyworkers.app import Worker
 from pyworkers.ipc.control import Load
@@ -29,36 +30,109 @@ def users_traceback(error: BaseException) -> str:
 
 
 def searched(error: BaseException, load: Load) -> str:
-    """The directories that were searched for the application's module; empty for any other error."""
-    if not _missing_part(error, load):
+    """The directories that were searched for a module that is missing; empty for any other error."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
-    return f"; searched: {', '.join(dict.fromkeys(load.path))} and Python's own path"
+    if _missing_part(error, load):
+        rest = "Python's own path"
+    elif "." not in error.name:
+        rest = f"the packages of {sys.executable}"
+    else:
+        return ""
+    return f"; searched: {', '.join(dict.fromkeys(load.path))} and {rest}"
 
 
 def meant(error: BaseException, load: Load) -> str:
-    """What a misspelt ``module:attribute`` may mean; empty for an error in the application's code."""
+    """What a wrong ``module:attribute`` may mean; empty for an error in the application's code."""
     module, _, attribute = load.app.partition(":")
     if missing := _missing_part(error, load):
-        around, dot, name = missing.rpartition(".")
-        folders = getattr(sys.modules.get(around), "__path__", ()) if dot else load.path
-        known = (found.name for found in pkgutil.iter_modules(dict.fromkeys(folders)))
-        near = get_close_matches(name, known, n=1)
-        rest = load.app.removeprefix(missing)
-        return f"; did you mean {around}{dot}{near[0]}{rest}?" if near else ""
+        return _module_meant(missing, load)
     if isinstance(error, AttributeError) and error.obj is sys.modules.get(module, ...):
         return workers_meant(module, attribute) if error.name == attribute else ""
     return ""
 
 
 def workers_meant(module: str, attribute: str) -> str:
-    """The Worker of an imported module that the name may mean, or all its Workers; empty if it has none."""
+    """The Worker of an imported module that the name may mean, or all its Workers; empty if it has none.
+
+    Without one: the Worker of its submodule of this name.
+    """
     # By type(): isinstance() would also ask a lazy object for its class, which may fail.
     values = vars(sys.modules[module])
     names = [name for name, value in values.items() if issubclass(type(value), Worker)]
     near = names if len(names) == 1 else get_close_matches(attribute, names, n=1)
     if near:
         return f"; did you mean {module}:{near[0]}?"
-    return f"; its Workers are {', '.join(f'{module}:{name}' for name in names)}" if names else ""
+    if names:
+        return f"; its Workers are {', '.join(f'{module}:{name}' for name in names)}"
+    return f"; did you mean {module}.{attribute}:worker?" if attribute in _modules(_folders(module)) else ""
+
+
+def kind_of(found: object) -> str:
+    """An object that is no Worker, in an error: ``a function``."""
+    if isinstance(found, type):
+        return "a class"
+    return f"a {type(found).__name__}"
+
+
+def advice(found: object, module: str, attribute: str) -> str:
+    """How to name a Worker instead of this object of a module; empty if nothing is known."""
+    if near := workers_meant(module, attribute):
+        return near
+    if found is Worker:
+        return "; the module needs an instance: worker = Worker()"
+    if isinstance(found, FunctionType):
+        return f"; if it makes one, call it in the module: worker = {attribute}()"
+    return ""
+
+
+def _module_meant(missing: str, load: Load) -> str:
+    """What may be meant by the name of a module that was not found."""
+    module, _, attribute = load.app.partition(":")
+    if module.endswith(".py"):
+        return f"; did you mean {module.removesuffix('.py')}:{attribute}?"
+    around, dot, name = missing.rpartition(".")
+    folders = _folders(around) if dot else [Path(entry) for entry in dict.fromkeys(load.path)]
+    if near := get_close_matches(name, _modules(folders), n=1):
+        return f"; did you mean {around}{dot}{near[0]}{load.app.removeprefix(missing)}?"
+    # The first one is the working directory; those of the installed packages may be others.
+    return "" if dot else _folder_meant(module, folders[:1])
+
+
+def _folder_meant(module: str, folders: list[Path]) -> str:
+    """The folder from which a module would be found: that above one of these, or one inside of it."""
+    top, *rest = module.split(".")
+    for folder in folders:
+        if folder.name == top and _has(folder, rest[0] if rest else "__init__"):
+            return f"; {folder} is {top} itself: run the command in {folder.parent}"
+        for inner in sorted(_inner(folder)):
+            if _has(inner, top):
+                return f"; it is in {inner}: set PYTHONPATH={inner}"
+    return ""
+
+
+def _has(folder: Path, module: str) -> bool:
+    return (folder / f"{module}.py").is_file() or any((folder / module).glob("*.py"))
+
+
+def _folders(package: str) -> list[Path]:
+    """The folders of an imported package; none for a module."""
+    return [Path(entry) for entry in getattr(sys.modules.get(package), "__path__", ())]
+
+
+def _modules(folders: list[Path]) -> list[str]:
+    """The names of the modules and packages in these folders, also of packages without ``__init__.py``."""
+    known = [found.name for found in pkgutil.iter_modules(map(str, folders))]
+    inner = (inner for folder in folders for inner in _inner(folder) if inner.name.isidentifier())
+    return known + [folder.name for folder in inner if any(folder.glob("*.py"))]
+
+
+def _inner(folder: Path) -> list[Path]:
+    """The folders in a folder, without hidden ones; none if it cannot be read."""
+    try:
+        return [inner for inner in folder.iterdir() if not inner.name.startswith(".") and inner.is_dir()]
+    except OSError:
+        return []
 
 
 def _missing_part(error: BaseException, load: Load) -> str:

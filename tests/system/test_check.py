@@ -142,6 +142,21 @@ def test_a_module_that_is_not_there_is_searched_in_named_places(tmp_path: Path, 
         ("two:job", "; did you mean two:jobs?"),
         ("two:other", "'other'; its Workers are two:mails, two:jobs"),
         ("misspells:worker", "module 'two' has no attribute 'jobz'"),
+        ("two.py:jobs", "; did you mean two:jobs?"),
+        ("bare.wroker:worker", "; did you mean bare.worker:worker?"),
+        ("bear.worker:worker", "; did you mean bare.worker:worker?"),
+        ("bare:worker", "; did you mean bare.worker:worker?"),
+        ("inside.worker:worker", "; it is in {0}/src: set PYTHONPATH={0}/src"),
+        ("{0.name}.bare:worker", "; {0} is {0.name} itself: run the command in {0.parent}"),
+        (
+            "makes:create",
+            "is a function, not a pyworkers.Worker; if it makes one, call it in the module: "
+            "worker = create()",
+        ),
+        (
+            "makes:Worker",
+            "is a class, not a pyworkers.Worker; the module needs an instance: worker = Worker()",
+        ),
     ],
 )
 def test_a_misspelt_application_is_an_error_that_names_the_nearest(
@@ -154,9 +169,21 @@ def test_a_misspelt_application_is_an_error_that_names_the_nearest(
         "from pyworkers import Worker\nmails, jobs, text = Worker(), Worker(), 'job'\n"
     )
     (tmp_path / "misspells.py").write_text("import two\ntwo.jobz\n")
-    status, output = check(tmp_path, "--app", app, "--url", safe)
+    (tmp_path / "makes.py").write_text("from pyworkers import Worker\ndef create(): return Worker()\n")
+    for package in ("bare", "src/inside"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "worker.py").write_text(APP)
+    status, output = check(tmp_path, "--app", app.format(tmp_path), "--url", safe)
     assert status == 3, output
-    assert output.rstrip().endswith(meant), output
+    assert output.rstrip().endswith(meant.format(tmp_path)), output
+
+
+def test_a_package_that_is_not_installed_is_searched_in_a_named_python(tmp_path: Path, safe: str) -> None:
+    (tmp_path / "tasks.py").write_text("import not_installed\n")
+    status, output = check(tmp_path, "--app", "tasks:worker", "--url", safe)
+    assert status == 3, output
+    places = f"searched: {tmp_path} and the packages of {Path(sys.executable).parent}"
+    assert f"No module named 'not_installed'; {places}" in output
 
 
 def test_a_redis_that_is_away_exits_with_4(tmp_path: Path) -> None:

@@ -500,6 +500,15 @@ def test_a_value_in_the_place_of_a_table_comes_with_the_way_to_write_it(toml: To
         (CRON + "grace = -1", "cron.sweep.grace: must be at least 0, not -1.0"),
         ("app = 'tasks'", "app: must be module:attribute, e.g. tasks:worker, not 'tasks'"),
         ("app = ''", "app: must be module:attribute, e.g. tasks:worker, not ''"),
+        (
+            "app = 'a.py'",
+            "app: must be module:attribute, e.g. tasks:worker, not 'a.py'; did you mean a:worker?",
+        ),
+        (
+            "app = './a/b.py:jobs'",
+            "app: must be module:attribute, e.g. tasks:worker, not './a/b.py:jobs'; did you mean a.b:jobs?",
+        ),
+        ("app = '../a.py'", "app: must be module:attribute, e.g. tasks:worker, not '../a.py'"),
     ],
 )
 def test_a_value_out_of_range_is_refused(toml: Toml, text: str, message: str) -> None:
