@@ -6,8 +6,10 @@ Run by people and scripts. The module of a command is imported when that command
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
@@ -64,6 +66,9 @@ _OTHER_ADDRESS = (
     "Start Redis, or name another address: --url, REDIS_URL, or redis.url of the configuration; "
     "`pyworkers config show` prints the one in effect."
 )
+# In a help text: `Example: pyworkers stats --json`, or a further line of `Examples:`.
+_EXAMPLE = re.compile(r"^( *Examples?: | {6,})pyworkers( .*)$", re.MULTILINE)
+_FILES = re.compile(r" --(config|app) \S+")
 # 128 + SIGINT, as shells report a program that Ctrl-C ended.
 _INTERRUPTED = 130
 
@@ -77,7 +82,7 @@ class _LazyGroup(click.Group):
             return None
         module, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name.replace("-", "_"))
-        return command
+        return command if ctx.obj is None else _in_project(command, ctx.command_path)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order of the table."""
@@ -112,6 +117,16 @@ class _LazyGroup(click.Group):
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
+
+
+def _in_project(command: click.Command, program: str) -> click.Command:
+    """A copy whose help has the examples as they are typed in a project, which has no file."""
+    command = copy(command)
+    typed = f"python {program}" if ".py " in program else program
+    command.help = _EXAMPLE.sub(lambda found: found[1] + typed + _FILES.sub("", found[2]), command.help or "")
+    if isinstance(command, click.Group):
+        command.commands = {name: _in_project(inner, program) for name, inner in command.commands.items()}
+    return command
 
 
 def _presented(error: PyworkersError) -> str:

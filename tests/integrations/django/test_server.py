@@ -133,6 +133,15 @@ def test_the_commands_use_the_settings(project: Project) -> None:
     assert "default" in text
 
 
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [("check", ""), ("config show", " --chain"), ("stats", " --history 7"), ("limits reset", " stripe")],
+)
+def test_the_example_of_a_command_is_that_of_a_project(project: Project, command: str, example: str) -> None:
+    output = project().manage("pyworkers", *command.split(), "--help")
+    assert f"Example: python manage.py pyworkers {command}{example}\n" in output
+
+
 @pytest.mark.parametrize("words", [("pyworkers", "--help"), ("help", "pyworkers"), ("pyworkers",)])
 def test_the_help_names_the_command(project: Project, words: tuple[str, ...]) -> None:
     shown = project().manage(*words, code=2 if words == ("pyworkers",) else 0)
