@@ -43,6 +43,19 @@ if TYPE_CHECKING:
 
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]
 
+_RUN = "a server runs it: pyworkers run --app module:attribute"
+# The names of other libraries' applications, with what to use instead.
+_ELSEWHERE = {
+    "actor": "declare a job with @worker.job",
+    "periodic_task": 'declare it with @worker.cron("* * * * *") above @worker.job',
+    "run": _RUN,
+    "send_task": "call enqueue(queue, job_class, args)",
+    "start": _RUN,
+    "task": "declare a job with @worker.job",
+    "work": _RUN,
+    "worker_main": _RUN,
+}
+
 
 class Worker(Declarations, Producer):
     """An application: decorate functions with it, and name it as ``app`` in the configuration.
@@ -85,6 +98,15 @@ class Worker(Declarations, Producer):
         self._client: Client | None = None
         self._async_client: AsyncClient | None = None
         self._draft = self.draft
+
+    if not TYPE_CHECKING:  # With it, a type checker would take any name.
+
+        def __getattr__(self, name):
+            """Raise AttributeError; for a name of another library's with ours."""
+            if instead := _ELSEWHERE.get(name):
+                # Without obj: a traceback with it proposes an attribute of its own.
+                raise AttributeError(f"a Worker has no {name}: {instead}", name=name)
+            return object.__getattribute__(self, name)
 
     def check_queue(self, queue: str) -> None:
         """Raise BadArgumentError for a queue that the application and its configuration do not know."""

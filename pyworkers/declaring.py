@@ -154,6 +154,10 @@ class Declarations(Hooks, Clients):
           wait=0              seconds to wait for room in the queue first
         """
         refuse_unknown(options, JobOptions, "job")
+        if isinstance(function, str):
+            raise DeclarationError(
+                f"job takes no text: {function!r}", hint="name the queue or the class: queue=…, name=…"
+            )
         make = declaration("job", options.get("queue", "default"), options)
         declare = partial(self._declare_job, make, options)
         return declare if function is None else declare(function)

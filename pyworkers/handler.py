@@ -219,12 +219,30 @@ def check_handler(handler: Handler) -> None:
         check_takes(link, f"middleware of {handler.name}", "message", "call_next")
 
 
+# The options of other libraries' decorators of jobs, with those to use instead.
+_ELSEWHERE = {
+    "acks_late": "leave it out: each job is acknowledged at its end",
+    "actor_name": "use name=…",
+    "autoretry_for": "use retry_on=(…)",
+    "bind": "leave it out: current_message() has the jid, and more",
+    "default_retry_delay": "use retry_in=…, a function",
+    "ignore_result": "leave it out: a result is kept with track=SECONDS",
+    "max_retries": "use retry=NUMBER",
+    "queue_name": "use queue=NAME",
+    "rate_limit": "use limits=[worker.limit(NAME, rate=…)]",
+    "result_ttl": "use track=SECONDS",
+    "soft_time_limit": "use timeout=SECONDS",
+    "time_limit": "use timeout=SECONDS",
+}
+
+
 def refuse_unknown(given: Mapping[str, object], known: type, decorator: str) -> None:
     """Raise DeclarationError, with the nearest name, for an option that the TypedDict ``known`` lacks."""
     names = known.__annotations__.keys()
     for name in given:
         if name not in names:
-            near = suggestion(name, names) or f"it has: {', '.join(sorted(names))}"
+            instead = _ELSEWHERE.get(name) if known is JobOptions else None
+            near = instead or suggestion(name, names) or f"it has: {', '.join(sorted(names))}"
             raise DeclarationError(f"{decorator} has no option {name}", hint=near)
 
 

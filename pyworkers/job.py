@@ -40,6 +40,8 @@ _ELSEWHERE = {
     "perform_at": "enqueue_at(time, …)",
     "perform_bulk": "enqueue_bulk([(…), …])",
     "perform_in": "enqueue_in(seconds, …)",
+    "s": "call(…) for a step of chain(…) or group(…)",
+    "si": "call(…) for a step of chain(…) or group(…)",
     "schedule": "enqueue_in(seconds, …) or enqueue_at(time, …)",
     "send": "enqueue(…)",
     "send_with_options": "options(…).enqueue(…)",

@@ -301,7 +301,9 @@ def _check_queue(queue: str, name: str) -> None:
     try:
         check_queue_name(queue)
     except ValueError as error:
-        raise BadArgumentError(f"{name} {error}") from error
+        # A function, or a job of pyworkers.
+        hint = "a job is enqueued by its own method: job.enqueue(…)" if callable(queue) else ""
+        raise BadArgumentError(f"{name} {error}", hint=hint) from error
 
 
 def _check_class(job_class: str) -> None:

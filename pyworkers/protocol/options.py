@@ -134,6 +134,10 @@ _ELSEWHERE = {
     "delay": "use enqueue_in",
     "at": "use enqueue_at",
     "expiry": "use expires_in",
+    # Celery's names.
+    "countdown": "use enqueue_in",
+    "eta": "use enqueue_at",
+    "max_retries": "use retry",
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
     **dict.fromkeys(("retry_on", "discard_on", "dead_on"), _DECORATOR),
 }

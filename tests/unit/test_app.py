@@ -111,6 +111,7 @@ def test_a_job_is_still_the_function(worker: Worker) -> None:
         ("kiq", "await aenqueue(…), or enqueue(…) outside of an event loop"),
         ("schedule", "enqueue_in(seconds, …) or enqueue_at(time, …)"),
         ("send_with_options", "options(…).enqueue(…)"),
+        ("s", "call(…) for a step of chain(…) or group(…)"),
     ],
 )
 def test_a_method_of_another_library_is_an_error_that_names_ours(
@@ -124,8 +125,36 @@ def test_a_method_of_another_library_is_an_error_that_names_ours(
         with pytest.raises(AttributeError) as caught:
             getattr(job, name)
         assert str(caught.value) == f"a job has no method {name}: call {instead}"
-        for method in re.findall(r"(\w+)\(", instead):
+        for method in set(re.findall(r"(\w+)\(", instead)) - {"chain", "group"}:
             assert callable(getattr(job, method))
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("task", "declare a job with @worker.job"),
+        ("run", "a server runs it: pyworkers run --app module:attribute"),
+        ("send_task", "call enqueue(queue, job_class, args)"),
+    ],
+)
+def test_a_name_of_another_librarys_application_is_an_error_that_names_ours(
+    worker: Worker, name: str, instead: str
+) -> None:
+    assert not hasattr(worker, name)
+    with pytest.raises(AttributeError, match=f"^a Worker has no {name}: {re.escape(instead)}$"):
+        getattr(worker, name)
+    with pytest.raises(AttributeError, match=r"^'Worker' object has no attribute 'enqueu'$"):
+        _ = worker.enqueu  # type: ignore[attr-defined]
+
+
+def test_a_job_that_is_taken_for_its_queue_is_an_error_that_names_its_method(worker: Worker) -> None:
+    @worker.job
+    def add() -> None: ...
+
+    for client in (worker, Client.of(worker)):
+        with pytest.raises(BadArgumentError, match="cannot be a queue") as caught:
+            client.enqueue(add, [])  # type: ignore[arg-type]
+        assert caught.value.hint == "a job is enqueued by its own method: job.enqueue(…)"
 
 
 def test_any_other_name_that_a_job_lacks_is_the_error_of_python(worker: Worker) -> None:
@@ -285,6 +314,13 @@ def test_fields_of_ones_own_are_declared_or_given(worker: Worker, queue: Fake) -
     [
         (lambda worker: worker.job(timeot=3), "job has no option timeot", "did you mean timeout?"),
         (lambda worker: worker.job(retires=3), "job has no option retires", "did you mean retry?"),
+        (lambda worker: worker.job(max_retries=3), "job has no option max_retries", "use retry=NUMBER"),
+        (lambda worker: worker.job(bind=True), "job has no option bind", "leave it out: current_message()"),
+        (
+            lambda worker: worker.job("mail"),
+            "job takes no text: 'mail'",
+            "name the queue or the class: queue=",
+        ),
         (lambda worker: worker.process("q", concurency=3), "process has no", "did you mean concurrency?"),
         (lambda worker: worker.group("web", queue=["a"]), "group has no option", "did you mean queues?"),
         (lambda worker: worker.cron("@daily", timezon="UTC"), "cron has no", "did you mean timezone?"),

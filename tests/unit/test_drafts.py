@@ -246,6 +246,8 @@ def test_fields_of_ones_own_land_beside_the_others() -> None:
         ({"tenant": 7}, "tenant is not an option", 'a field of your own goes into extra={"tenant": …}'),
         ({"class": "x"}, "class is not an option: it is written by pyworkers itself", ""),
         ({"delay": 5}, "delay is not an option here: use enqueue_in", ""),
+        ({"countdown": 5}, "countdown is not an option here: use enqueue_in", ""),
+        ({"eta": 5}, "eta is not an option here: use enqueue_at", ""),
         ({"concurrency": 5}, "concurrency is not an option here: the decorator of the job takes it", ""),
         ({"extra": [("a", 1)]}, "extra must be a dict with fields of your own", ""),
         ({"extra": {"jid": "x"}}, "extra['jid'] is not a field of your own: it is the option jid=…", ""),
