@@ -50,6 +50,16 @@ def test_an_entry_has_its_slots_its_zone_and_its_runs(dashboard: Visitor, entrie
     assert '<td data-label="Error"></td>' in page.html
 
 
+def test_an_action_on_an_entry_returns_to_the_page_with_its_button(
+    dashboard: Visitor, entries: CronSet
+) -> None:
+    for number in range(51):
+        entries.add(f"entry {number:02d}", "@daily", "Sweep")
+    form = next(form for form in dashboard.get("cron?first=50").posts if "pause" in form.buttons.values())
+    page = dashboard.press(form)
+    assert "entry 50 is paused." in page.text and page.url.endswith("cron?first=50")
+
+
 def test_an_entry_is_paused_resumed_triggered_changed_and_removed(
     dashboard: Visitor, entries: CronSet
 ) -> None:

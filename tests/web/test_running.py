@@ -126,6 +126,19 @@ def test_a_job_that_has_ended_is_marked(
     assert ["ended" in row for row in rows] == [False, True]
 
 
+@pytest.mark.parametrize(
+    "path", ["running?first=50", "running?server=web~3A7~3Aa&first=50", "servers/web~3A7~3Aa?first=50"]
+)
+def test_a_cancellation_returns_to_the_page_with_its_button(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, path: str
+) -> None:
+    runs(db, keys, "web:7:a", {f"{number}.1": running(f"j{number}", 5 + number) for number in range(60)})
+    form = next(form for form in dashboard.get(path).posts if form.buttons.get("action") == "cancel")
+    page = dashboard.press(form)
+    assert page.url == dashboard.root + path
+    assert "runs in Sidekiq" in page.text
+
+
 def test_hostile_jobs_are_shown(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     nasty = "<script>alert(1)</script>\u202e\x1b"
     jobs: dict[Any, Any] = {

@@ -86,6 +86,16 @@ def test_one_server_gets_a_signal(dashboard: Visitor, db: redis.Redis, keys: Key
         assert db.lpop(keys.signals("web:7:a")) == expected
 
 
+def test_a_signal_returns_to_the_page_with_its_button(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    for number in range(51):
+        sidekiq(db, keys, f"ruby:9:{number:02d}")
+    [form] = [form for form in dashboard.get("servers?first=50").posts if "stop" in form.buttons.values()]
+    page = dashboard.press(form)
+    assert "Sent stop to ruby:9:50" in page.text and page.url.endswith("servers?first=50")
+
+
 def test_all_servers_get_a_signal_after_a_question(
     dashboard: Visitor, db: redis.Redis, keys: Keys, one_redis_url: str, namespace: str
 ) -> None:

@@ -21,7 +21,7 @@ from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.live.cron import key_of
 from pyworkers.web.paging import ROWS, first_of, pager
-from pyworkers.web.rendering import address, render
+from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import Form, form_of
 from pyworkers.web.showing import cut
 from pyworkers.web.site import site_of
@@ -76,7 +76,7 @@ async def add(request: Request) -> Response:
     """Add an entry, or act on one of the table."""
     form = form_of(request)
     if form.get("action") != "add":
-        return await _act(request, names.decode(form.get("name", "")), address(request, "cron"))
+        return await _act(request, names.decode(form.get("name", "")), own_address(request))
     name = form.get("name", "").strip()
     entries = CronSet(site_of(request).admin)
     try:

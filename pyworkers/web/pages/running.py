@@ -18,7 +18,7 @@ from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.showing import args_text
 from pyworkers.web.live.running import cells, key_of, total
 from pyworkers.web.paging import ROWS, first_of, pager
-from pyworkers.web.rendering import address, render
+from pyworkers.web.rendering import own_address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.site import site_of
 
@@ -58,18 +58,22 @@ def _arguments(work: Work, mask: Collection[str]) -> str:
 
 async def change(request: Request) -> Response:
     """Cancel a running job."""
-    site, form = site_of(request), form_of(request)
-    jid, identity, queue, back = (
-        names.decode(form.get(name, "")) for name in ("jid", "server", "queue", "back")
-    )
-    if form.get("action") != "cancel":
+    if form_of(request).get("action") != "cancel":
         raise HTTPException(400, "This action is unknown.")
+    return await cancel(request)
+
+
+async def cancel(request: Request) -> Response:
+    """Cancel the running job that a form names, and return to the page with the form."""
+    site, form = site_of(request), form_of(request)
+    jid, identity, queue = (names.decode(form.get(name, "")) for name in ("jid", "server", "queue"))
     if not all(map(names.is_key, (jid, identity, queue))):
         raise HTTPException(400, "This job has no valid id, queue or server.")
-    to = address(request, "servers", back) if back else address(request, "running")
     works = WorkSet(site.admin)
     result = await perform(request, "job.cancel", jid, lambda: works.cancel(jid, identity, queue))
-    return done(request, to, _SENTENCES[result].format(jid), failed=result is not Cancelled.RUNNING)
+    return done(
+        request, own_address(request), _SENTENCES[result].format(jid), failed=result is not Cancelled.RUNNING
+    )
 
 
 ROUTES = [Route("/running", show), Route("/running", change, methods=["POST"])]

@@ -15,9 +15,9 @@ from pyworkers.api.running import read_works
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.live.servers import by_state, cells, notice
-from pyworkers.web.pages.running import rows_of
+from pyworkers.web.pages.running import cancel, rows_of
 from pyworkers.web.paging import ROWS, first_of, pager
-from pyworkers.web.rendering import address, render
+from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import counted, visible
 from pyworkers.web.site import site_of
@@ -79,7 +79,8 @@ async def change(request: Request) -> Response:
         raise HTTPException(400, "This action is unknown.")
     signal, then = SIGNALS[word]
     if "server" in form:
-        return await _signal_one(request, names.decode(form["server"]), word, address(request, "servers"))
+        here = address(request, "servers", first=first_of(request) or None)
+        return await _signal_one(request, names.decode(form["server"]), word, here)
     sent = await perform(
         request, f"server.{word}", "all servers", partial(ProcessSet(site.admin).send, signal)
     )
@@ -88,11 +89,13 @@ async def change(request: Request) -> Response:
 
 
 async def change_one(request: Request) -> Response:
-    """Signal this server."""
+    """Signal this server, or cancel a job that it runs."""
     word, identity = form_of(request).get("action", ""), _identity(request)
+    if word == "cancel":
+        return await cancel(request)
     if word not in SIGNALS:
         raise HTTPException(400, "This action is unknown.")
-    return await _signal_one(request, identity, word, address(request, "servers", identity))
+    return await _signal_one(request, identity, word, own_address(request))
 
 
 async def _signal_one(request: Request, identity: str, word: str, back: str) -> Response:
