@@ -161,6 +161,17 @@ def test_a_refused_new_time_stays(dashboard: Visitor, keys: Keys, db: redis.Redi
     assert '<option value="3600" selected>' in page.html
 
 
+def test_a_refused_new_time_stays_where_a_search_would_go_on(
+    dashboard: Visitor, keys: Keys, db: redis.Redis
+) -> None:
+    db.zadd(keys.schedule, {raw_job("1"): 4e9})
+    typed = {"action": "reschedule", "delay": "3600", "when": "2020"}
+    # From the dead jobs on, a search does not find it.
+    page = dashboard.ask("jobs/1?look=dead", {**form(found(dashboard, "jobs/1")).hidden, **typed}).page
+    assert "Not done: 2020 is not a date and time" in page.text
+    assert 'value="2020"' in page.html and '<option value="3600" selected>' in page.html
+
+
 def test_a_running_job_is_cancelled(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     db.hset(keys.owners, OWNER, '["q"]')
     db.lpush(keys.inprogress("q", OWNER), raw_job("1"))

@@ -39,17 +39,18 @@ async def find(request: Request) -> Response:
     return await render(request, "error.html", title="Find a job", text=text, json="")
 
 
-async def show(request: Request, refusal: str = "") -> Response:
+async def show(request: Request, refusal: str = "", seen: Hint | None = None) -> Response:
     """The page of one job. It is 200 also for a job that is gone: it says so.
 
-    After a ``refusal``, with the new time that was refused.
+    After a ``refusal``, with the new time that was refused, and the job where the form has ``seen`` it: a
+    search could end too soon.
     """
     query = request.query_params
     jid, hint = _asked(request)
     site = site_of(request)
-    looked = decoded(query.get("look", ""))
+    looked = None if seen else decoded(query.get("look", ""))
     begin = None if looked is None else Further(looked, query.get("from", ""))
-    view = await site.read(read_job(site.keys, jid, hint, begin))
+    view = await site.read(read_job(site.keys, jid, seen or hint, begin))
     most = 0 if query.get("whole") else _MOST_CHARACTERS
     own = _own(request)
     texts = (
@@ -95,12 +96,12 @@ async def change(request: Request) -> Response:
     place = decoded(form.get("in", ""))
     if place is None:
         raise HTTPException(400, "This action lacks its place.")
+    at = form.get("at", "")
     try:
         order = order_of(place, form.get("action", ""), form, form.get("delay", ""))
     except BadArgumentError as error:
-        return await show(request, f"Not done: {error}.")
-    ats = [form.get("at", "")]
-    acted = await perform(request, f"job.{order.action}", jid, lambda: act_on(site.admin, order, ats))
+        return await show(request, f"Not done: {error}.", Hint(place, at))
+    acted = await perform(request, f"job.{order.action}", jid, lambda: act_on(site.admin, order, [at]))
     text, failed = said(order.action, acted, 1)
     return done(request, address(request, "jobs", _segment(request)), text, failed=failed)
 
