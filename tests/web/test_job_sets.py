@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from html import unescape
 
@@ -59,6 +60,19 @@ def settled(dashboard: Visitor, page: Page, word: str) -> Page:
 @pytest.mark.parametrize("place", ["scheduled", "retries", "dead"])
 def test_an_empty_set(dashboard: Visitor, place: str) -> None:
     assert "There are no jobs here." in dashboard.get(place).text
+
+
+def test_an_id_between_the_ends_of_a_large_job_is_not_read(
+    dashboard: Visitor, keys: Keys, db: redis.Redis
+) -> None:
+    large = {"class": "Add", "args": ["x" * 100_000], "jid": "1", "error_message": "x" * 9000}
+    db.zadd(keys.dead, {json.dumps(large): 1})
+    page = dashboard.get("dead")
+    assert "bytes) not read Run now" in page.text
+    [link] = {link for link in page.links if "/jobs/" in link}
+    assert "Id 1 State dead" in dashboard.get(link).text
+    db.zadd(keys.dead, {'{"class":"Add","args":[]}': 2})
+    assert "no id Run now" in dashboard.get("dead").text
 
 
 def test_all_time_outs_of_the_last_hour_are_retried(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:

@@ -59,7 +59,8 @@ def bar(progress: Progress | None, label: str) -> Markup:
             )
         )
     of = "" if progress.total is None else f" of {progress.total:g}"
-    parts += [escape(f"{progress.done:g}{of}"), shown(progress.text, 60) if progress.text else Markup("")]
+    numbers = Markup('<span class="of">{}</span>').format(f"{progress.done:g}{of}")
+    parts += [numbers, shown(progress.text, 60) if progress.text else Markup("")]
     return Markup(" ").join(part for part in parts if part)
 
 
