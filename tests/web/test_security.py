@@ -413,12 +413,12 @@ def test_a_session_that_ends_between_form_and_click(opened: Opened, users: Path,
     log_in(visitor)
     given = token(visitor)
     visitor.cookies.clear()
-    answer = visitor.ask("queues", {**PAUSE, "csrf": given})
+    answer = visitor.ask("queues?match=ma&order=size", {**PAUSE, "csrf": given})
     assert answer.status == 401
     assert not queue.paused
     [form] = answer.page.posts
     answer = visitor.ask(form.action, {**form.hidden, "name": "ann", "password": "secret"})
-    assert answer.page.url == f"{visitor.root}queues"
+    assert answer.page.url == f"{visitor.root}queues?match=ma&order=size"
     assert not queue.paused
 
 

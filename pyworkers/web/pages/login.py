@@ -70,8 +70,8 @@ def routes(users: Users) -> list[Route]:
 
 
 def _asked(request: Request) -> str:
-    """The page of a request; a form goes to the address of its page."""
-    query = request.url.query if request.method in ("GET", "HEAD") else ""
+    """The page of a request, with its filter and its place in a list: a form goes to the address of its page."""
+    query = request.url.query
     return f"{quote(_path(request))}?{query}" if query else quote(_path(request))
 
 
