@@ -85,6 +85,37 @@ def test_limits_follow(
     wait_for(lambda: chromium.text_of(used) == "2")
 
 
+def test_a_holder_that_has_left_is_marked(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    db.hset(keys.limits, NAME, "4 0")
+    db.zadd(keys.limit(NAME), {"web1:7:ab|aa j1": 1e9, "web1:7:ab|bb j2": 1e9 + 1})
+    chromium.open(f"{dashboard.root}limits/{segment(NAME)}")
+    db.zrem(keys.limit(NAME), "web1:7:ab|bb j2")
+    wait_for(lambda: chromium.text_of("[data-live$=':used']") == "1")
+    wait_for(lambda: ["ended" in row.text for row in chromium.all("tbody tr")] == [False, True])
+    db.hdel(keys.limits, NAME)
+    wait_for(lambda: ["ended" in row.text for row in chromium.all("tbody tr")] == [True, True])
+
+
+def test_a_start_that_a_later_one_pushes_out_is_not_marked(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    db.hset(keys.limits, mapping={NAME: "400 60.004", "slots": "400 0"})
+    for name in (NAME, "slots"):
+        db.zadd(keys.limit(name), {f"web1:7:ab|aa j{number}": 1e9 + number for number in range(100)})
+    name = segment(NAME)
+    assert f'data-live="{name}/' in dashboard.get(f"limits/{name}").html
+    assert "data-ended" not in dashboard.get(f"limits/{name}").html
+    feeds = urlencode({"feed": [f"limit?{name}", "limit?slots"]}, doseq=True)
+    with Listener(dashboard.root, f"?{feeds}") as listener:
+        parts = parts_in(listener)
+        wait_for(lambda: {f"{name}:used", "slots:used"} <= parts().keys())
+        assert not {f"limit?{name}:all", "limit?slots:all"} & parts().keys()
+        db.zremrangebyrank(keys.limit("slots"), 0, 0)
+        wait_for(lambda: "limit?slots:all" in parts())
+
+
 @pytest.mark.parametrize("path", ["cron", f"cron/{segment(NAME)}"])
 def test_cron_follows(path: str, chromium: Chromium, dashboard: Visitor, cron: CronSet) -> None:
     chromium.open(dashboard.root + path)

@@ -1,4 +1,4 @@
-"""The live parts of the pages of limits: how much of each is in use, and how many jobs wait for it."""
+"""The live parts of the pages of limits: use, waiting jobs, and the holders of one that still hold it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from pyworkers.api import read_limit, read_limit_page
+from pyworkers.api import LimitHolder, read_limit, read_limit_page
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.web import names
 from pyworkers.web.cursors import cursor_in
 from pyworkers.web.paging import ROWS
 from pyworkers.web.rendering import macro
-from pyworkers.web.showing import number
+from pyworkers.web.showing import moment, number
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
+
+HOLDERS = 100
+"""The holders of a limit that are shown."""
 
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
@@ -27,10 +30,26 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
-    """The numbers of one limit; ``parameters``: its key, as it stands in the address."""
-    read = partial(read_limit, key=names.decode(parameters), most=1)
-    watched = reader.watch(f"limit?{parameters}", read)
-    return _cells(request, watched.value.stats) if watched.value else {}
+    """The numbers of one limit, and its holders; ``parameters``: its key, as it stands in the address.
+
+    A holder that a page shows, and that has no part here, holds it no more. The part ``limit?KEY:all`` says
+    so; it is missing for a rate, whose later starts come first, and if more hold it than are read.
+    """
+    feed = f"limit?{parameters}"
+    watched = reader.watch(feed, partial(read_limit, key=names.decode(parameters), most=HOLDERS))
+    view = watched.value
+    if not watched.known or reader.last is None:
+        return {}
+    if view is None:
+        return {f"{feed}:all": ""}
+    now, are_all = reader.last.now, not view.stats.per_s and len(view.holders) < HOLDERS
+    since = {part_of(view.stats, holder): str(moment(holder.since, now)) for holder in view.holders}
+    return _cells(request, view.stats) | since | ({f"{feed}:all": ""} if are_all else {})
+
+
+def part_of(limit: LimitStats, holder: LimitHolder) -> str:
+    """The name of a holder in the live parts."""
+    return f"{names.part(limit.key)}/{names.part(holder.member or f'{holder.identity} {holder.jid}')}"
 
 
 def _cells(request: Request, *limits: LimitStats) -> dict[str, str]:

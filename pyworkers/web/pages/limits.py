@@ -12,6 +12,7 @@ from pyworkers.protocol.limits import name_of
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.cursors import cursor_of
+from pyworkers.web.live.limits import HOLDERS, part_of
 from pyworkers.web.paging import ROWS
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
@@ -31,13 +32,14 @@ async def show(request: Request) -> Response:
 async def show_one(request: Request) -> Response:
     """One limit, and who holds it; or the word that it is not in use."""
     site, key = site_of(request), names.decode(request.path_params["key"])
-    view = await site.read(read_limit(site.keys, key))
+    view = await site.read(read_limit(site.keys, key, HOLDERS))
     if view is None:
         text = "This limit is not in use: no job has asked for it, or it was reset."
         return await render(request, "error.html", json="", title=f"Limit {key}", text=text)
     return await render(
-        request, "limit.html", title=f"Limit {key}", limit=view.stats, holders=view.holders, name=name_of(key)
-    )
+        request, "limit.html", title=f"Limit {key}", limit=view.stats, holders=view.holders,
+        name=name_of(key), part_of=part_of,
+    )  # fmt: skip
 
 
 async def change(request: Request) -> Response:

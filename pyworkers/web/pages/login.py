@@ -70,7 +70,7 @@ def routes(users: Users) -> list[Route]:
 
 
 def _asked(request: Request) -> str:
-    """The page of a request, with its filter and its place in a list: a form goes to the address of its page."""
+    """The page of a request, with its filter and its rank; a form goes to the address of its page."""
     query = request.url.query
     return f"{quote(_path(request))}?{query}" if query else quote(_path(request))
 
