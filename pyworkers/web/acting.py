@@ -14,6 +14,8 @@ from starlette.responses import RedirectResponse, Response
 
 from pyworkers import logs
 from pyworkers.api.audit import Action, read_audit, record
+from pyworkers.api.browse.actions import Acted
+from pyworkers.api.browse.tasks import Task
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.web import flash
 from pyworkers.web.security import viewer_of
@@ -71,6 +73,10 @@ async def _audit(request: Request, action: str, target: str, result: str) -> Non
 
 def _described(result: object) -> str:
     """A result in a word: ``done``, ``nothing changed``, a number of things, or the word of an enum."""
+    if isinstance(result, Acted):
+        return f"{result.done or 'nothing changed'}{f', refused: {result.reason}' if result.refused else ''}"
+    if isinstance(result, Task):
+        return "begun"
     if result is None or result is True:
         return "done"
     if result is False or result == 0:

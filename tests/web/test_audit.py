@@ -7,6 +7,7 @@ import redis
 from pyworkers import Client
 from pyworkers.api import AuditLog
 from pyworkers.protocol.keys import Keys
+from tests.helpers.records import raw_job
 from tests.web.chromium import Chromium
 from tests.web.visitor import Visitor
 
@@ -26,6 +27,20 @@ def test_an_action_is_a_line_with_its_viewer_and_its_result(
         ("queue.pause", "mail", "done", "127.0.0.1"),
     ]
     assert "queue.pause mail nothing changed" in dashboard.get("audit").text
+
+
+def test_the_line_of_an_action_on_jobs_says_how_many_were_moved(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, one_redis_url: str
+) -> None:
+    db.zadd(keys.dead, {raw_job("1"): 1, raw_job("2", queue="a b"): 2, raw_job("3"): 3})
+    [form] = [one for one in dashboard.get("dead").posts if one.boxes]
+    ats = {jid: at for jid, (_, at) in zip("321", form.boxes, strict=True)}
+    for button in (f"run|{ats['3']}", f"run|{ats['3']}", f"run|{ats['2']}"):
+        dashboard.ask(form.action, {"csrf": form.hidden["csrf"], "one": button})
+    actions = AuditLog(one_redis_url, namespace=keys.namespace).page().actions
+    results = [found.result for found in actions]
+    assert results[1:] == ["nothing changed", "1"]
+    assert results[0].startswith("nothing changed, refused: 'a b' cannot be a queue: ")
 
 
 def test_a_change_stays_if_redis_refuses_its_line(

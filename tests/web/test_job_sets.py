@@ -9,6 +9,7 @@ from html import unescape
 import pytest
 import redis
 
+from pyworkers.api import AuditLog
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
@@ -122,12 +123,18 @@ def test_jobs_that_left_before_the_confirmation_are_said(
     assert "looked at" not in task.text
 
 
-def test_two_people_confirm_one_task(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
+def test_two_people_confirm_one_task(
+    dashboard: Visitor, keys: Keys, db: redis.Redis, one_redis_url: str
+) -> None:
     db.zadd(keys.dead, {raw_job("1"): 1})
     task = press_all(dashboard, "dead", "all-run")
     settled(dashboard, dashboard.press(form(task)), "Done: 1 job put")
-    assert "Another person was faster." in dashboard.press(form(task)).text
+    assert "It was confirmed already." in dashboard.press(form(task)).text
     assert db.llen(keys.queue("q")) == 1
+    actions = AuditLog(one_redis_url, namespace=keys.namespace).page().actions
+    assert [(line.action, line.result) for line in actions] == [
+        ("jobs.run", "nothing changed"), ("jobs.run", "begun")
+    ]  # fmt: skip
 
 
 def test_all_scheduled_jobs_get_another_time(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:

@@ -45,10 +45,12 @@ async def change(request: Request) -> Response:
     target = f"{task.order.place.word} {query_of(task.sought.wanted)}"
     if action == "confirm":
         word = "clear" if task.clears else str(task.order.action)
-        ready = await perform(request, f"jobs.{word}", target, lambda: confirm_task(site.admin, task))
-        if ready is not None:
+        ready = await perform(
+            request, f"jobs.{word}", target, lambda: confirm_task(site.admin, task) or False
+        )
+        if isinstance(ready, Task):
             start(site, ready)
-        text = "It has begun." if ready else "Another person was faster."
+        text = "It has begun." if ready else "It was confirmed already."
     elif action == "stop":
         stopped = await perform(request, "task.stop", target, lambda: stop_task(site.admin, task))
         text = "It stops after its present jobs." if stopped else "It has ended already."

@@ -70,8 +70,8 @@ async def _confirm(ask: Ask) -> int:
     task = await _find(ask)
     word = "clear" if task.clears else str(task.order.action)
     target = f"{task.order.place.word} {task.sought.wanted.as_dict()}"
-    ready = await ask.perform(f"jobs.{word}", target, partial(confirm_task, ask.admin, task))
-    if ready is None:
+    ready = await ask.perform(f"jobs.{word}", target, lambda: confirm_task(ask.admin, task) or False)
+    if not isinstance(ready, Task):
         raise HTTPException(409, f"The task is {task.state.value}: nothing was changed.")
     start(ask.site, ready)
     return 1
