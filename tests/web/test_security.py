@@ -415,6 +415,7 @@ def test_a_session_that_ends_between_form_and_click(opened: Opened, users: Path,
     visitor.cookies.clear()
     answer = visitor.ask("queues?match=ma&order=size", {**PAUSE, "csrf": given})
     assert answer.status == 401
+    assert "Nothing was done: log in, and try again." in answer.text
     assert not queue.paused
     [form] = answer.page.posts
     answer = visitor.ask(form.action, {**form.hidden, "name": "ann", "password": "secret"})
@@ -430,6 +431,7 @@ def test_an_expired_session_says_that_nothing_was_done(
     log_in(visitor)
     answer = visitor.ask("queues", {**PAUSE, "csrf": "x"})
     assert answer.status == 401
+    assert "Nothing was done" not in visitor.ask("logout", {"csrf": "x"}).text
     assert "Your session has ended. Nothing was done: log in, and try again." in answer.text
     assert not queue.paused
 

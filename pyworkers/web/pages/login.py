@@ -16,6 +16,7 @@ from pyworkers.web.security.guard import visit_of
 
 _WRONG = "The name or the password is wrong."
 _LONGEST_TARGET = 4000
+_ENTRANCE = ("/login", "/logout")
 
 
 async def ask(request: Request, text: str = "", target: str = "/", status: int = 200) -> Response:
@@ -29,8 +30,9 @@ async def ask_again(request: Request, refusal: Refusal) -> Response:
     """The form in place of a page; a login leads to that page."""
     asked = form_of(request).get("next") if _path(request) == "/login" else _asked(request)
     text = refusal.text
-    if text and request.method not in ("GET", "HEAD") and refusal.status == 401:
-        text = f"{text} Nothing was done: log in, and try again."
+    changes = request.method not in ("GET", "HEAD") and _path(request) not in _ENTRANCE
+    if changes and refusal.status == 401:
+        text = f"{text} Nothing was done: log in, and try again.".strip()
     answer = await ask(request, text, _own(asked or "/"), refusal.status)
     answer.headers.update(refusal.headers)
     return answer
@@ -84,5 +86,5 @@ def _own(target: str) -> str:
     """The target if it is a path below the dashboard, else its first page: no login leads elsewhere."""
     is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
     is_plain = target.isascii() and target.isprintable() and " " not in target and "\\" not in target
-    is_page = target.partition("?")[0] not in ("/login", "/logout")
+    is_page = target.partition("?")[0] not in _ENTRANCE
     return target if is_path and is_plain and is_page and len(target) <= _LONGEST_TARGET else "/"
