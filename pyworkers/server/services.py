@@ -241,6 +241,8 @@ class Services:
         with suppress(PyworkersError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self.heartbeat.end()
+                # A renewal after the deregistration would register this server again, for a lease.
+                await self.lease.end()
                 await self._writer.write()
                 await self._deregister()
                 await self.heartbeat.deregister()

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 import redis
 
+from pyworkers.store.scripts import load
 from tests.helpers.processes import process_alive
+from tests.helpers.proxy import Trap, proxied, script
 from tests.helpers.records import job
 from tests.helpers.redises import blocked
 from tests.helpers.server_process import ServerProcess, serving
@@ -67,6 +69,21 @@ def test_running_jobs_finish_before_the_server_ends(
         assert server.waiting("q") == 1
         assert clean(server)
         assert not [pid for pid in tree if process_alive(pid)]
+
+
+def test_a_server_that_stops_does_not_renew_its_lease_after_it_has_deregistered(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    options = ("--config", config(tmp_path, "[server]\nlease = 1\n"))
+    with proxied(redis_url) as proxy, serving(tmp_path, proxy.url, namespace, CODE, *options) as server:
+        server.redis.script_load(load("deregister").text)
+        trap = proxy.trap(Trap(script("deregister"), action="hold"))
+        server.signal(signal.SIGTERM)
+        wait_for(lambda: trap.sprung)
+        time.sleep(0.6)  # three renewals, while the server waits for this reply
+        trap.release()
+        assert server.wait() == 0
+        assert clean(server)
 
 
 @pytest.mark.fault("M3")
