@@ -147,7 +147,7 @@ def _is_ordered(group: Grouped, manifest: Manifest, config: Config) -> bool:
 
 
 def _ordered(group: Grouped, manifest: Manifest, config: Config) -> Group:
-    """The group of an ordered queue. Raises ConfigError for sizes, because it runs one job at a time."""
+    """The group of an ordered queue. Raises ConfigError for a rate or sizes: it runs one job at a time."""
     [queue] = group.queues
     facts, configured = manifest["queues"].get(queue), config.queues.get(queue, QueueConfig())
     declared = [facts["concurrency"], facts["processes"]] if facts and facts.get("ordered") else []
@@ -155,6 +155,12 @@ def _ordered(group: Grouped, manifest: Manifest, config: Config) -> Group:
     if any(size not in (None, 1) for size in (*declared, *given, group.number)):
         raise ConfigError(
             f"the ordered queue {queue!r} runs one job at a time: it takes no concurrency and no processes",
+            location=f"[queues.{queue}]",
+        )
+    if configured.rate:
+        raise ConfigError(
+            f"the ordered queue {queue!r} takes no rate",
+            hint="give its jobs one: limits=[worker.limit(…, rate=…)]",
             location=f"[queues.{queue}]",
         )
     mode = group.own.mode or configured.mode or (facts and facts["mode"]) or _natural_mode(group, manifest)

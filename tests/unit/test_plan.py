@@ -412,6 +412,13 @@ def test_an_ordered_queue_takes_no_concurrency_and_no_neighbour() -> None:
     assert "it takes no concurrency" in error_of(ordered(), Config(groups=alone))
 
 
+def test_an_ordered_queue_takes_no_rate_but_that_of_its_jobs() -> None:
+    config = Config(queues={"ledger": QueueConfig(rate="5/s")})
+    assert "the ordered queue 'ledger' takes no rate" in error_of(ordered(), config)
+    limited = Config(queues={"ledger": QueueConfig(max_running=3)})
+    assert planned(ordered(), limited).groups["ledger"].ordered
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
