@@ -293,7 +293,10 @@ class Manager:
         }
 
     def _failing(self, failing: bool) -> None:
-        log.error("manager.state", **self._about, state="failing" if failing else self.state.value)
+        if failing:
+            log.error("manager.state", **self._about, state="failing")
+        else:
+            log.info("manager.state", **self._about, state=self.state.value)
 
     def _enter(self, state: ManagerState, **about: object) -> None:
         self.state = state

@@ -331,7 +331,10 @@ class Pool:
 
     def _starts_failed(self, count: int) -> None:
         log.warning(
-            "worker.starts_failed", queue=self._group, count=count, hint="the first one logs the reason"
+            "worker.starts_failed",
+            queue=self._group,
+            count=count,
+            hint="the first one logs the reason, unless it is that of forkserver.lost",
         )
 
     def run_suspects(self) -> None:
