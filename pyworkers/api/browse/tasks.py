@@ -163,7 +163,7 @@ def create_task(admin: Admin, order: Order, sought: Sought, by: str) -> Task:
 
 
 def confirm_task(admin: Admin, task: Task) -> Task | None:
-    """Let a counted task run, which ``work_on`` does then; None if another person was faster.
+    """Let a counted task run, which ``work_on`` does then; None if it was confirmed already.
 
     Raises RedisUnavailableError and StoreError.
     """
