@@ -16,13 +16,13 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
-from pyworkers.server.heartbeat.staff import Standing
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.running import Running
+from pyworkers.server.pool.state import Standing
 from pyworkers.server.waiting import POLL_S, ended, now
 from pyworkers.store.jobs import hold_any
 from pyworkers.store.store import Store

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from pyworkers.server.heartbeat.facts import Facts, described, info
-from pyworkers.server.heartbeat.staff import Standing, listed
+from pyworkers.server.heartbeat.staff import listed
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.running import Running
+from pyworkers.server.pool.state import Standing
 
 GROUPS = {
     "web": Group("web", {"critical": 5, "low": 1}, False, 50, 4, "async"),

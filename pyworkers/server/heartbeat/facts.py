@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pyworkers.protocol import envelope, flow
-from pyworkers.server.heartbeat.staff import Standing
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.running import Running
+from pyworkers.server.pool.state import Standing
 from pyworkers.version import __version__
 
 # Characters of the classes of the jobs: some hundred classes, a few kilobytes in each heartbeat.

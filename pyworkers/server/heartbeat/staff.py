@@ -6,25 +6,14 @@ Pure; used by the master once per beat, never for each job.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pyworkers.protocol import envelope
+from pyworkers.server.pool.state import Standing
 
 FEW = 32
 """So many workers are shown with each heartbeat: some 2 KB. More are shown only while a viewer is active."""
 # Some 60 KB in a heartbeat.
 _MOST = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One worker process: its ``state`` is a word for the log, ``started_at`` is in epoch seconds."""
-
-    group: str
-    pid: int
-    state: str
-    started_at: float
-    jobs_done: int
 
 
 def listed(workers: Sequence[Standing], kb_of: Callable[[int], int], *, watched: bool) -> str:

@@ -18,7 +18,6 @@ from pyworkers.ipc.frames import SECONDS, Frame, Kind, unpack_note
 from pyworkers.protocol import effects
 from pyworkers.protocol.limits import Ask
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.heartbeat.staff import Standing
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
@@ -28,7 +27,7 @@ from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.respawn import Respawn
 from pyworkers.server.pool.running import Running
 from pyworkers.server.pool.seat import Seat
-from pyworkers.server.pool.state import State
+from pyworkers.server.pool.state import Standing, State
 from pyworkers.server.pool.worker import End, Worker
 
 log = logs.get_logger()

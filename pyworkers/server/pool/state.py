@@ -1,10 +1,11 @@
-"""State: the states of a worker, with the table of transitions.
+"""State: the states of a worker, with the table of transitions, and what is shown of one.
 
 Pure; used by the worker and its pool.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 
@@ -32,3 +33,14 @@ _NEXT = {
     State.LEAVING: {State.LEAVING, State.GONE},
     State.GONE: set(),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One worker process: its ``state`` is a word for the log, ``started_at`` is in epoch seconds."""
+
+    group: str
+    pid: int
+    state: str
+    started_at: float
+    jobs_done: int
