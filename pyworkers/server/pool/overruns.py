@@ -48,36 +48,33 @@ class Overruns:
         self._process = process
         self._slots = slots
         self._loop = asyncio.get_running_loop()
-        self._timers: dict[int, asyncio.TimerHandle] = {}
-        """The timer of each job with a limit, by number."""
-
-    def __bool__(self) -> bool:
-        return bool(self._timers)
+        self.timers: dict[int, asyncio.TimerHandle] = {}
+        """The timer of each job with a limit, by number. Only this class changes it."""
 
     def begin(self, delivery: Delivery, seconds: float) -> None:
         """Note that a job with a limit has begun."""
         timer = self._loop.call_later(seconds + KILL_GRACE_S, self._overrun, delivery, seconds)
-        self._timers[delivery.number] = timer
+        self.timers[delivery.number] = timer
 
     def finished(self, number: int) -> None:
         """Note that a job has ended, with or without a limit."""
-        if timer := self._timers.pop(number, None):
+        if timer := self.timers.pop(number, None):
             timer.cancel()
 
     def limit_at(self, number: int) -> float | None:
         """The end of the limit of a job, in seconds of the loop; None without a limit."""
-        timer = self._timers.get(number)
+        timer = self.timers.get(number)
         return None if timer is None else timer.when() - KILL_GRACE_S
 
     def forget(self) -> None:
         """Forget all limits."""
-        for timer in self._timers.values():
+        for timer in self.timers.values():
             timer.cancel()
-        self._timers.clear()
+        self.timers.clear()
 
     def _overrun(self, delivery: Delivery, seconds: float) -> None:
         """End a job that did not end in time. If it shares its process, find out first which job hangs."""
-        self._timers.pop(delivery.number, None)
+        self.timers.pop(delivery.number, None)
         if self._slots == 1:
             self._end(delivery, seconds)
             return
@@ -87,7 +84,7 @@ class Overruns:
 
     def _ask_again_later(self, delivery: Delivery, seconds: float, before: int) -> None:
         timer = self._loop.call_later(_APART_S, self._ask_again, delivery, seconds, before)
-        self._timers[delivery.number] = timer
+        self.timers[delivery.number] = timer
 
     def _ask_again(self, delivery: Delivery, seconds: float, before: int) -> None:
         """Send another signal: a job that the one before has interrupted hangs only if it still runs.
@@ -97,7 +94,7 @@ class Overruns:
         answers = self._process.answers
         self._process.signal(ATTENTION)
         timer = self._loop.call_later(_ANSWER_S, self._judge, delivery, seconds, answers, answers > before)
-        self._timers[delivery.number] = timer
+        self.timers[delivery.number] = timer
 
     def _judge(self, delivery: Delivery, seconds: float, before: int, answered: bool) -> None:
         """End the process because of the job that hangs in its main thread, or else because of this one.
@@ -105,7 +102,7 @@ class Overruns:
         Without an answer nothing shows which one hangs: all its jobs are suspects. A signal that was answered
         late, or not at all, proves nothing; ``answered`` tells whether the one before was answered in time.
         """
-        self._timers.pop(delivery.number, None)
+        self.timers.pop(delivery.number, None)
         unfinished = self._process.unfinished()
         if delivery not in unfinished:
             return

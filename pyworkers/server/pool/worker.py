@@ -247,7 +247,7 @@ class Worker:
     def finished(self, number: int) -> None:
         """A job has ended."""
         self.jobs_done += 1
-        if self._overruns:
+        if self._overruns.timers:
             self._overruns.finished(number)
         if self.state is State.LEAVING:
             self._wake_if_idle()
