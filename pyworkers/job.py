@@ -21,7 +21,7 @@ from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.cron import CronEntry
-from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, portions, seconds
+from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, portions, seconds, unlisted
 from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
 
 if TYPE_CHECKING:
@@ -269,8 +269,7 @@ class Job(Generic[P, R]):
     def _bound(self, args_list: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         for index, args in enumerate(args_list):
             if not isinstance(args, list | tuple):
-                kind = type(args).__name__
-                raise BadArgumentError(f"args_list[{index}] is of type {kind}, not a tuple of arguments")
+                raise unlisted(args, f"args_list[{index}]")
             yield self._binder.bind(tuple(args), {})
 
 

@@ -170,9 +170,7 @@ class Draft:
 
     def _job(self, args: Sequence[Any], jid: str, _now: float, times: str, path: str) -> PushedJob:
         if not isinstance(args, list | tuple):
-            raise BadArgumentError(
-                f"{path} is of type {type(args).__name__}, not a list or tuple of arguments"
-            )
+            raise unlisted(args, path)
         try:
             payload = f"{self.head}{encode_args(args, path)}{self.tail}{encode_text(jid)}{times}".encode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -311,6 +309,13 @@ def _check_class(job_class: str) -> None:
     if not isinstance(job_class, str) or not job_class or "|" in job_class:
         raise BadArgumentError(f"{job_class!r} cannot be a job class: a name without '|'")
     check_value(job_class, "job_class")
+
+
+def unlisted(args: object, path: str) -> BadArgumentError:
+    """The error for arguments that are not in a list; ``path`` names them."""
+    form = "[a, b]" if path == "args" else "[[a, b], [c, d]], a list for each job"
+    kind = type(args).__name__
+    return BadArgumentError(f"{path} is of type {kind}, not a list or tuple of arguments", hint=f"write {form}")
 
 
 def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:

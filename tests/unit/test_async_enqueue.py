@@ -56,6 +56,10 @@ async def test_the_twins_check_their_arguments() -> None:
             await wrong.aenqueue()
         with pytest.raises(BadArgumentError, match=r"args\[0\]"):
             await wrong.aenqueue({1})
+        with pytest.raises(BadArgumentError, match="a list for each job"):
+            await wrong.aenqueue_bulk([1, 2])
+        with pytest.raises(BadArgumentError, match="a list for each job"):
+            wrong.enqueue_bulk([1, 2])
     assert queue.jobs == []
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyworkers import AsyncClient, Client, Worker
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import draft as drafts
 from pyworkers.protocol import envelope, options
@@ -108,6 +109,24 @@ scalars = (
 @given(st.lists(scalars, max_size=4))
 def test_scalars_are_written_as_the_encoder_writes_them(args: list[Any]) -> None:
     assert f'"args":{envelope.encode(args)},' in payload(args)
+
+
+@pytest.mark.parametrize("client", [Client(), Worker(), AsyncClient()])
+@pytest.mark.parametrize(
+    ("method", "given", "hint"),
+    [
+        ("enqueue", ("q", "C", 7), "[a, b]"),
+        ("enqueue_in", (5, "q", "C", 7), "[a, b]"),
+        ("enqueue_at", (NOW, "q", "C", 7), "[a, b]"),
+        ("enqueue_bulk", ("q", "C", [7, 8]), "[[a, b], [c, d]], a list for each job"),
+    ],
+)
+async def test_arguments_that_are_not_in_a_list_are_an_error_that_shows_the_list(
+    client: Any, method: str, given: tuple[Any, ...], hint: str
+) -> None:
+    with pytest.raises(BadArgumentError, match="not a list or tuple of arguments") as caught:
+        await getattr(client, method)(*given)
+    assert caught.value.hint == f"write {hint}"
 
 
 def test_tuples_are_written_as_lists() -> None:
