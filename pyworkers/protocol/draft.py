@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -291,7 +291,10 @@ def seconds(delay: float | timedelta) -> float:
     """A delay in seconds. Raises BadArgumentError for an invalid delay."""
     number = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
-        raise BadArgumentError(f"{delay!r} is not a delay: write seconds from 0, or a timedelta")
+        raise BadArgumentError(
+            f"{delay!r} is not a delay: write seconds from 0, or a timedelta",
+            hint="a time is for enqueue_at, or at=…" if isinstance(delay, datetime) else "",
+        )
     return float(number)
 
 

@@ -7,7 +7,7 @@ Sidekiq from 6.4 to 8.1 reads correctly (protocol.md, Envelope).
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyworkers.errors import BadArgumentError
 
@@ -84,6 +84,7 @@ def due(at: datetime | float) -> float:
         return at.timestamp()
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= LATEST:
         raise BadArgumentError(
-            f"{at!r} is not a time: write epoch seconds up to the year 9999 or an aware datetime"
+            f"{at!r} is not a time: write epoch seconds up to the year 9999 or an aware datetime",
+            hint="a delay is for enqueue_in, or delay=…" if isinstance(at, timedelta) else "",
         )
     return float(at)

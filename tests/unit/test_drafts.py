@@ -334,6 +334,13 @@ def test_what_is_no_delay(delay: Any) -> None:
         seconds(delay)
 
 
+def test_a_time_for_a_delay_and_a_delay_for_a_time_are_errors_that_name_the_other_method() -> None:
+    with pytest.raises(BadArgumentError, match=r"is not a delay: .*\na time is for enqueue_at, or at=…$"):
+        Client().enqueue_in(datetime.now(UTC), "q", "C")  # type: ignore[arg-type]
+    with pytest.raises(BadArgumentError, match=r"is not a time: .*\na delay is for enqueue_in, or delay=…$"):
+        Client().enqueue_at(timedelta(minutes=5), "q", "C")  # type: ignore[arg-type]
+
+
 def test_batches_take_no_more_than_they_give() -> None:
     taken: list[int] = []
 
