@@ -227,6 +227,8 @@ class Declarations(Hooks, Clients):
         """
         refuse_unknown(options, CronOptions, "cron")
         every = options.get("every")
+        if not isinstance(schedule, str | None):
+            raise DeclarationError("cron needs a schedule", hint='@worker.cron("*/5 * * * *"), or every="5m"')
         if (schedule is None) == (every is None):
             raise DeclarationError('cron takes either a schedule or every="30s"')
         line = f"every {every}" if schedule is None else schedule

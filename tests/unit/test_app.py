@@ -324,6 +324,7 @@ def test_fields_of_ones_own_are_declared_or_given(worker: Worker, queue: Fake) -
         (lambda worker: worker.process("q", concurency=3), "process has no", "did you mean concurrency?"),
         (lambda worker: worker.group("web", queue=["a"]), "group has no option", "did you mean queues?"),
         (lambda worker: worker.cron("@daily", timezon="UTC"), "cron has no", "did you mean timezone?"),
+        (lambda worker: worker.cron(60), "cron needs a schedule", '@worker.cron("*/5 * * * *"), or every='),
         (lambda worker: worker.cron("@daily", zzz=1), "cron has no option zzz", "it has: args, every, grace"),
     ],
 )
