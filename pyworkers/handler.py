@@ -219,20 +219,32 @@ def check_handler(handler: Handler) -> None:
         check_takes(link, f"middleware of {handler.name}", "message", "call_next")
 
 
-# The options of other libraries' decorators of jobs, with those to use instead.
-_ELSEWHERE = {
-    "acks_late": "leave it out: each job is acknowledged at its end",
-    "actor_name": "use name=…",
-    "autoretry_for": "use retry_on=(…)",
-    "bind": "leave it out: current_message() has the jid, and more",
-    "default_retry_delay": "use retry_in=…, a function",
-    "ignore_result": "leave it out: a result is kept with track=SECONDS",
-    "max_retries": "use retry=NUMBER",
-    "queue_name": "use queue=NAME",
-    "rate_limit": "use limits=[worker.limit(NAME, rate=…)]",
-    "result_ttl": "use track=SECONDS",
-    "soft_time_limit": "use timeout=SECONDS",
-    "time_limit": "use timeout=SECONDS",
+_CRON_LINE = 'write a cron line: @worker.cron("30 4 * * *")'
+# The options of other libraries' decorators, with those to use instead.
+_ELSEWHERE: dict[type, dict[str, str]] = {
+    JobOptions: {
+        "acks_late": "leave it out: each job is acknowledged at its end",
+        "actor_name": "use name=…",
+        "autoretry_for": "use retry_on=(…)",
+        "bind": "leave it out: current_message() has the jid, and more",
+        "cron": "put @worker.cron(…) above @worker.job",
+        "default_retry_delay": "use retry_in=…, a function",
+        "ignore_result": "leave it out: a result is kept with track=SECONDS",
+        "max_retries": "use retry=NUMBER",
+        "on_failure": "declare a function with @worker.on_error",
+        "on_success": "the next job of a chain(…) runs then",
+        "priority": "use a queue of its own, with a weight in worker.group(…)",
+        "queue_name": "use queue=NAME",
+        "rate_limit": "use limits=[worker.limit(NAME, rate=…)]",
+        "result_ttl": "use track=SECONDS",
+        "soft_time_limit": "use timeout=SECONDS",
+        "time_limit": "use timeout=SECONDS",
+        **dict.fromkeys(("max_backoff", "min_backoff", "retry_backoff"), "use retry_in=…, a function"),
+        **dict.fromkeys(("retry_jitter", "retry_kwargs"), "use retry=NUMBER, and retry_in=…, a function"),
+    },
+    CronOptions: dict.fromkeys(
+        ("day", "day_of_month", "day_of_week", "hour", "minute", "month", "second", "weekday"), _CRON_LINE
+    ),
 }
 
 
@@ -241,7 +253,7 @@ def refuse_unknown(given: Mapping[str, object], known: type, decorator: str) -> 
     names = known.__annotations__.keys()
     for name in given:
         if name not in names:
-            instead = _ELSEWHERE.get(name) if known is JobOptions else None
+            instead = _ELSEWHERE.get(known, {}).get(name)
             near = instead or suggestion(name, names) or f"it has: {', '.join(sorted(names))}"
             raise DeclarationError(f"{decorator} has no option {name}", hint=near)
 

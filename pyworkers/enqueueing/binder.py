@@ -13,7 +13,11 @@ from pyworkers.functions import positional
 from pyworkers.protocol.call import BATCH_ID
 from pyworkers.protocol.options import JobOverrides, suggestion
 
-_METHODS = {"delay": "enqueue_in(seconds, …)", "at": "enqueue_at(when, …)"}
+_METHODS = {
+    **dict.fromkeys(("delay", "countdown", "_defer_by"), "enqueue_in(seconds, …)"),
+    **dict.fromkeys(("at", "eta", "_defer_until"), "enqueue_at(when, …)"),
+    **dict.fromkeys(("args", "kwargs"), "enqueue(…), with the arguments as in a call of the function"),
+}
 
 
 class Binder:

@@ -134,12 +134,25 @@ _ELSEWHERE = {
     "delay": "use enqueue_in",
     "at": "use enqueue_at",
     "expiry": "use expires_in",
-    # Celery's names.
-    "countdown": "use enqueue_in",
-    "eta": "use enqueue_at",
-    "max_retries": "use retry",
+    # Names of Celery, Dramatiq, RQ and arq.
+    **dict.fromkeys(("countdown", "_defer_by"), "use enqueue_in"),
+    **dict.fromkeys(("eta", "_defer_until"), "use enqueue_at"),
+    "kwargs": "its values stand in args, in the order of the parameters",
+    "priority": "use a queue of its own, with a weight in worker.group(…)",
+    **dict.fromkeys(("depends_on", "link"), "use chain(…)"),
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
     **dict.fromkeys(("retry_on", "discard_on", "dead_on"), _DECORATOR),
+}
+# Names of other libraries that are like a wrong name of ours, or like none.
+_SYNONYMS = {
+    **dict.fromkeys(("max_retries", "max_tries", "retries"), "retry"),
+    **dict.fromkeys(("expires", "_expires", "max_age", "ttl"), "expires_in"),
+    **dict.fromkeys(("job_timeout", "soft_time_limit", "time_limit"), "timeout"),
+    **dict.fromkeys(("keep_result", "result", "result_ttl", "store_results"), "track"),
+    **dict.fromkeys(("_job_id", "job_id", "task_id"), "jid"),
+    **dict.fromkeys(("_queue_name", "queue_name"), "queue"),
+    **dict.fromkeys(("headers", "meta"), "extra"),
+    **dict.fromkeys(("lock", "unique"), "unique_for"),
 }
 TERM_OPTIONS = frozenset(
     name for options in (TrackOptions, UniqueOptions, QueueLimitOptions) for name in options.__annotations__
@@ -217,8 +230,10 @@ def rule_of(name: str) -> tuple[Callable[[Any], bool], str]:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """``did you mean timeout?`` for ``timeot``; empty if no known name is near."""
-    close = difflib.get_close_matches(name, known, n=1)
+    """``did you mean timeout?`` for ``timeot``; empty if no known name is near or has the same meaning."""
+    names = list(known)
+    same = _SYNONYMS.get(name)
+    close = [same] if same in names else difflib.get_close_matches(name, names, n=1)
     return f"did you mean {close[0]}?" if close else ""
 
 

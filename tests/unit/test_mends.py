@@ -77,6 +77,11 @@ def test_a_declared_option_that_json_does_not_carry() -> None:
         ("queue", "; queue is an option: send_mail.options(queue=…).enqueue(…)"),
         ("delay", "; use send_mail.enqueue_in(seconds, …)"),
         ("at", "; use send_mail.enqueue_at(when, …)"),
+        ("countdown", "; use send_mail.enqueue_in(seconds, …)"),
+        ("eta", "; use send_mail.enqueue_at(when, …)"),
+        ("kwargs", "; use send_mail.enqueue(…), with the arguments as in a call of the function"),
+        ("max_retries", "; retry is an option: send_mail.options(retry=…).enqueue(…)"),
+        ("task_id", "; jid is an option: send_mail.options(jid=…).enqueue(…)"),
         ("zzz", ""),
     ],
 )
