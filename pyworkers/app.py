@@ -44,12 +44,24 @@ if TYPE_CHECKING:
 __all__ = ["CronEntry", "Handler", "Job", "Worker"]
 
 _RUN = "a server runs it: pyworkers run --app module:attribute"
+_CONFIG = "the configuration is a file: pyworkers run --config FILE"
+_CRON = 'declare it with @worker.cron("* * * * *") above @worker.job'
 # The names of other libraries' applications, with what to use instead.
 _ELSEWHERE = {
+    "AsyncResult": "call result(jid), or status(jid)",
     "actor": "declare a job with @worker.job",
-    "periodic_task": 'declare it with @worker.cron("* * * * *") above @worker.job',
+    "add_middleware": "declare a link with @worker.middleware",
+    "add_periodic_task": _CRON,
+    "autodiscover_tasks": "import the modules with its jobs in the module that is named with --app",
+    "conf": _CONFIG,
+    "config_from_object": _CONFIG,
+    "control": "cancel(jid) ends a job; pyworkers --help lists the commands for servers",
+    "enqueue_job": "call enqueue(queue, job_class, args)",
+    "on_after_configure": _CRON,
+    "periodic_task": _CRON,
     "run": _RUN,
     "send_task": "call enqueue(queue, job_class, args)",
+    "shared_task": "declare a job with @worker.job",
     "start": _RUN,
     "task": "declare a job with @worker.job",
     "work": _RUN,

@@ -30,21 +30,36 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The methods of other libraries' jobs, with the ones to call instead.
+# The names of other libraries' jobs and those of a Worker, with what to do instead.
+_CALL = "call call(…) for a step of chain(…) or group(…)"
 _ELSEWHERE = {
-    "apply_async": "enqueue(…), or enqueue_in(seconds, …) for a delay",
-    "defer": "enqueue(…), or await aenqueue(…) in an event loop",
-    "delay": "enqueue(…)",
-    "kiq": "await aenqueue(…), or enqueue(…) outside of an event loop",
-    "perform_async": "enqueue(…)",
-    "perform_at": "enqueue_at(time, …)",
-    "perform_bulk": "enqueue_bulk([(…), …])",
-    "perform_in": "enqueue_in(seconds, …)",
-    "s": "call(…) for a step of chain(…) or group(…)",
-    "si": "call(…) for a step of chain(…) or group(…)",
-    "schedule": "enqueue_in(seconds, …) or enqueue_at(time, …)",
-    "send": "enqueue(…)",
-    "send_with_options": "options(…).enqueue(…)",
+    "AsyncResult": "call result(jid) of the Worker",
+    "apply": "call the job as a function",
+    "apply_async": "call enqueue(…), or enqueue_in(seconds, …) for a delay",
+    "cancel": "call cancel(jid) of the Worker",
+    "defer": "call enqueue(…), or await aenqueue(…) in an event loop",
+    "delay": "call enqueue(…)",
+    "find": "call find(jid) of the Worker",
+    "history": "call history(jid) of the Worker",
+    "kiq": "await aenqueue(…), or call enqueue(…) outside of an event loop",
+    "map": "call enqueue_bulk([(…), …])",
+    "perform_async": "call enqueue(…)",
+    "perform_at": "call enqueue_at(time, …)",
+    "perform_bulk": "call enqueue_bulk([(…), …])",
+    "perform_in": "call enqueue_in(seconds, …)",
+    "request": "call current_message() in its function",
+    "result": "call result(jid) of the Worker",
+    "retry": "raise Retry(delay=seconds) in its function",
+    "s": _CALL,
+    "schedule": "call enqueue_in(seconds, …) or enqueue_at(time, …)",
+    "send": "call enqueue(…)",
+    "send_with_options": "call options(…).enqueue(…)",
+    "set": "call options(…).enqueue(…)",
+    "si": _CALL,
+    "signature": _CALL,
+    "starmap": "call enqueue_bulk([(…), …])",
+    "status": "call status(jid) of the Worker",
+    "subtask": _CALL,
 }
 
 
@@ -103,10 +118,10 @@ class Job(Generic[P, R]):
     if not TYPE_CHECKING:  # With it, a type checker would take any name.
 
         def __getattr__(self, name):
-            """Raise AttributeError; for a method of another library's jobs with the one to call instead."""
+            """Raise AttributeError; for a name of another library's jobs with ours."""
             if instead := _ELSEWHERE.get(name):
                 # Without obj: a traceback with it proposes an attribute of its own, e.g. draft for defer.
-                raise AttributeError(f"a job has no method {name}: call {instead}", name=name)
+                raise AttributeError(f"a job has no method {name}: {instead}", name=name)
             return object.__getattribute__(self, name)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> str:

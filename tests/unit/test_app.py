@@ -105,13 +105,14 @@ def test_a_job_is_still_the_function(worker: Worker) -> None:
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("apply_async", "enqueue(…), or enqueue_in(seconds, …) for a delay"),
-        ("delay", "enqueue(…)"),
-        ("perform_async", "enqueue(…)"),
-        ("kiq", "await aenqueue(…), or enqueue(…) outside of an event loop"),
-        ("schedule", "enqueue_in(seconds, …) or enqueue_at(time, …)"),
-        ("send_with_options", "options(…).enqueue(…)"),
-        ("s", "call(…) for a step of chain(…) or group(…)"),
+        ("apply_async", "call enqueue(…), or enqueue_in(seconds, …) for a delay"),
+        ("delay", "call enqueue(…)"),
+        ("perform_async", "call enqueue(…)"),
+        ("kiq", "await aenqueue(…), or call enqueue(…) outside of an event loop"),
+        ("map", "call enqueue_bulk([(…), …])"),
+        ("schedule", "call enqueue_in(seconds, …) or enqueue_at(time, …)"),
+        ("send_with_options", "call options(…).enqueue(…)"),
+        ("s", "call call(…) for a step of chain(…) or group(…)"),
     ],
 )
 def test_a_method_of_another_library_is_an_error_that_names_ours(
@@ -124,14 +125,29 @@ def test_a_method_of_another_library_is_an_error_that_names_ours(
     for job in (add, add.options(queue="slow")):
         with pytest.raises(AttributeError) as caught:
             getattr(job, name)
-        assert str(caught.value) == f"a job has no method {name}: call {instead}"
+        assert str(caught.value) == f"a job has no method {name}: {instead}"
         for method in set(re.findall(r"(\w+)\(", instead)) - {"chain", "group"}:
             assert callable(getattr(job, method))
+
+
+@pytest.mark.parametrize("name", ["cancel", "find", "history", "result", "status"])
+def test_a_question_about_a_job_that_is_asked_of_its_function_names_the_worker(
+    worker: Worker, name: str
+) -> None:
+    @worker.job
+    def add() -> None: ...
+
+    assert callable(getattr(worker, name))
+    with pytest.raises(
+        AttributeError, match=rf"^a job has no method {name}: call {name}\(jid\) of the Worker$"
+    ):
+        getattr(add, name)("j1")
 
 
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
+        ("config_from_object", "the configuration is a file: pyworkers run --config FILE"),
         ("task", "declare a job with @worker.job"),
         ("run", "a server runs it: pyworkers run --app module:attribute"),
         ("send_task", "call enqueue(queue, job_class, args)"),
@@ -324,8 +340,15 @@ def test_fields_of_ones_own_are_declared_or_given(worker: Worker, queue: Fake) -
         (lambda worker: worker.process("q", concurency=3), "process has no", "did you mean concurrency?"),
         (lambda worker: worker.group("web", queue=["a"]), "group has no option", "did you mean queues?"),
         (lambda worker: worker.cron("@daily", timezon="UTC"), "cron has no", "did you mean timezone?"),
+        (
+            lambda worker: worker.cron(minute=5),
+            "cron has no option minute",
+            "write a cron line: @worker.cron(",
+        ),
+        (lambda worker: worker.job(retries=3), "job has no option retries", "did you mean retry?"),
+        (lambda worker: worker.job(max_age=3), "job has no option max_age", "did you mean expires_in?"),
+        (lambda worker: worker.job(retry_backoff=1), "job has no option", "use retry_in=…, a function"),
         (lambda worker: worker.cron(60), "cron needs a schedule", '@worker.cron("*/5 * * * *"), or every='),
-        (lambda worker: worker.cron("@daily", zzz=1), "cron has no option zzz", "it has: args, every, grace"),
     ],
 )
 def test_a_misspelt_option_of_a_decorator_is_an_error_that_names_the_nearest(
