@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -140,6 +141,22 @@ def test_the_commands_use_the_settings(project: Project) -> None:
 def test_the_example_of_a_command_is_that_of_a_project(project: Project, command: str, example: str) -> None:
     output = project().manage("pyworkers", *command.split(), "--help")
     assert f"Example: python manage.py pyworkers {command}{example}\n" in output
+
+
+@pytest.mark.parametrize("command", ["run", "stats", "cron", "cron list", "config show"])
+def test_the_help_of_a_command_lists_no_file(project: Project, command: str) -> None:
+    output = project().manage("pyworkers", *command.split(), "--help")
+    assert ("--url URL" in output, "--config" in output) == (True, False), output
+
+
+def test_a_module_that_is_missing_is_searched_in_the_folder_of_the_project(project: Project) -> None:
+    site = project()
+    site.write_tasks("import not_installed\n")
+    output = site.manage("pyworkers", "check", code=3)
+    *folders, packages = re.split(", | and the ", output.partition("; searched: ")[2].splitlines()[0])
+    assert str(site.folder) in folders
+    assert not [folder for folder in folders if "python3" in folder]
+    assert packages.startswith("packages of ")
 
 
 @pytest.mark.parametrize("words", [("pyworkers", "--help"), ("help", "pyworkers"), ("pyworkers",)])
