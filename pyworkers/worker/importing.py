@@ -6,7 +6,9 @@ Used by the fork server. It imports nothing of the application.
 from __future__ import annotations
 
 import pkgutil
+import site
 import sys
+import sysconfig
 import traceback
 from difflib import get_close_matches
 from pathlib import Path
@@ -39,7 +41,7 @@ def searched(error: BaseException, load: Load) -> str:
         rest = f"the packages of {sys.executable}"
     else:
         return ""
-    return f"; searched: {', '.join(dict.fromkeys(load.path))} and {rest}"
+    return f"; searched: {', '.join(_own_folders(load))} and {rest}"
 
 
 def meant(error: BaseException, load: Load) -> str:
@@ -92,7 +94,7 @@ def _module_meant(missing: str, load: Load) -> str:
     if module.endswith(".py"):
         return f"; did you mean {module.removesuffix('.py')}:{attribute}?"
     around, dot, name = missing.rpartition(".")
-    folders = _folders(around) if dot else [Path(entry) for entry in dict.fromkeys(load.path)]
+    folders = _folders(around) if dot else list(map(Path, _own_folders(load)))
     if near := get_close_matches(name, _modules(folders), n=1):
         return f"; did you mean {around}{dot}{near[0]}{load.app.removeprefix(missing)}?"
     # The first one is the working directory; those of the installed packages may be others.
@@ -109,6 +111,20 @@ def _folder_meant(module: str, folders: list[Path]) -> str:
             if _has(inner, top):
                 return f"; it is in {inner}: set PYTHONPATH={inner}"
     return ""
+
+
+def _own_folders(load: Load) -> list[str]:
+    """The entries of the import path, without those of Python and of the installed packages.
+
+    The path of a Django project is all of ``sys.path``, because manage.py may have added to it.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    version = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
+    packages = (*site.getsitepackages(), site.getusersitepackages())
+    own = {library.parent / version, library, *map(Path, packages)}
+    return [
+        entry for entry in dict.fromkeys(load.path) if own.isdisjoint((Path(entry), *Path(entry).parents))
+    ]
 
 
 def _has(folder: Path, module: str) -> bool:
