@@ -25,7 +25,7 @@ _GRACE = 0.3
 # A lease that was seen shortly before its end has expired: its owner had missed four renewals by then, while
 # Redis answered. So it is dead at once.
 _END = 1 / 3
-# Two renewals: longer ago, and Redis renews no lease, for example because its memory is full.
+# Two renewals: longer ago, and Redis renews no lease, for example because it cannot save to its disk.
 _OWN_RENEWAL = 1 / 3
 # After an outage of all servers, the many recovered jobs must not delay the other commands. One portion takes
 # Redis about a millisecond; ``_REST_S`` is the pause between two portions.

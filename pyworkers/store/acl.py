@@ -150,7 +150,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "pyworkers:*",
-        worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire smembers "
+        worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire pexpire smembers "
         "sismember zcard zrange zrem hincrby srem type xadd hkeys zadd zcount zscore "
         "zrangebyscore zremrangebyscore hmget hlen bitfield",
         admin="set del hset hget hlen hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink "

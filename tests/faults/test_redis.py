@@ -274,6 +274,30 @@ def test_r6_a_full_memory_refuses_new_jobs_and_lets_the_others_settle(private: F
     private.check()
 
 
+@pytest.mark.fault("R6")
+def test_r6_a_full_memory_takes_no_lease_from_a_live_server(private: Fleet) -> None:
+    server = private.server(lease=4)
+    [lease] = private.redis.scan_iter("pyworkers:lease:*")
+    jid = private.enqueue("meet", "go")
+    private.wait_for_notes(1, "start", jid)
+    private.redis.config_set("maxmemory", 1)
+    for _ in range(3):
+        wait_for(lambda: private.redis.pttl(lease) < 3700, message="the next renewal is due")
+        wait_for(lambda: private.redis.pttl(lease) > 3800, message="the lease is renewed")
+    private.redis.delete(lease, private.keys.owners)
+    wait_for(lambda: private.redis.exists(lease, private.keys.owners) == 2, message="registered again")
+    # A server that starts now can serve, too: only jobs free memory.
+    private.server(lease=4)
+    assert private.redis.hlen(private.keys.owners) == 2
+    private.go()
+    private.wait_for_notes(1, "end", jid)
+    private.redis.config_set("maxmemory", 0)
+    private.rest()
+    assert server.events("lease.lost") + private.events("process.recovered") == []
+    private.stop()
+    private.check()
+
+
 @pytest.mark.fault("R7")
 def test_r7_flushed_scripts_are_not_noticed(fleet: Fleet) -> None:
     server = fleet.server()

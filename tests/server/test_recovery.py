@@ -102,7 +102,7 @@ async def test_after_an_outage_no_lease_was_seen(bench: Bench) -> None:
 async def test_no_owner_is_dead_while_redis_renews_no_lease(bench: Bench) -> None:
     bench.renewed(0)
     assert await bench.recovery.sweep(1000) == 0
-    # Its memory is full, for example: reads succeed, the leases of all live servers expire.
+    # It cannot save to its disk, for example: reads succeed, the leases of all live servers expire.
     bench.renewed(ago_s=LEASE_S)
     for now in (1000 + LEASE_S, 1000 + 2 * LEASE_S):
         assert await bench.recovery.sweep(now) == 0

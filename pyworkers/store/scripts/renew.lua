@@ -5,8 +5,9 @@
 -- Returns 1 renewed, 2 restored (it was missing, but no peer had recovered the lists), 0 lost, -1 ARGV 3 is
 -- needed.
 
--- While the lease exists, no peer recovers the jobs of its owner.
-local held = redis.call('SET', KEYS[1], ARGV[1], 'XX', 'PX', ARGV[2])
+-- While the lease exists, no peer recovers the jobs of its owner. PEXPIRE needs no memory, so Redis accepts it
+-- when maxmemory is reached; after it, the script may also use commands that need memory: see exchange.lua.
+local held = redis.call('PEXPIRE', KEYS[1], ARGV[2]) == 1
 if held and ARGV[3] == '' then
   return 1
 end
