@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pyworkers.store.fetching.waiter import PATIENCE_S
 from tests.faults.fleet import APP, LEASE_S, Fleet, stopped
 from tests.helpers.processes import children, process_alive
+from tests.helpers.redises import blocked
 from tests.helpers.support import stretched, wait_for
 
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc"]
@@ -82,6 +84,19 @@ def test_a_master_that_stood_still_beyond_its_lease_without_a_peer_goes_on_as_if
     jids.append(fleet.enqueue())
     fleet.rest()
     assert server.events("lease.lost") == []
+    fleet.stop()
+    fleet.check()
+
+
+@pytest.mark.fault("M2")
+def test_an_idle_server_that_stood_still_reads_the_replies_that_came_meanwhile(fleet: Fleet) -> None:
+    server = fleet.server()
+    wait_for(lambda: blocked(fleet.redis) == 2, message="a blocking fetch of each queue")
+    with stopped(server.pid):
+        wait_for(lambda: blocked(fleet.redis) == 0, message="Redis has answered both")
+        time.sleep(PATIENCE_S + 0.5)
+    fleet.wait_for_notes(1, "end", fleet.enqueue())
+    assert server.events("redis.down") == []
     fleet.stop()
     fleet.check()
 

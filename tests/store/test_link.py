@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.link import Link
+from pyworkers.store.transport.wire import time_limit
 from tests.helpers.support import stretched
 
 pytestmark = pytest.mark.usefixtures("new_loop")
@@ -181,6 +183,25 @@ async def test_a_reply_that_takes_longer_than_the_time_limit_while_it_is_coming_
     # The limit is longer than a stall, and the reply takes longer than the limit.
     async with a_server(slow) as address, linked(f"redis://{address}/0", timeout_s=2.5) as link:
         assert await link.execute_command("PING") == b"hello"
+
+
+async def test_a_reply_that_came_while_the_process_was_suspended_is_read(
+    redis_url: str, namespace: str
+) -> None:
+    key, limit_s = f"{namespace}list", 0.2
+    async with linked(redis_url, limit_s) as link:
+        await link.execute_command("PING")
+        async with time_limit(limit_s):
+            reply = asyncio.create_task(link.execute_command("BRPOP", key, 0))
+            await asyncio.sleep(0)
+            # The loop stands still; Redis answers, and then all times expire.
+            with redis.Redis.from_url(redis_url) as other:
+                other.lpush(key, "job")
+            time.sleep(2 * limit_s)
+            assert await reply == [key.encode(), b"job"]
+        with pytest.raises(TimeoutError):
+            async with time_limit(limit_s):
+                await asyncio.Event().wait()
 
 
 async def test_a_connection_that_is_closed_right_after_the_login_is_an_outage_at_once() -> None:

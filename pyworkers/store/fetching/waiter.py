@@ -6,7 +6,6 @@ sends nothing twice: a repeated BRPOPLPUSH after a lost reply would take a secon
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -16,6 +15,7 @@ from pyworkers.store.scripts import Commands
 from pyworkers.store.transport.connections import CONNECT_TIMEOUT_S, errors_translated
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import integer, maybe_blob
+from pyworkers.store.transport.wire import time_limit
 
 # How long Redis blocks at a time: an idle queue costs 60 / 20 = 3 commands a minute.
 LONGEST_BLOCK_S = 20.0
@@ -51,7 +51,7 @@ class Waiter:
         replaced: a link closes when the wait for a reply is cancelled. Raises PyworkersError.
         """
         with errors_translated():
-            async with asyncio.timeout(self._longest_s):
+            async with time_limit(self._longest_s):
                 await self._move(source, target, taken)
 
     async def _move(self, source: str, target: str, taken: Callable[[bytes], None]) -> None:

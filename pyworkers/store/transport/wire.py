@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 import hiredis
@@ -24,6 +24,9 @@ from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError,
 # Commands that wait for earlier ones are sent in portions of about this size, while the socket accepts them.
 _PORTION_BYTES = 65_536
 _RESP3 = 3
+# A process that was suspended reads in this time the replies that have arrived meanwhile. Its timers are due
+# at once, and run before it reads.
+READ_S = 0.1
 
 
 class NotSentError(Exception):
@@ -57,6 +60,18 @@ async def open_wire(opener: AsyncConnection, timeout_s: float) -> Wire:
         # redis-py leaves the socket open when it is cancelled.
         connection._close()
         raise
+
+
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """As ``asyncio.timeout``, but a reply that came while this process was suspended is read first."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + READ_S))
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class Wire(asyncio.Protocol):
@@ -233,6 +248,10 @@ class Wire(asyncio.Protocol):
                 on_reply(answer)
 
     def _look(self) -> None:
+        """Look for an overdue reply, after the data that came while this process was suspended is read."""
+        self._watch = self._loop.call_later(READ_S, self._close_if_overdue)
+
+    def _close_if_overdue(self) -> None:
         """Close if the oldest command has waited too long. One timer is enough, as most replies come soon.
 
         All data received restarts the timeout: a large reply would otherwise fail and be requested for ever.
