@@ -1021,6 +1021,25 @@ async def test_a_fork_server_that_stands_still_is_given_up(
 
 
 @linux_only
+async def test_a_worker_that_its_fork_server_never_forked_is_lost_without_a_pid(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def printed() -> list[str]:
+        return capfd.readouterr().out.splitlines()
+
+    async with a_crew(tmp_path, NO_OP) as crew:
+        await crew.free(1)
+        [spawner] = crew.spawners
+        os.kill(spawner.process.pid, signal.SIGSTOP)
+        crew.pool.resize([1, 1])
+        await async_wait_for(lambda: len(crew.workers) == 2, message="a second worker is requested")
+        os.kill(spawner.process.pid, signal.SIGKILL)
+        [lost] = await async_wait_for(lambda: [line for line in printed() if "worker.lost" in line])
+        assert "pid=None" in lost
+        assert "reason='did not start: its fork server ended'" in lost
+
+
+@linux_only
 async def test_a_job_whose_process_died_before_runs_alone_where_several_share_one(tmp_path: Path) -> None:
     code = """
     @worker.process("q")

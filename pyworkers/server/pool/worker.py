@@ -222,7 +222,7 @@ class Worker:
         if unexpected:
             # A worker has logged why its start-up hook failed, and the pool counts the failed starts.
             write = log.debug if status == _BOOT_FAILED else log.warning
-            write("worker.lost", queue=self._group, pid=self.pid, reason=reason, rss_kb=rss_kb)
+            write("worker.lost", queue=self._group, pid=self.pid or None, reason=reason, rss_kb=rss_kb)
         failed_start = not unfinished and not leaving and self.jobs_done == 0
         self.state = self.state.to(State.GONE)
         self._release()
@@ -289,6 +289,7 @@ class Worker:
         self._owner.ended(self)
         if self.pid == 0 and not self.spawner.alive:
             # Its fork server never forked it, or its pid is unknown: no report will come.
+            self._fault = self._fault or "did not start: its fork server ended"
             self._loop.call_soon(self._unreported)
         else:
             self._expect(self._closed_its_pipe, self._limits.unreported_s)
