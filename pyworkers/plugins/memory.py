@@ -191,8 +191,12 @@ class MemoryBatches:
         if batch is None:
             return
         batch.touch()
-        for member in [member for member, state in batch.members.items() if state == "new"]:
+        waiting = [member for member, state in batch.members.items() if state == "new"]
+        for member in waiting:
+            if member.startswith("hold:"):
+                continue
             del batch.members[member]
+            batch.members.pop(f"hold:{member}", None)
             self._delete(member)
         yield from self._conclude(name)
 

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers import Client, Worker
+from pyworkers import Client, Worker, chain
 from pyworkers.api import Queue
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BatchError, DuplicateJobError, StoreError
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import CountMember
-from pyworkers.protocol.flow import member_at
+from pyworkers.protocol.flow import effects_of_stored, member_at
+from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import Outcome, done_member
+from pyworkers.protocol.outcome import Fate, Outcome, done_member
 from pyworkers.protocol.terms import Lock, Terms
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import script
@@ -177,6 +178,22 @@ def test_members_release_their_holds_when_they_are_done(app: App) -> None:
     assert app.exchange(app.done(2)).failed == ()
     assert (batch.status().done, batch.status().open) == (2, False)
     assert [what for what, _ in app.fired()] == ["complete", "success"]
+
+
+def test_a_chain_that_ends_early_keeps_the_hold_of_another_program(app: App) -> None:
+    after = app.after.call("complete")
+    run = chain(app.member.call(1), app.member.call(2), on_complete=after).enqueue()
+    [raw] = app.exchange([], 1).jobs
+    step = Message.parse(raw, "q", str).jid
+    key = app.keys.batch(run.id)
+    app.redis.sadd(f"{key}:members", f"hold:{step}", "hold:other")
+    app.redis.hincrby(key, "open", 2)
+    dropped = Outcome(Fate.DISCARD).with_effects(*effects_of_stored(raw, Ending.DISCARDED, 1.0))
+    app.exchange([(raw, dropped)])
+    assert (run.status().total, run.status().open, app.fired()) == (0, True, [])
+    app.client.enlist(BatchPlan(run.id, "other", exists=True))
+    assert (run.status().total, run.status().open) == (0, False)
+    assert app.fired() == [["complete", run.id]]
 
 
 def test_thousands_of_members_that_end_at_once_are_all_counted(app: App) -> None:

@@ -276,16 +276,19 @@ function batch.delete(queues, id)
   end
 end
 
--- A chain ends early: count out the steps that will not run.
+-- A chain ends early: count out the steps that will not run. A hold stays if it is not that of such a step.
 function batch.cut(queues, id)
   local key = batch.key(queues, id)
   if not batch.touch(key) then
     return
   end
   for _, member in ipairs(redis.call('SMEMBERS', key .. ':members')) do
-    redis.call('SREM', key .. ':members', member)
-    redis.call('HINCRBY', key, 'total', -1)
-    batch.delete(queues, member)
+    if string.sub(member, 1, 5) ~= 'hold:' then
+      redis.call('SREM', key .. ':members', member)
+      redis.call('HINCRBY', key, 'total', -1)
+      batch.release(key, member)
+      batch.delete(queues, member)
+    end
   end
   return batch.conclude(queues, id)
 end
