@@ -356,6 +356,27 @@ def test_a_chain_goes_on_after_a_deleted_job_of_its_first_batch(
     assert db.llen(keys.queue("q")) > 0, "the second batch begins"
 
 
+def test_batches_around_each_other_end_the_sweep(
+    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    worker = Worker(where.url, namespace=where.namespace)
+
+    @worker.job(queue="q")
+    def member() -> None: ...
+
+    made = []
+    for _ in range(2):
+        with worker.batch() as batch:
+            member.enqueue()
+        made.append(batch)
+    for inner, outer in (made, made[::-1]):
+        db.hset(keys.batch(inner.id), "parent", f" {outer.id}")
+    db.delete(keys.queue("q"))
+    sweeper()
+    assert sweeper().members == 2
+    assert [batch.status().state for batch in made] == ["succeeded", "succeeded"]
+
+
 def test_keys_of_the_wrong_type_disturb_no_other_batch(
     sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
 ) -> None:

@@ -57,8 +57,10 @@ strike(ids)
 
 -- True for a batch in a chain, a step of which has yet to start before it: if the job of that step is gone, the
 -- chain ends, and the batch with it. The jobs that follow a batch stand in it. One that stands in an earlier batch
--- is no such step: there it is not gone.
-local function is_ahead(id)
+-- is no such step: there it is not gone. Each batch is visited once: one that another program has written may be
+-- around itself.
+local function is_ahead(id, known)
+  known[id] = true
   local parent = redis.call('HGET', batch.key(queues, id), 'parent')
   if not parent then
     return false
@@ -84,12 +86,12 @@ local function is_ahead(id)
       end
     end
   end
-  return is_ahead(parent)
+  return not known[parent] and is_ahead(parent, known)
 end
 
 local function count_out(id, member)
   -- A chain whose step is done meanwhile must not end.
-  if not batch.has(batch.key(queues, id), member) or is_ahead(id) then
+  if not batch.has(batch.key(queues, id), member) or is_ahead(id, {}) then
     return 0
   end
   batch.count(queues, id, { member }, 'out', -1, '')
