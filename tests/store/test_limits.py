@@ -9,6 +9,7 @@ import pytest
 from pyworkers.errors import StoreError
 from pyworkers.protocol.limits import Ask, Limit, LimitStats, Want
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
+from pyworkers.store import scripts
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import limits, limituses
 from pyworkers.store.flow.limits import Asked, AskReply, Verdict
@@ -251,6 +252,23 @@ async def test_a_called_job_that_another_limit_puts_off_passes_its_call_on(bench
         await bench.a.exchange("q", [], 1, time.time())
         assert (await bench.ask(jid, TWO, ONE)).verdict is Verdict.LIMITED
         assert await bench.waiting() == [b'{"jid":"%s"}' % called.encode()]
+
+
+async def test_a_job_that_was_called_in_the_same_microsecond_keeps_its_call(bench: Bench) -> None:
+    text = scripts.load("limits/ask").text
+    own = text.index("-- Let a job of an in-progress list start")
+    text = text[:own] + "redis.call('ZADD', KEYS[6], clock(), 'q other')\n" + text[own:]
+    for n in range(20):
+        raw = await bench.fetch(f"j{n}", bench.a)
+        full, called = bench.keys.limit("once"), bench.keys.limit_waiting("erp")
+        await bench.redis.zadd(full, {"holder": time.time()})
+        await bench.redis.zadd(called, {f"q j{n}": time.time() - 0.1})
+        keys = [bench.keys.inprogress("q", bench.a.identity), bench.keys.schedule, bench.keys.limits]
+        keys += [bench.keys.queues, bench.keys.limit("erp"), called, full, bench.keys.limit_waiting("once")]
+        args = [raw, b"", f"q j{n}", "a:1:a|of j", "0.5", "erp", 2, "0.0", "once", 1, "0.0"]
+        [verdict, _] = as_list(await bench.redis.eval(text, len(keys), *keys, *args))
+        assert verdict == b"limited"
+        assert await bench.redis.zrange(called, 0, -1) == [b"q other"]
 
 
 async def test_an_end_that_is_sent_twice_calls_one_job(bench: Bench) -> None:

@@ -168,7 +168,7 @@ for _, limit in ipairs(limits) do
     redis.call('ZREM', limit.waiting, waiter)
   elseif limit.window == 0 and not stays and redis.call('ZREM', limit.waiting, waiter) == 1 then
     -- It was called for a slot of this limit, and another limit has put it off: the next job gets that slot.
-    call_next(limit.waiting, KEYS[2], KEYS[4], now)
+    call_next(limit.waiting, KEYS[2], KEYS[4], text)
   end
 end
 if stays then
