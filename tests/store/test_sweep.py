@@ -356,6 +356,23 @@ def test_a_chain_goes_on_after_a_deleted_job_of_its_first_batch(
     assert db.llen(keys.queue("q")) > 0, "the second batch begins"
 
 
+def test_a_chain_to_which_members_are_added_goes_on_after_a_deleted_job(
+    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    worker = Worker(where.url, namespace=where.namespace)
+
+    @worker.job(queue="q")
+    def step(*args: object) -> None: ...
+
+    run = chain(group([step.call(), step.call()]), step.call(RESULTS)).enqueue()
+    db.sadd(keys.batch(run.id) + ":members", "hold:other")
+    db.hincrby(keys.batch(run.id), "open", 1)
+    db.delete(keys.queue("q"))
+    sweeper()
+    assert sweeper().members == 2
+    assert db.llen(keys.queue("q")) == 1, "the next step begins"
+
+
 def test_batches_around_each_other_end_the_sweep(
     sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
 ) -> None:
