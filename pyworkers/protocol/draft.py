@@ -317,8 +317,8 @@ def _check_class(job_class: str) -> None:
 def unlisted(args: object, path: str) -> BadArgumentError:
     """The error for arguments that are not in a list; ``path`` names them."""
     form = "[a, b]" if path == "args" else "[[a, b], [c, d]], a list for each job"
-    kind = type(args).__name__
-    return BadArgumentError(f"{path} is of type {kind}, not a list or tuple of arguments", hint=f"write {form}")
+    kind = f"of type {type(args).__name__}"
+    return BadArgumentError(f"{path} is {kind}, not a list or tuple of arguments", hint=f"write {form}")
 
 
 def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
