@@ -265,7 +265,19 @@ async def test_a_job_that_was_called_in_the_same_microsecond_keeps_its_call(benc
         await bench.redis.zadd(called, {f"q j{n}": time.time() - 0.1})
         keys = [bench.keys.inprogress("q", bench.a.identity), bench.keys.schedule, bench.keys.limits]
         keys += [bench.keys.queues, bench.keys.limit("erp"), called, full, bench.keys.limit_waiting("once")]
-        args = [raw, b"", f"q j{n}", "a:1:a|of j", "0.5", "erp", 2, "0.0", "once", 1, "0.0"]
+        args: list[str | bytes | int] = [
+            raw,
+            b"",
+            f"q j{n}",
+            "a:1:a|of j",
+            "0.5",
+            "erp",
+            2,
+            "0.0",
+            "once",
+            1,
+            "0.0",
+        ]
         [verdict, _] = as_list(await bench.redis.eval(text, len(keys), *keys, *args))
         assert verdict == b"limited"
         assert await bench.redis.zrange(called, 0, -1) == [b"q other"]
