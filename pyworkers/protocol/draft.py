@@ -302,15 +302,14 @@ def _check_queue(queue: str, name: str) -> None:
     try:
         check_queue_name(queue)
     except ValueError as error:
-        # A function, or a job of pyworkers.
-        hint = "a job is enqueued by its own method: job.enqueue(…)" if callable(queue) else ""
-        raise BadArgumentError(f"{name} {error}", hint=hint) from error
+        raise BadArgumentError(f"{name} {error}", hint=_method_of(queue)) from error
 
 
 def _check_class(job_class: str) -> None:
     # Sidekiq's metrics separate their fields by "|" (metrics/query.rb).
     if not isinstance(job_class, str) or not job_class or "|" in job_class:
-        raise BadArgumentError(f"{job_class!r} cannot be a job class: a name without '|'")
+        message = f"{job_class!r} cannot be a job class: a name without '|'"
+        raise BadArgumentError(message, hint=_method_of(job_class))
     check_value(job_class, "job_class")
 
 
@@ -319,6 +318,11 @@ def unlisted(args: object, path: str) -> BadArgumentError:
     form = "[a, b]" if path == "args" else "[[a, b], [c, d]], a list for each job"
     kind = f"of type {type(args).__name__}"
     return BadArgumentError(f"{path} is {kind}, not a list or tuple of arguments", hint=f"write {form}")
+
+
+def _method_of(given: object) -> str:
+    """How to enqueue a function, or a job of pyworkers, that stands for a name; empty for anything else."""
+    return "a job is enqueued by its own method: job.enqueue(…)" if callable(given) else ""
 
 
 def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:

@@ -163,13 +163,16 @@ def test_a_name_of_another_librarys_application_is_an_error_that_names_ours(
         _ = worker.enqueu  # type: ignore[attr-defined]
 
 
-def test_a_job_that_is_taken_for_its_queue_is_an_error_that_names_its_method(worker: Worker) -> None:
+def test_a_job_that_is_taken_for_a_name_is_an_error_that_names_its_method(worker: Worker) -> None:
     @worker.job
     def add() -> None: ...
 
     for client in (worker, Client.of(worker)):
         with pytest.raises(BadArgumentError, match="cannot be a queue") as caught:
             client.enqueue(add, [])  # type: ignore[arg-type]
+        assert caught.value.hint == "a job is enqueued by its own method: job.enqueue(…)"
+        with pytest.raises(BadArgumentError, match="cannot be a job class") as caught:
+            client.enqueue("default", add, [])  # type: ignore[arg-type]
         assert caught.value.hint == "a job is enqueued by its own method: job.enqueue(…)"
 
 
