@@ -60,6 +60,18 @@ _COMMANDS = {
     "completion": ("setup.completion", "Print the completion script of SHELL: bash, zsh or fish."),
     "version": ("version", "Show the versions of pyworkers and its dependencies."),
 }
+# The commands of other libraries, with ours; a name of ours that is near has another meaning.
+_ELSEWHERE = {
+    **dict.fromkeys(("beat", "start", "work", "worker"), "run"),
+    **dict.fromkeys(("dashboard", "flower", "ui"), "web"),
+    **dict.fromkeys(("flush", "purge"), "jobs QUEUE clear"),
+    "failed": "dead",
+    "help": "--help",
+    "info": "stats",
+    "inspect": "processes",
+    "list": "queues",
+    "monitor": "top",
+}
 # Nothing answers at the address, or it has no such name (store/transport/errors.py).
 _NOT_THERE = {"UNREACHABLE", "DNS"}
 _OTHER_ADDRESS = (
@@ -83,6 +95,14 @@ class _LazyGroup(click.Group):
         module, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name.replace("-", "_"))
         return command if ctx.obj is None else _in_project(command, ctx.command_path)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and its arguments; a command of another library is an error that names ours."""
+        if (instead := _ELSEWHERE.get(args[0])) and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}: use {ctx.command_path} {instead}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order of the table."""

@@ -160,6 +160,24 @@ def test_an_unknown_command_is_a_usage_error_with_a_suggestion() -> None:
     assert "enqueue" in result.stderr.replace("'enqueu'", "")
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("worker", "run"),
+        ("start", "run"),
+        ("purge", "jobs QUEUE clear"),
+        ("failed", "dead"),
+        ("flower", "web"),
+        ("help", "--help"),
+    ],
+)
+def test_a_command_of_another_library_is_an_error_that_names_ours(name: str, ours: str) -> None:
+    result = run(name, "--loglevel", "info")
+    assert result.exit_code == 2
+    assert f"Error: No such command {name!r}: use pyworkers {ours}\n" in result.stderr
+    assert run(*ours.replace("QUEUE", "mail").split(), "--help").exit_code == 0
+
+
 # What the help says
 
 
