@@ -150,6 +150,14 @@ def test_a_job_that_waits_in_an_ordered_queue(run_work: Run, keys: Keys, db: red
     db.lpush(keys.inprogress("q", OWNER), raw_job("0"))
     db.hset(keys.ordered("q"), "until", "x")
     assert seen(run_work, keys, "1").order == (OWNER, True, None)
+    db.delete(keys.inprogress("q", OWNER), keys.lease(OWNER))
+    assert seen(run_work, keys, "1").order == ("", False, None)
+    db.hdel(keys.ordered("q"), "identity")
+    assert seen(run_work, keys, "1").order == ("", False, None)
+    # A server that takes its jobs becomes active when it is resumed; or it is no longer ordered.
+    db.hset(keys.owners, OWNER, '["q"]')
+    db.set(keys.lease(OWNER), "x")
+    assert seen(run_work, keys, "1").order is None
     db.delete(keys.ordered("q"))
     db.set(keys.ordered("q"), "text")
     assert seen(run_work, keys, "1").order is None

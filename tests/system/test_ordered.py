@@ -95,7 +95,7 @@ def test_a_queue_whose_only_server_has_died_names_it_until_its_job_is_recovered(
         # The next active server reads the identity of the one before.
         assert other.redis.hget(other.keys.ordered("ledger"), "identity") == identity.encode()
         found = Jobs(RedisConfig(redis_url, namespace)).find("meet-0")
-        assert (found.state, found.order) == (JobState.WAITING, None)
+        assert (found.state, found.order) == (JobState.WAITING, ("", False, None))
 
 
 def test_the_head_is_retried_when_a_person_resumes_the_queue(servers: Servers) -> None:

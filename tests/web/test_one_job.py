@@ -297,6 +297,20 @@ def test_a_job_of_an_ordered_queue_says_what_it_waits_for(
     assert "The first one has failed, and runs again in 5 min ." in found(dashboard, "jobs/second").text
 
 
+def test_a_job_of_an_ordered_queue_waits_for_a_live_server(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    db.sadd(keys.queues, "ledger")
+    db.lpush(keys.queue("ledger"), raw_job("first"), raw_job("second"))
+    hold_order(db, keys, "ledger", OWNER)
+    db.delete(keys.lease(OWNER))
+    waits = "Waits for a live server. The queue is ordered, and no live server takes jobs from it."
+    assert waits in found(dashboard, "jobs/second").text
+    db.hset(keys.ordered("ledger"), "until", int((time.time() + 350) * 1000))
+    assert f"{waits} The job has failed, and is due again in 5 min ." in found(dashboard, "jobs/first").text
+    assert f"{waits} The first job has failed," in found(dashboard, "jobs/second").text
+
+
 def test_a_job_that_is_done_says_what_is_kept_of_it(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     for state, sentence in (
         ("done", "Of a job that is done, class and arguments are not kept, nor a result."),

@@ -15,7 +15,7 @@ from pyworkers.store.calls import Mode, Steps, command, decoded, every, script
 from pyworkers.store.flow.copies import is_job
 from pyworkers.store.processes.reading import Processes, Works
 from pyworkers.store.processes.views import WorkView
-from pyworkers.store.stats import read_owners
+from pyworkers.store.stats import one_queue, read_owners
 from pyworkers.store.transport.replies import blob, integer
 
 _PER_CALL = 500
@@ -47,7 +47,7 @@ class OrderedState(NamedTuple):
     """What runs before a waiting job of an ordered queue."""
 
     active: str
-    """The server that runs the jobs of the queue, one at a time."""
+    """The server that runs the jobs of the queue, one at a time; empty if no live server takes jobs."""
     running: bool
     """True if it runs one now."""
     retry_at: float | None
@@ -109,17 +109,25 @@ def read_limits(keys: Keys, queue: str, jid: str) -> Steps[list[str]]:
 
 
 def read_order(keys: Keys, queue: str) -> Steps[OrderedState | None]:
-    """What runs before a waiting job; None for a queue without an active server."""
-    [stored] = yield from every([command("HMGET", keys.ordered(queue), "identity", "until")], Mode.LENIENT)
-    identity, until = stored or (None, None)
-    if not identity:
-        return None
-    active = decoded(identity)
-    # As in still_active (flow/ordered): a dead server keeps the queue until its job is recovered.
-    lease, running = yield from every(
-        [command("EXISTS", keys.lease(active)), command("LLEN", keys.inprogress(queue, active))], Mode.LENIENT
+    """What runs before a waiting job; None if the queue is not ordered, or no server is active yet."""
+    [stored] = yield from every(
+        [command("HMGET", keys.ordered(queue), "identity", "until", "fence")], Mode.LENIENT
     )
-    return OrderedState(active, bool(running), _seconds(until)) if lease or running else None
+    identity, until, fence = stored or (None, None, None)
+    if not identity and not fence:
+        return None
+    active, lease, running = decoded(identity or b""), 0, 0
+    if active:
+        # As in still_active (flow/ordered): a dead server keeps the queue until its job is recovered.
+        lease, running = yield from every(
+            [command("EXISTS", keys.lease(active)), command("LLEN", keys.inprogress(queue, active))],
+            Mode.LENIENT,
+        )
+    if lease or running:
+        return OrderedState(active, bool(running), _seconds(until))
+    # A server that takes its jobs is not active while it is paused, or if it is no longer ordered.
+    served = (yield from one_queue(keys, queue)).queue.served
+    return None if served else OrderedState("", False, _seconds(until))
 
 
 def _seconds(until_ms: bytes | None) -> float | None:
