@@ -35,7 +35,8 @@ class Severity(Enum):
 class Problem:
     """One problem: what it concerns, a message, and the fix.
 
-    ``queue`` or ``server`` is the name or the identity that it concerns; both are empty for Redis.
+    ``queue`` or ``server`` is the name or the identity that it concerns, and the subject of the message; both
+    are empty for Redis.
     """
 
     severity: Severity
@@ -94,11 +95,11 @@ def _lost(stats: Stats) -> Iterator[Problem]:
 def _unserved(stats: Stats) -> Iterator[Problem]:
     for queue in stats.queues:
         if queue.size and not queue.served:
-            jobs = "1 job waits" if queue.size == 1 else f"{queue.size} jobs wait"
+            jobs = "1 waiting job" if queue.size == 1 else f"{queue.size} waiting jobs"
             yield Problem(
                 Severity.ERROR,
                 "unserved",
-                f"{jobs}, and no server takes jobs from it",
+                f"has {jobs}, and no server takes jobs from it",
                 "start a server that has a handler of this queue",
                 queue=queue.name,
             )

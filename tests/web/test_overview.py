@@ -36,6 +36,7 @@ def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis
     today = datetime.now(UTC).date().isoformat()
     db.mset({keys.stat("processed"): 1234, keys.stat("failed"): 34, keys.stat("processed", today): 50})
     db.sadd(keys.queues, "mail")
+    db.sadd(keys.paused, "later")
     db.lpush(keys.queue("mail"), raw_job("j", enqueued_at=time.time() - 7200))
     db.zadd(keys.dead, {raw_job("d"): 1.0})
     register(db, keys, "web:1:a", {"queues": ["q"], "concurrency": 5}, beat=time.time(), busy=3)
@@ -46,7 +47,8 @@ def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis
         "Dead 1",
         "Done 1,200",
         "Failed 34",
-        "Queue mail : 1 job waits, and no server takes jobs from it",
+        "Queue mail has 1 waiting job, and no server takes jobs from it",
+        "Queue later is paused: no job of it starts",
         "web:1:a running 3 5",
         f"{today} 50 0",
     ):
