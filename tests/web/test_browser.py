@@ -160,3 +160,13 @@ def test_the_keyboard_reaches_everything_and_the_focus_is_visible(
             assert element.value_of_css_property("outline-style") != "none", element.get_attribute(
                 "outerHTML"
             )
+
+
+@pytest.mark.parametrize("path", ["retries?tag=vip", "dead?tag=vip"])
+@pytest.mark.usefixtures("evening")
+def test_all_filters_are_in_one_line_on_a_laptop(chromium: Chromium, dashboard: Visitor, path: str) -> None:
+    chromium.open(dashboard.root + path)
+    chromium.resize(WIDE)
+    bottom = "el => Math.round(el.getBoundingClientRect().bottom)"
+    bottoms = chromium.run(f"return [...document.querySelectorAll('form.filter > *')].map({bottom})")
+    assert len(set(bottoms)) == 1
