@@ -170,3 +170,11 @@ def test_all_filters_are_in_one_line_on_a_laptop(chromium: Chromium, dashboard: 
     bottom = "el => Math.round(el.getBoundingClientRect().bottom)"
     bottoms = chromium.run(f"return [...document.querySelectorAll('form.filter > *')].map({bottom})")
     assert len(set(bottoms)) == 1
+
+
+@pytest.mark.usefixtures("evening")
+def test_no_class_is_broken_on_a_small_laptop(chromium: Chromium, dashboard: Visitor) -> None:
+    chromium.open(dashboard.root + "retries")
+    chromium.resize(1024)
+    lines = "a => Math.round(a.getBoundingClientRect().height / parseFloat(getComputedStyle(a).lineHeight))"
+    assert set(chromium.run(f"return [...document.querySelectorAll('tbody th a')].map({lines})")) == {1}
