@@ -10,7 +10,9 @@ from tests.integrations.django.conftest import Project
 def test_a_project_without_a_redis_fails_the_check(project: Project) -> None:
     site = project(settings="\ndel PYWORKERS\n")
     assert "(pyworkers.E001) PYWORKERS names no Redis" in site.manage("check", code=1)
-    assert "pyworkers.E001" in site.manage("pyworkers", "run", code=1)
+    shown = site.manage("pyworkers", "run", code=2)
+    assert "pyworkers.E001" in shown
+    assert "Traceback" not in shown
     site = project(settings="\ndel PYWORKERS\n", REDIS_URL="redis://127.0.0.1:1/0")
     assert "no issues" in site.manage("check")
 

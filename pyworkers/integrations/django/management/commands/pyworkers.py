@@ -6,13 +6,20 @@ Run by people and scripts. With ``run``, this process becomes the master of a se
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser, handle_default_options
+from django.core.management.base import (
+    BaseCommand,
+    CommandParser,
+    SystemCheckError,
+    handle_default_options,
+)
 
 from pyworkers.cli import run_for_project
 from pyworkers.cli.options import Project
+from pyworkers.errors import ConfigError
 from pyworkers.integrations.django.configuration import read_settings, read_settings_again
 from pyworkers.integrations.django.connections import close_all
 
@@ -40,7 +47,12 @@ class Command(BaseCommand):
         parser.add_argument("--pythonpath")
         options, words = parser.parse_known_args(argv[2:])
         handle_default_options(options)
-        self._run(words, program=f"{Path(argv[0]).name} {argv[1]}")
+        try:
+            self._run(words, program=f"{Path(argv[0]).name} {argv[1]}")
+        except SystemCheckError as error:
+            # Each check of the tag is one of the configuration.
+            self.stderr.write(str(error), lambda text: text)
+            sys.exit(ConfigError.exit_code)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For ``call_command("pyworkers", "stats")``."""
