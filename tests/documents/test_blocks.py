@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import gc
 import json
@@ -83,6 +84,18 @@ def _run(made: CodeType, program: dict[str, Any], header: re.Match[str] | None) 
     module = sys.modules[header[1]] = ModuleType(header[1])
     exec(made, vars(module))
     program |= {name: value for name, value in vars(module).items() if not name.startswith("__")}
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_a_module_of_jobs_enqueues_nothing_when_it_is_imported(block: Any) -> None:
+    """A server imports it: at each start and each reload, such a call would enqueue again."""
+    module = ast.parse(block.code)
+    if any(
+        isinstance(step, ast.FunctionDef | ast.AsyncFunctionDef) and step.decorator_list
+        for step in module.body
+    ):
+        calls = [ast.unparse(step) for step in module.body if isinstance(step, ast.Expr)]
+        assert [call for call in calls if re.search(r"\.a?enqueue\w*\(", call)] == [], block
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)

@@ -21,8 +21,7 @@ ENDS = {
 
 
 def test_a_job_expires(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    # Without the calls at the end of the program, which a server would make when it imports it.
-    with serving(tmp_path, redis_url, namespace, PROGRAMS[2].partition("\n\nnotify.")[0]) as server:
+    with serving(tmp_path, redis_url, namespace, PROGRAMS[2]) as server:
         client = Client(redis_url, namespace=namespace)
         client.enqueue("push", "notify", [7, "hello"], expires_in=600)
         server.push("push", job("late", "notify", 8, "late", expiry=1))
@@ -31,7 +30,7 @@ def test_a_job_expires(tmp_path: Path, redis_url: str, namespace: str) -> None:
         wait_for(lambda: server.settled("push"))
         assert "to 8" not in server.log_text()
     with fake() as queue:
-        exec(PROGRAMS[2], {"__name__": "page"})
+        exec(PROGRAMS[2] + PROGRAMS[3], {"__name__": "page"})
     expiries = [found.data["expiry"] - found.data["created_at"] for found in queue.jobs]
     assert [round(expiry) for expiry in expiries] == [600, 4200, 5]
 
