@@ -33,10 +33,10 @@ ELSEWHERE = {"go", "ruby", "sql", "lua", "dockerfile", "promql", "diff"}
 NOT_RUN = 6
 # Words that begin a command of a document, beside pyworkers.
 PROGRAMS = {
-    "cat", "cd", "celery", "chmod", "cp", "curl", "docker", "echo", "eval", "export", "git", "journalctl",
-    "kill", "kubectl", "ls", "manage.py", "mkdir", "mkdocs", "mv", "openssl", "pip", "promtool", "pytest",
-    "python", "python3", "redis-cli", "rm", "source", "systemctl", "systemd-analyze", "tee", "touch",
-    "uvicorn",
+    "cat", "cd", "celery", "chmod", "cp", "curl", "docker", "echo", "eval", "export", "flask", "git",
+    "journalctl", "kill", "kubectl", "ls", "manage.py", "mkdir", "mkdocs", "mv", "openssl", "pip", "promtool",
+    "pytest", "python", "python3", "redis-cli", "rm", "source", "systemctl", "systemd-analyze", "tee",
+    "touch", "uvicorn",
 }  # fmt: skip
 _MODULE = re.compile(r"# (\w+)\.py\n")
 # A variable of the environment for one command, or a change of user.
