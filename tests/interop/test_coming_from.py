@@ -33,6 +33,7 @@ def program(section: str, language: str, number: int = 0) -> str:
         ("Celery", 1, ["to 7 hello"]),
         ("RQ", 1, ["to 7 hello"]),
         ("Dramatiq", 1, ["to 7 hello"]),
+        ("arq", 1, ["to 7 hello"]),
     ],
 )
 def test_the_programs_for_pyworkers_run(
@@ -83,6 +84,6 @@ def test_the_program_for_sidekiq_runs(
             wait_for(lambda pattern=pattern: re.search(pattern, peer.log_text()), PATIENCE_S, pattern)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("section", ["Celery", "RQ", "Dramatiq"])
+@pytest.mark.parametrize("section", ["Celery", "RQ", "Dramatiq", "arq"])
 def test_the_programs_for_others_are_python(section: str) -> None:
     compile(program(section, "python"), section, "exec")  # none is installed for the suite
