@@ -71,6 +71,11 @@ def test_the_box_on_every_page_finds_a_job(dashboard: Visitor, keys: Keys, db: r
     assert "as long as this one" in dashboard.get(f"jobs?id={'%00' * 3000}").text
 
 
+def test_a_dead_job_links_its_queue(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
+    db.zadd(keys.dead, {raw_job("1", queue="mail"): 1})
+    assert 'href="/queues/mail"' in found(dashboard, "jobs/1").html
+
+
 def test_a_waiting_job_runs_first(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     db.sadd(keys.queues, "mail")
     db.lpush(keys.queue("mail"), raw_job("1"), raw_job("2", tags=["vip"], args=[{"to": "Ann"}]))
