@@ -13,7 +13,7 @@ import pytest
 
 from pyworkers import Client, PyworkersError
 from pyworkers.errors import StoreError
-from tests.faults.fleet import Fleet
+from tests.faults.fleet import APP, Fleet
 from tests.faults.ledger import clock
 from tests.helpers.proxy import Proxy, Trap, proxied, script
 from tests.helpers.redises import OwnRedis, Sentinel, blocked
@@ -296,6 +296,25 @@ def test_r6_a_full_memory_takes_no_lease_from_a_live_server(private: Fleet) -> N
     assert server.events("lease.lost") + private.events("process.recovered") == []
     private.stop()
     private.check()
+
+
+@pytest.mark.fault("R6")
+def test_r6_a_server_that_dies_while_the_memory_is_full_is_recovered(private: Fleet) -> None:
+    dying, peer = private.server(), private.server(start=False)
+    jids = [private.enqueue("meet", "go") for _ in range(3)]
+    private.wait_for_notes(3, "start")
+    private.redis.config_set("maxmemory", 1)
+    peer.start(app=APP)
+    dying.kill()
+    peer.wait_for_event("process.recovered", jobs=3)
+    private.go()
+    for each in jids:
+        private.wait_for_notes(1, "end", each)
+    assert peer.events("redis.refused", part="recovery") == []
+    private.redis.config_set("maxmemory", 0)
+    private.rest()
+    private.stop()
+    private.check(dict.fromkeys(jids, 1))
 
 
 @pytest.mark.fault("R7")

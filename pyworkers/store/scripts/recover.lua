@@ -18,11 +18,13 @@
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return -1
 end
+-- First, because it needs no memory: when maxmemory is reached, Redis refuses a first write that does, but no
+-- later one (exchange.lua).
+redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
 redis.call('SET', KEYS[2], '1', 'EX', ARGV[2])
 if holds(KEYS[5], 'set') then
   redis.call('SREM', KEYS[5], ARGV[1])
 end
-redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
 
 local counts = holds(KEYS[9], 'hash')
 local charged = counts and redis.call('HGET', KEYS[9], ARGV[1])
