@@ -140,22 +140,13 @@ class _LazyGroup(click.Group):
 
 
 def _in_project(command: click.Command, program: str) -> click.Command:
-    """A copy whose help is that of a project, which has no file: its examples are without one."""
+    """A copy whose help has the examples as they are typed in a project, which has no file."""
     command = copy(command)
-    command.params = [_without_file(param) for param in command.params]
     typed = f"python {program}" if ".py " in program else program
     command.help = _EXAMPLE.sub(lambda found: found[1] + typed + _FILES.sub("", found[2]), command.help or "")
     if isinstance(command, click.Group):
         command.commands = {name: _in_project(inner, program) for name, inner in command.commands.items()}
     return command
-
-
-def _without_file(param: click.Parameter) -> click.Parameter:
-    """The parameter, or a hidden copy of ``--config``, which is an error of its own if it is given."""
-    if "--config" in param.opts and isinstance(param, click.Option):
-        param = copy(param)
-        param.hidden = True
-    return param
 
 
 def _presented(error: PyworkersError) -> str:

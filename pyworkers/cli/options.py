@@ -73,11 +73,20 @@ class Source:
         return redis
 
 
+class _FileOption(click.Option):
+    """``--config``. It is not in the help of a project, whose settings are the configuration."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The line of the help; None in a project."""
+        return super().get_help_record(ctx) if ctx.obj is None else None
+
+
 _OPTIONS = (
     click.option(
         "-c",
         "--config",
         "path",
+        cls=_FileOption,
         metavar="FILE",
         type=click.Path(path_type=Path),
         envvar="PYWORKERS_CONFIG",
