@@ -80,18 +80,18 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         _PLAIN.schedule,
-        worker="zadd zrem zrange zrangebyscore zmscore zscan zcard type",
+        worker="zadd zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type",
         client="zadd zrem zrangebyscore type",
         admin="zadd zrem type rename zrangebyscore",
         read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
     Grant(
         _PLAIN.retry,
-        worker="zadd zrem zrange zrangebyscore zmscore zscan zcard type",
+        worker="zadd zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type",
         admin="zrem type rename",
         read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
-    Grant(_PLAIN.goretry, worker="zrem zrange zrangebyscore zmscore zscan zcard type"),
+    Grant(_PLAIN.goretry, worker="zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type"),
     Grant(
         _PLAIN.dead,
         worker="zadd zremrangebyscore zremrangebyrank zscan zcard zrange type",

@@ -264,11 +264,11 @@ def test_r6_a_full_memory_refuses_new_jobs_and_lets_the_others_settle(private: F
     # The first failure of the second job waits in retry: put there, and taken out again, while it was full.
     private.wait_for_notes(1, "raise")
     private.wait_for_notes(len(waiting) + 2, "end")
+    private.wait_for_notes(1, "end", running[1])
     wait_for(lambda: not list(private.redis.scan_iter("*:inprogress")), message="settled while full")
     with pytest.raises(StoreError, match="maxmemory"):
         private.enqueue()
     private.redis.config_set("maxmemory", 0)
-    private.wait_for_notes(1, "end", running[1])
     private.rest()
     private.stop()
     private.check()
