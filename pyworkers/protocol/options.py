@@ -143,7 +143,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
     **dict.fromkeys(("retry_on", "discard_on", "dead_on"), _DECORATOR),
 }
-# Names of other libraries that are like a wrong name of ours, or like none.
+# Names of other libraries, with ours; by spelling, another option is often nearer, or none is near.
 _SYNONYMS = {
     **dict.fromkeys(("max_retries", "max_tries", "retries"), "retry"),
     **dict.fromkeys(("expires", "_expires", "max_age", "ttl"), "expires_in"),
