@@ -191,10 +191,10 @@ class MemoryBatches:
         if batch is None:
             return
         batch.touch()
-        waiting = [member for member, state in batch.members.items() if state == "new"]
-        for member in waiting:
+        unrun = [member for member, state in batch.members.items() if state == "new"]
+        for member in unrun:
             if member.startswith("hold:"):
-                continue
+                continue  # It stays, if it is not that of a step.
             del batch.members[member]
             batch.members.pop(f"hold:{member}", None)
             self._delete(member)

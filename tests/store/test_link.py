@@ -22,7 +22,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.wire import time_limit
-from tests.helpers.support import stretched
+from tests.helpers.support import stretched, wait_for
 
 pytestmark = pytest.mark.usefixtures("new_loop")
 
@@ -194,9 +194,10 @@ async def test_a_reply_that_came_while_the_process_was_suspended_is_read(
         async with time_limit(limit_s):
             reply = asyncio.create_task(link.execute_command("BRPOP", key, 0))
             await asyncio.sleep(0)
-            # The loop stands still; Redis answers, and then all times expire.
+            # The loop stands still from here on, while Redis answers and all times expire.
             with redis.Redis.from_url(redis_url) as other:
                 other.lpush(key, "job")
+                wait_for(lambda: not other.exists(key), message="Redis has answered")
             time.sleep(2 * limit_s)
             assert await reply == [key.encode(), b"job"]
         with pytest.raises(TimeoutError):

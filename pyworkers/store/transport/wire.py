@@ -26,7 +26,7 @@ _PORTION_BYTES = 65_536
 _RESP3 = 3
 # A process that was suspended reads in this time the replies that have arrived meanwhile. Its timers are due
 # at once, and run before it reads.
-READ_S = 0.1
+_READ_S = 0.1
 
 
 class NotSentError(Exception):
@@ -67,7 +67,7 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
     """As ``asyncio.timeout``, but a reply that came while this process was suspended is read first."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + READ_S))
+        timer = loop.call_later(seconds, lambda: limit.reschedule(loop.time() + _READ_S))
         try:
             yield
         finally:
@@ -249,7 +249,7 @@ class Wire(asyncio.Protocol):
 
     def _look(self) -> None:
         """Look for an overdue reply, after the data that came while this process was suspended is read."""
-        self._watch = self._loop.call_later(READ_S, self._close_if_overdue)
+        self._watch = self._loop.call_later(_READ_S, self._close_if_overdue)
 
     def _close_if_overdue(self) -> None:
         """Close if the oldest command has waited too long. One timer is enough, as most replies come soon.

@@ -86,6 +86,10 @@ function batch.leave(key, members)
   return left
 end
 
+function batch.is_hold(member)
+  return string.sub(member, 1, 5) == 'hold:'
+end
+
 function batch.release(key, token)
   if redis.call('SREM', key .. ':members', 'hold:' .. token) == 1 then
     redis.call('HINCRBY', key, 'open', -1)
@@ -283,7 +287,7 @@ function batch.cut(queues, id)
     return
   end
   for _, member in ipairs(redis.call('SMEMBERS', key .. ':members')) do
-    if string.sub(member, 1, 5) ~= 'hold:' then
+    if not batch.is_hold(member) then
       redis.call('SREM', key .. ':members', member)
       redis.call('HINCRBY', key, 'total', -1)
       batch.release(key, member)

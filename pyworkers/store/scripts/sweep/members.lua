@@ -20,7 +20,7 @@ local number, seen, cursor, large = 0, 0, '0', {}
 -- Members of an open batch may be noted there before they are pushed. But a job that adds members, and was
 -- deleted meanwhile, keeps the batch open: its hold has its id.
 local function wanted(key, id, open, member)
-  if string.sub(member, 1, 5) ~= 'hold:' then
+  if not batch.is_hold(member) then
     return not open and member
   end
   local jid = string.sub(member, 6)

@@ -72,7 +72,7 @@ local function is_ahead(id, known)
     for n = 2, 4 do
       for _, member in ipairs(redis.call('SMEMBERS', around .. batch.PARTS[n])) do
         local key = batch.key(queues, member)
-        if string.sub(member, 1, 5) ~= 'hold:' and redis.call('HEXISTS', key, 'open') == 0 then
+        if not batch.is_hold(member) and redis.call('HEXISTS', key, 'open') == 0 then
           steps[#steps + 1] = member
         end
         for _, item in ipairs(redis.call('LRANGE', key .. ':then', 0, -1)) do
