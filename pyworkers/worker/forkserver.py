@@ -47,7 +47,7 @@ from pyworkers.ipc.control import (
 from pyworkers.middleware import name_of
 from pyworkers.version import __version__
 from pyworkers.worker import process
-from pyworkers.worker.connection import Ends
+from pyworkers.worker.ends.connection import Ends
 from pyworkers.worker.hygiene import exit_now, flush_output
 from pyworkers.worker.importing import advice, kind_of, meant, searched, users_traceback
 from pyworkers.worker.lifeline import die_with

@@ -18,7 +18,7 @@ from pyworkers.app import Worker
 from pyworkers.ipc.control import BOOT_FAILED, Settings
 from pyworkers.worker.asyncrunner import AsyncProcess
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.connection import Connection, Ends
+from pyworkers.worker.ends.connection import Connection, Ends
 from pyworkers.worker.hygiene import exit_now, show_stacks
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.runner import SerialProcess

@@ -25,7 +25,7 @@ from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chains import Chains, Surroundings, report_of
-from pyworkers.worker.connection import Connection
+from pyworkers.worker.ends.connection import Connection
 from pyworkers.worker.execution import Execution, Line
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.interrupts import listen

@@ -21,7 +21,7 @@ from pyworkers.ipc.jobsocket import Packet, PacketKind, pair
 from pyworkers.ipc.page import open_page
 from pyworkers.protocol import envelope
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.connection import Connection, Ends
+from pyworkers.worker.ends.connection import Connection, Ends
 from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.runner import SerialRunner
 

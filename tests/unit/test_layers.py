@@ -84,6 +84,7 @@ INNER = {
     "server/generations": {"waiting"},
     "server/upgrade": {"generations", "waiting"},
     "server/fetching": {"health", "plan", "pool", "waiting"},
+    "worker/ends": {"interrupts"},
     "worker/links": {"execution", "interrupts"},
     "worker/notes": set(),
 }

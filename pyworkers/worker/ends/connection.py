@@ -21,7 +21,7 @@ from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import REQUEUE, Fate, Report
-from pyworkers.worker.framewriter import FrameWriter
+from pyworkers.worker.ends.framewriter import FrameWriter
 from pyworkers.worker.interrupts import cancelled, interrupted
 
 # Reading a member of an enum takes three times as long.

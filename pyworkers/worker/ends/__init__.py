@@ -1,0 +1,1 @@
+"""What a worker process shares with the master: job socket, outcome pipe and page."""
