@@ -1,8 +1,8 @@
 """Job socket: the pair of sockets from which all workers of a group take their jobs.
 
-Used by both sides. The master sends a packet for each job; the kernel gives a packet to one of the processes
-that wait for it, the one that has waited longest. A large job travels as a descriptor of a file in memory,
-because a packet must fit into the socket's buffer. Nothing here decodes a job.
+Used by both sides. The master sends a packet for each job; the kernel gives it to one of the processes that
+wait for it. A large job travels as a descriptor of a file in memory, because a packet must fit into the
+socket's buffer. Nothing here decodes a job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import socket
 import struct
 import sys
 import tempfile
-from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -120,7 +119,6 @@ class JobSocket:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._send = end.send
-        self._nothing: socket.socket | None = None
         # Mapped memory: a bytearray would occupy all of it at once, in each process.
         self._buffer = mmap.mmap(-1, _LARGEST_PACKET, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._parts = [self._buffer]
@@ -147,7 +145,7 @@ class JobSocket:
 
         The payload of a large job is not read: that takes time, in which no claim would show who has it.
         With the flag ``DONT_WAIT``, it raises BlockingIOError if there is none. The end is reached once the
-        other end is closed, or this one is detached.
+        other end is closed.
         """
         # One system call with room for a descriptor takes 0.2 µs longer than one without.
         try:
@@ -183,26 +181,9 @@ class JobSocket:
         number: int | None = _HEADER.unpack_from(self._buffer)[0] if length else None
         return number
 
-    def prepare_detach(self) -> None:
-        """Open the descriptor that ``detach`` needs, so that it works also when no other can be opened."""
-        self._nothing, theirs = socket.socketpair(socket.AF_UNIX, _KIND_OF_SOCKET)
-        theirs.close()
-
-    def detach(self) -> None:
-        """Replace this process' descriptor by one without packets: ``receive`` returns None, now and later.
-
-        Safe in a signal handler: a packet that was received before is not lost, and the other processes that
-        share the socket notice nothing. ``prepare_detach`` comes first.
-        """
-        if self._nothing is not None and self._nothing.fileno() >= 0:
-            with suppress(OSError):
-                os.dup2(self._nothing.fileno(), self._socket.fileno(), inheritable=False)
-
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
-        if self._nothing is not None:
-            self._nothing.close()
 
 
 def memory_file(size: int) -> int:

@@ -8,8 +8,9 @@ so neither side waits for the other, and a job costs no system call for it.
     words 1, 2      how often the worker has answered a signal, and the delivery that hangs in its main thread
     word 3          how far Redis' clock is ahead of the clock of this machine, in µs
     word 4          1 if the server stops
-    words 5, 6      slot 0: the delivery that was taken last, and the delivery that is to end
-    words 7, 8      slot 1: the same …
+    word 5          1 if many jobs of the group end in a second
+    words 6, 7      slot 0: the delivery that was taken last, and the delivery that is to end
+    words 8, 9      slot 1: the same …
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pyworkers.ipc.jobsocket import memory_file
 ATTENTION = signal.SIGURG
 """The signal by which the master asks a worker to look at its page. The default action is to ignore it."""
 _WORD = 8
-_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _STOPPING, _SLOTS = 0, 1, 2, 3, 4, 5
+_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _STOPPING, _BUSY, _SLOTS = range(7)
 # A word has no sign.
 _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 _INTERRUPT = 1
@@ -60,6 +61,11 @@ class Page:
     def stopping(self) -> bool:
         """True if the server stops: a job with a checkpoint is to end at once."""
         return self._words[_STOPPING] != 0
+
+    @property
+    def busy(self) -> bool:
+        """True while many jobs of the group end in a second."""
+        return self._words[_BUSY] != 0
 
     def requests(self) -> Iterator[tuple[int, bool]]:
         """The deliveries that are to end; True for those that are given back, False for cancelled ones."""
@@ -105,6 +111,10 @@ class Page:
     def stop(self) -> None:
         """Note that the server stops."""
         self._words[_STOPPING] = 1
+
+    def set_busy(self, busy: bool) -> None:
+        """Note whether many jobs of the group end in a second."""
+        self._words[_BUSY] = busy
 
     def close(self) -> None:
         """Unmap the memory."""

@@ -17,7 +17,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
-from pyworkers.ipc.jobsocket import DONT_WAIT, ERRANDS, Packet, PacketKind
+from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
 from pyworkers.ipc.page import UNSURE
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
@@ -113,7 +113,7 @@ class AsyncProcess:
                 self._leave()
                 return
             try:
-                packet = self._connection.take(self._free[-1], DONT_WAIT)
+                packet = self._connection.take(self._free[-1], wait=False)
             except BlockingIOError:
                 break
             if packet is None:

@@ -72,6 +72,23 @@ async def test_a_process_runs_as_many_jobs_as_it_has_room_for(tmp_path: Path, mo
         assert [report.outcome for _, report in await crew.outcomes(4)] == [DONE] * 4
 
 
+@linux_only
+async def test_processes_with_threads_take_turns_also_while_there_are_few_jobs(tmp_path: Path) -> None:
+    # Otherwise most jobs would run in one process, and share one core.
+    async with a_crew(tmp_path, MEET_DEF, concurrency=2, slots=2, mode="thread") as crew:
+        await crew.free(4)
+        pids = []
+        for jid in "abcd":
+            await crew.asleep()
+            crew.deliver(jid)
+            pids += await crew.met(jid)
+        assert pids[:2] == pids[2:]
+        assert pids[0] != pids[1]
+        for jid in "abcd":
+            crew.let_go(jid)
+        await crew.outcomes(4)
+
+
 @BOTH
 async def test_a_process_that_leaves_ends_its_jobs_first(tmp_path: Path, mode: str) -> None:
     code = """

@@ -168,6 +168,11 @@ class Crew:
         found = [path for path in self.folder.glob(f"{name}.*") if path.suffix != ".go"]
         return found if len(found) >= count else []
 
+    async def asleep(self) -> None:
+        """Wait until the main threads of all workers wait: for a job, unless one is in it."""
+        pids = list(self.pool.pids())
+        await async_wait_for(lambda: all(state(pid) == "S" for pid in pids), message="all workers wait")
+
     def let_go(self, name: str) -> None:
         (self.folder / f"{name}.go").touch()
 
@@ -227,6 +232,30 @@ async def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_pat
         assert (raw, report.outcome.fate, report.outcome.crashed) == (bad, Fate.RETRY, False)
         assert json.loads(report.outcome.payload)["error_message"] == "no"
         assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known("q")) == (2, 0, {})
+
+
+@linux_only
+async def test_one_worker_of_an_idle_group_runs_all_jobs_and_those_of_a_busy_group_take_turns(
+    tmp_path: Path,
+) -> None:
+    code = """
+    @worker.process("q")
+    def handle(message):
+        (here / f"ran.{message.jid}").write_text(str(os.getpid()))
+    """
+    async with a_crew(tmp_path, code, concurrency=3) as crew:
+        await crew.free(3)
+        for number in range(11):
+            if number == 5:
+                for worker in crew.workers:
+                    worker.set_busy(True)
+            await crew.asleep()
+            crew.deliver(str(number))
+            await crew.outcomes(number + 1)
+        ran_in = [crew.ran_in(str(number)) for number in range(11)]
+        assert len(set(ran_in[:6])) == 1
+        assert len(set(ran_in[5:8])) == 3
+        assert ran_in[5:8] == ran_in[8:11]
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["dead", "dies before it reads"])

@@ -19,6 +19,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="SCHED_BATCH is 
 StartWorker = Callable[..., Any]
 
 
+def worker(pid: int, mode: str = "process", jobs_done: int = 0) -> Any:
+    found = SimpleNamespace(pid=pid, mode=mode, jobs_done=jobs_done, busy=False)
+    found.set_busy = lambda busy: setattr(found, "busy", busy)
+    return found
+
+
 @pytest.fixture
 def start() -> Iterator[StartWorker]:
     """Starts a process that waits, as a worker."""
@@ -28,13 +34,13 @@ def start() -> Iterator[StartWorker]:
             process = stack.enter_context(subprocess.Popen(["sleep", "600"]))
             stack.callback(process.kill)
             os.sched_setscheduler(process.pid, policy, os.sched_param(0))
-            return SimpleNamespace(pid=process.pid, mode=mode, jobs_done=0)
+            return worker(process.pid, mode)
 
         yield start_one
 
 
-def policy(worker: Any) -> int:
-    return os.sched_getscheduler(worker.pid)
+def policy(of: Any) -> int:
+    return os.sched_getscheduler(of.pid)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +58,22 @@ def test_workers_run_in_batches_while_many_short_jobs_end(
     scheduling = Scheduling(crew)
     assert not scheduling.look(True, 100.0)
     crew[0].jobs_done += jobs
-    assert scheduling.look(short, 101.0) is (expected == os.SCHED_BATCH)
+    assert scheduling.look(short, 101.0) is (jobs >= 1000)
     assert [policy(worker) for worker in crew] == [expected] * 2
     assert not scheduling.look(True, 102.0)
     assert [policy(worker) for worker in crew] == [os.SCHED_OTHER] * 2
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_workers_wait_in_turn_while_many_jobs_end(start: StartWorker, short: bool) -> None:
+    crew: Any = [start(), start("thread")]
+    scheduling = Scheduling(crew)
+    scheduling.look(short, 100.0)
+    for jobs, at, busy in ((999, 101.0, False), (1000, 102.0, True), (2000, 103.0, True), (0, 104.0, False)):
+        crew[1].jobs_done += jobs
+        crew.append(start())
+        assert scheduling.look(short, at) is busy
+        assert [one.busy for one in crew] == [busy] * len(crew)
 
 
 def test_a_worker_that_starts_later_follows_and_one_that_is_gone_is_forgotten(start: StartWorker) -> None:
@@ -64,7 +82,7 @@ def test_a_worker_that_starts_later_follows_and_one_that_is_gone_is_forgotten(st
     crew[0].jobs_done += 10_000
     assert scheduling.look(True, 1.0)
     gone = crew[0]
-    crew[:] = [start(), SimpleNamespace(pid=0, mode="process", jobs_done=0)]
+    crew[:] = [start(), worker(0)]
     crew[0].jobs_done += 20_000
     assert scheduling.look(True, 2.0)
     assert policy(crew[0]) == os.SCHED_BATCH
@@ -93,8 +111,7 @@ def test_processes_with_several_jobs_keep_theirs(start: StartWorker) -> None:
 
 
 def test_a_worker_that_has_just_ended_is_no_error(start: StartWorker) -> None:
-    worker = start()
-    crew: Any = [SimpleNamespace(pid=2**22 - 1, mode="process", jobs_done=10_000), worker]
+    crew: Any = [worker(2**22 - 1, jobs_done=10_000), start()]
     scheduling = Scheduling(crew)
     assert scheduling.look(True, 1.0)
-    assert policy(worker) == os.SCHED_BATCH
+    assert policy(crew[1]) == os.SCHED_BATCH

@@ -1,4 +1,4 @@
-"""The job socket: whole packets, each to one reader, of any size; and how a reader leaves."""
+"""The job socket: whole packets, each to one reader, of any size."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import errno
 import os
 import resource
-import signal
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,35 +101,6 @@ def send(masters: JobSocket, sent: Packet) -> None:
             return masters.send(*sent)
         except BlockingIOError:
             os.sched_yield()
-
-
-def test_a_reader_that_waits_is_detached_by_a_signal_and_the_others_read_on(ends: Pair) -> None:
-    masters, workers = ends
-    workers.prepare_detach()
-    before = signal.signal(signal.SIGURG, lambda *_: workers.detach())
-    other = JobSocket(socket.socket(fileno=os.dup(workers.fileno())))
-    main = threading.main_thread().ident or 0
-    timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGURG))
-    timer.start()
-    try:
-        assert receive(workers) is None
-        assert receive(workers) is None
-    finally:
-        timer.join()
-        signal.signal(signal.SIGURG, before)
-    masters.send(*packet(5))
-    assert receive(other) == packet(5)
-    other.close()
-
-
-def test_a_packet_that_was_received_is_not_lost_by_the_detachment(ends: Pair) -> None:
-    masters, workers = ends
-    masters.send(*packet(1))
-    masters.send(*packet(2))
-    assert receive(workers) == packet(1)
-    workers.prepare_detach()
-    workers.detach()
-    assert receive(workers) is None
 
 
 def test_a_large_job_whose_file_the_reader_cannot_open_is_an_error_and_no_empty_job(ends: Pair) -> None:

@@ -65,3 +65,16 @@ def test_a_forked_process_shares_it() -> None:
     assert os.waitpid(pid, 0)[1] == 0
     assert page.claims() == [9]
     page.close()
+
+
+def test_a_busy_group_is_noted_and_no_longer() -> None:
+    masters, fd = open_page(1)
+    workers = Page(fd, 1)
+    os.close(fd)
+    assert not workers.busy
+    masters.set_busy(True)
+    assert (workers.busy, workers.stopping, workers.leaving, workers.claims()) == (True, False, False, [0])
+    masters.set_busy(False)
+    assert not workers.busy
+    for page in (masters, workers):
+        page.close()

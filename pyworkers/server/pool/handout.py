@@ -276,8 +276,8 @@ class HandOut:
 
     def _look(self) -> None:
         self._timer = None
-        batches = self._scheduling.look(self._ahead.short, time.monotonic())
-        if self._look_for_untaken() or batches:
+        many = self._scheduling.look(self._ahead.short, time.monotonic())
+        if self._look_for_untaken() or many:
             self._look_later(soon=self._missing.any)
 
     def _look_for_untaken(self) -> bool:

@@ -1,4 +1,4 @@
-"""Scheduling: the policy by which Linux gives the workers of one group the CPU.
+"""Scheduling: which worker of one group wakes up for a job, and when Linux gives it the CPU.
 
 Runs in the master's event loop, at each look of the hand-out, never for a job. It changes no priority: the
 share of the CPU stays the same.
@@ -12,13 +12,14 @@ from contextlib import suppress
 
 from pyworkers.server.pool.crew import Crew
 
-# Below this number of jobs a second, nothing is to be gained, and the time until a job starts counts.
+# Below this number of jobs a second, the time until a job starts counts, and above it the CPU time.
 _MANY_PER_S = 1000
 
 
 class Scheduling:
-    """Chooses SCHED_BATCH (sched(7)) while many short jobs end: a worker that wakes up waits for its turn.
+    """Has the workers wait in turn while many jobs end, and otherwise in rank (ipc/rank.py).
 
+    Chooses SCHED_BATCH (sched(7)) while many short jobs end: a worker that wakes up waits for its turn.
     Otherwise each of a dozen jobs that the master hands out at once interrupts the master, or Redis: a job
     costs a third more. Longer jobs wait for a network or a disk, and must not wait for the CPU after that. A
     policy that was chosen for the server is kept.
@@ -27,17 +28,22 @@ class Scheduling:
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
         self._done, self._since = 0, 0.0
+        self._many = False
         self._pids: set[int] = set()
         """The workers that run in batches."""
 
     def look(self, short: bool, now: float) -> bool:
-        """Choose the policies; ``short``: the jobs are short. True if the workers run in batches."""
+        """Choose for the time until the next look; ``short``: the jobs are short. True if many jobs end."""
         done, before = sum(worker.jobs_done for worker in self._crew), self._done
-        batches = short and done - before >= _MANY_PER_S * (now - self._since)
-        self._done, self._since = done, now
+        many, before_many = done - before >= _MANY_PER_S * (now - self._since), self._many
+        self._done, self._since, self._many = done, now, many
+        if many or before_many:
+            for worker in self._crew:
+                worker.set_busy(many)
+        batches = short and many
         if batches or self._pids:
             self._choose(batches)
-        return batches
+        return many
 
     def _choose(self, batches: bool) -> None:
         pids = {worker.pid for worker in self._crew if worker.pid and worker.mode == "process"}

@@ -141,6 +141,11 @@ class Worker:
         if self.state is not State.GONE:
             self._page.set_clock(offset_s)
 
+    def set_busy(self, busy: bool) -> None:
+        """Note in its page whether many jobs of its group end in a second."""
+        if self.state is not State.GONE:
+            self._page.set_busy(busy)
+
     def stop(self) -> None:
         """Have its jobs with a checkpoint end at their next one: the server stops."""
         if self.state is not State.GONE:

@@ -6,7 +6,6 @@ Runs in the worker process. A runner takes jobs from it and gives it reports; no
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +14,14 @@ from pyworkers import logs
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Kind, pack_note
-from pyworkers.ipc.jobsocket import FileLostError, JobSocket, Packet, Unread
+from pyworkers.ipc.jobsocket import FileLostError, Packet, Unread
 from pyworkers.ipc.page import Page
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import REQUEUE, Fate, Report
 from pyworkers.worker.ends.framewriter import FrameWriter
+from pyworkers.worker.ends.intake import Intake
 from pyworkers.worker.interrupts import cancelled, interrupted
 
 # Reading a member of an enum takes three times as long.
@@ -53,8 +53,7 @@ class Connection:
         self.slots = ends.slots
         """The number of jobs that the process runs at once; each has a slot, from 0."""
         self._numbers = numbers
-        self._jobs = JobSocket(socket.socket(fileno=ends.jobs))
-        self._jobs.prepare_detach()
+        self._jobs = Intake(ends.jobs, ranked=ends.slots == 1)
         self._page = Page(ends.page, ends.slots)
         os.close(ends.page)
         self._frames = FrameWriter(ends.outcomes, ends.member)
@@ -76,13 +75,13 @@ class Connection:
         """True if jobs with a checkpoint are to go back: the process is to leave, or the server stops."""
         return self._page.leaving or self._page.stopping
 
-    def take(self, slot: int, flags: int = 0) -> Packet | None:
+    def take(self, slot: int, wait: bool = True) -> Packet | None:
         """Take the next job for a free slot, for which it waits; None once the process is to leave.
 
-        With the flag ``DONT_WAIT``, it raises BlockingIOError if no job is there.
+        If it is not to ``wait``, it raises BlockingIOError if no job is there.
         """
         try:
-            packet = self._jobs.receive(flags)
+            packet = self._jobs.take(in_turn=self._page.busy) if wait else self._jobs.take_now()
         except FileLostError as lost:
             self._give_back(lost)
             return None
