@@ -8,6 +8,7 @@ import gc
 import json
 import re
 import shlex
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ PROGRAMS = {
     "pytest", "python", "python3", "redis-cli", "rm", "source", "systemctl", "systemd-analyze", "tee",
     "touch", "uvicorn",
 }  # fmt: skip
+CHECK = str(Path(sys.executable).with_name("check-jsonschema"))
 _MODULE = re.compile(r"# (\w+)\.py\n")
 # A variable of the environment for one command, or a change of user.
 _PREFIX = re.compile(r"\w+=.*|sudo|exec")
@@ -155,6 +157,21 @@ def test_data_is_what_it_says() -> None:
         parser = configparser.ConfigParser(strict=False, interpolation=None)
         parser.read_string(block.code)
         assert parser.sections(), block
+
+
+def test_a_workflow_has_the_schema(tmp_path: Path) -> None:
+    workflows = [block for block in blocks("yaml") if block.code.startswith("# .github/workflows/")]
+    assert workflows
+    for block in workflows:
+        path = tmp_path / "workflow.yml"
+        path.write_text(block.code)
+        command = [CHECK, "--builtin-schema", "vendor.github-workflows", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{block}: {done.stdout}"
+        for job in yaml.safe_load(block.code)["jobs"].values():
+            for step in job["steps"]:
+                for line in step.get("run", "").splitlines():
+                    assert shlex.split(line)[0] in PROGRAMS, f"{block}: {line}"
 
 
 def test_every_block_says_what_it_is() -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import redis
+
 from tests.helpers.support import ROOT
 
 TEXT = (ROOT / "contrib/docs/testing.md").read_text()
@@ -23,10 +25,10 @@ settings.configure(
 )
 django.setup()
 """
-TESTS = 10
+TESTS = 11
 
 
-def test_all_programs_pass(tmp_path: Path, valkey_binary: str) -> None:
+def test_all_programs_pass(tmp_path: Path, valkey_binary: str, one_redis_url: str) -> None:
     assert len(PROGRAMS) == TEXT.count("```python\n")
     for name, code in PROGRAMS.items():
         (tmp_path / f"{name}.py").write_text(code)
@@ -37,11 +39,16 @@ def test_all_programs_pass(tmp_path: Path, valkey_binary: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
         cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        | {"REDIS_URL": one_redis_url},
         capture_output=True,
         text=True,
     )
     assert f"{TESTS} passed" in done.stdout, done.stdout + done.stderr
+    with redis.Redis.from_url(one_redis_url) as service:
+        left = list(service.scan_iter("test-*"))
+        assert left, "the test with a service did not use it"
+        service.delete(*left)
 
 
 def test_the_message_is_the_one_of_the_page(tmp_path: Path) -> None:
