@@ -13,8 +13,7 @@ from tests.helpers.support import ROOT, wait_for
 
 
 def test_the_jobs_run_in_their_order(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    # Without the loop at its end, which a server would run when it imports the program.
-    with serving(tmp_path, redis_url, namespace, PROGRAM.partition("\n\nfor ")[0]) as server:
+    with serving(tmp_path, redis_url, namespace, PROGRAM) as server:
         client = Client(redis_url, namespace=namespace)
         client.enqueue_bulk("ledger", "Book", [[number] for number in range(20)])
         wait_for(lambda: server.settled("ledger"))
