@@ -1,7 +1,7 @@
 """Orders, with FastAPI and SQLAlchemy: a web application and the jobs that confirm them.
 
-uvicorn orders:app
 pyworkers run --config workers.toml
+uvicorn orders:app
 """
 
 import os

@@ -1,7 +1,7 @@
 """Orders, with Flask: a web application and the jobs that confirm them.
 
-flask --app orders run
 pyworkers run --config workers.toml
+flask --app orders run
 """
 
 import os
