@@ -141,10 +141,11 @@ class Batch:
         """A function that adds the jobs. A batch that exists was sent before: they are sent by themselves."""
         return self._later(client, lambda plan: plan.add(members(jobs, self.id)))
 
-    def adopt(self, plan: BatchPlan, client: Client) -> None:
-        """Keep a batch, which becomes a member, until the end of the ``with``."""
+    def adopt(self, plan: BatchPlan, client: Client, owner: object) -> None:
+        """Keep a batch of jobs of ``owner``, which becomes a member, until the end of the ``with``."""
         if self._plan is None:
             return
+        self._owner = self._owner or owner
         later = self._later(client, lambda own: own.nest(plan))
         if later is None or not client.defer(later):
             self._plan.nest(plan)
@@ -179,7 +180,7 @@ def send(client: Client, plan: BatchPlan, owner: object = None) -> None:
     """Enqueue a batch: now, or with the batch whose ``with`` is open."""
     outer = gathering.get()
     if isinstance(outer, Batch) and outer.takes(client):
-        outer.adopt(plan, client)
+        outer.adopt(plan, client, owner or client.owner)
     else:
         client.enlist(plan, owner)
 

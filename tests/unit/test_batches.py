@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers import AsyncClient, Client, Worker, current_message
+from pyworkers import AsyncClient, Client, Worker, chain, current_message
 from pyworkers.errors import BadArgumentError, BatchError, Discard, DuplicateJobError, Kill
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.call import RESULT
@@ -275,6 +275,22 @@ def test_a_member_adds_members(app: App) -> None:
         queue.drain()
         assert batch.status().total == 2
     assert app.ran == ["added", ("complete", batch.id), ("success", batch.id)]
+
+
+def test_a_member_adds_a_batch_and_a_chain(app: App) -> None:
+    @app.worker.job
+    def start() -> None:
+        with current_message().batch:
+            with app.batch():
+                app.member.enqueue(1)
+            chain(app.member.call(2)).enqueue()
+
+    with fake() as queue:
+        with app.worker.batch() as batch:
+            start.enqueue()
+        assert queue.drain() == 5
+        assert batch.status().done == 3
+    assert [what for what in app.ran if what in (1, 2)] == [1, 2]
 
 
 def test_a_batch_expires_as_in_redis(app: App) -> None:
