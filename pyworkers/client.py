@@ -211,6 +211,7 @@ class Client(BaseClient, Producer):
     def result(self, jid: str, timeout: float | None = 10.0) -> Any:
         """What a job returned that is enqueued with ``track``; waits for it, None: without a limit.
 
+        With the id of a batch, chain or group, what that returned (``Batch.result``).
         The wait is one blocking command on a connection of its own. Any number of callers may wait, and read
         it again. Raises JobFailedError if the job has ended without a result, ResultTimeout, and
         UntrackedJobError at once if nothing is known of the job; and the errors of ``status``.

@@ -12,7 +12,6 @@ from typing import Any, Unpack
 
 from pyworkers.app import Job, Worker
 from pyworkers.errors import DuplicateJobError, QueueFullError, Snooze
-from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow import effects_of_stored
 from pyworkers.protocol.flow.admission import Admitted
@@ -43,7 +42,6 @@ class Fake:
         self._kept = Kept(self.now)
         self._rates = Rates()
         self._ahead_s = 0.0
-        self._batches = MemoryBatches()
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Take pushed jobs; called by clients. A full queue is an error at once: nothing drains it."""
@@ -58,7 +56,7 @@ class Fake:
         for job in replaced:
             ended = effects_of_stored(job.raw, Ending.DELETED, self.now(), job.queue)
             self._kept.apply(ended)
-            self.push(self._batches.apply(ended), job.worker)
+            self.push(self._kept.batches.apply(ended), job.worker)
         return admitted
 
     def status(self, jid: str) -> JobStatus:
@@ -66,8 +64,8 @@ class Fake:
         return self._kept.status(jid)
 
     def result(self, jid: str, deadline: float = 0.0) -> Any:
-        """What a tracked job returned, as ``Client.result``; raises ResultTimeout if it has not run."""
-        return self._kept.result(jid)
+        """What a tracked job or a batch returned, as ``Client.result``; ResultTimeout if it has not ended."""
+        return self._kept.result(jid, deadline)
 
     def history(self, jid: str) -> JobHistory | None:
         """The runs of a job, as ``Client.history``."""
@@ -101,21 +99,21 @@ class Fake:
 
     def enlist(self, plan: BatchPlan, owner: object) -> None:
         """Take a batch and its jobs; called by clients."""
-        jobs = self._batches.enlist(plan)
+        jobs = self._kept.batches.enlist(plan)
         try:
             admitted = self._take(jobs, owner)
         except (DuplicateJobError, QueueFullError):
-            self._batches.withdraw(plan)
+            self._kept.batches.withdraw(plan)
             raise
-        self.push(self._batches.leave(plan, {*admitted.others, *admitted.replaced}), owner)
+        self.push(self._kept.batches.leave(plan, {*admitted.others, *admitted.replaced}), owner)
 
     def batch_status(self, batch: str) -> BatchStatus | None:
         """The status of a batch; None for an unknown one."""
-        return self._batches.status(batch)
+        return self._kept.batch_status(batch)
 
     def batch_result(self, batch: str, deadline: float) -> Any:
         """What a batch has returned; raises ResultTimeout if it has not ended."""
-        return self._batches.outcome(batch)
+        return self._kept.batch_result(batch, deadline)
 
     def clear(self) -> None:
         """Forget all jobs, locks, statuses, results and batches, and the starts that limits count."""
@@ -123,7 +121,6 @@ class Fake:
         self.ran.clear()
         self._kept = Kept(self.now)
         self._rates = Rates()
-        self._batches = MemoryBatches()
 
     def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
         """Run the waiting jobs and those that they enqueue, until none is left; returns their number.
@@ -151,7 +148,7 @@ class Fake:
                     self.ran.pop()
                     snoozed.append(job)
                 finally:
-                    self.push(self._batches.apply(job.effects), job.worker)
+                    self.push(self._kept.batches.apply(job.effects), job.worker)
         finally:
             self.jobs += snoozed
         return count
@@ -208,7 +205,6 @@ class Inline(Kept):
         self.ran: list[EnqueuedJob] = []
         """The jobs that have run, failed ones included, with their outcomes."""
         self._worker = worker
-        self._batches = MemoryBatches()
 
     def now(self) -> float:
         """The system's time."""
@@ -234,24 +230,16 @@ class Inline(Kept):
             try:
                 run(job, runner_of(job, self._worker), self.apply)
             finally:
-                self.push(self._batches.apply(job.effects), owner)
+                self.push(self.batches.apply(job.effects), owner)
 
     def enlist(self, plan: BatchPlan, owner: object) -> None:
         """Run a batch and its jobs; called by clients."""
-        jobs = self._batches.enlist(plan)
+        jobs = self.batches.enlist(plan)
         try:
             admitted = self._admit(jobs)
         except DuplicateJobError:
-            self._batches.withdraw(plan)
+            self.batches.withdraw(plan)
             raise
-        left = self._batches.leave(plan, {*admitted.others, *admitted.replaced})
+        left = self.batches.leave(plan, {*admitted.others, *admitted.replaced})
         self._run(admitted.jobs, owner)
         self.push(left, owner)
-
-    def batch_status(self, batch: str) -> BatchStatus | None:
-        """The status of a batch; None for an unknown one."""
-        return self._batches.status(batch)
-
-    def batch_result(self, batch: str, deadline: float) -> Any:
-        """What a batch has returned; raises ResultTimeout if it has not ended."""
-        return self._batches.outcome(batch)

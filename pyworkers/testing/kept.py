@@ -1,4 +1,4 @@
-"""Kept: what Redis keeps beside the jobs, for a test: locks, statuses and results.
+"""Kept: what Redis keeps beside the jobs, for a test: locks, statuses, results and batches.
 
 Used in the test's process.
 """
@@ -8,20 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.admission import Admission, Admitted
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.memory import Memory
+from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.protocol.status import JobStatus
 
 
 class Kept:
-    """The locks of unique jobs, status and results of tracked ones. ``now``: the time, in epoch seconds."""
+    """The locks of unique jobs, status and results of tracked ones, and batches.
+
+    ``now``: the time, in epoch seconds.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._admission = Admission()
         self._memory = Memory(now)
+        self.batches = MemoryBatches()
 
     def admit(
         self,
@@ -48,8 +54,18 @@ class Kept:
         return self._memory.status(jid)
 
     def result(self, jid: str, deadline: float = 0.0) -> Any:
-        """What a tracked job returned, as ``Client.result``; ResultTimeout if it has not run."""
+        """What a tracked job or a batch returned, as ``Client.result``; ResultTimeout if it has not ended."""
+        if self.batches.status(jid):
+            return self.batches.outcome(jid)
         return self._memory.result(jid)
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        """The status of a batch; None for an unknown one."""
+        return self.batches.status(batch)
+
+    def batch_result(self, batch: str, deadline: float) -> Any:
+        """What a batch has returned; raises ResultTimeout if it has not ended."""
+        return self.batches.outcome(batch)
 
     def history(self, jid: str) -> JobHistory | None:
         """The runs of a job, as ``Client.history``."""

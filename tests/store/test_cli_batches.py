@@ -48,6 +48,10 @@ def test_status_and_result_say_that_an_id_is_not_that_of_a_job(
     db.xadd(keys.result("b"), {"v": dead})
     assert cli("result", "b").stderr == "Error: the chain b is dead: a member is dead\n"
     assert json.loads(cli("result", "b", "--json").stdout)["state"] == "dead"
+    with Client(redis_url, namespace=namespace) as client:
+        client.enlist(BatchPlan("b2", "hold", {"kind": "group", "size": "1", "answer": "1"}, members=["j1"]))
+    late = cli("result", "b2", "--timeout", "0")
+    assert (late.exit_code, late.stderr) == (1, "Error: the group b2 has not ended in the time\n")
     other = cli("result", "other")
     assert (other.exit_code, "no result of the job other: " in other.stderr) == (1, True)
     assert cli("status", "other").stderr == ""

@@ -7,10 +7,11 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pyworkers import RESULT, RESULTS, Worker, chain, group
+from pyworkers import RESULT, RESULTS, AsyncClient, Worker, chain, group
 from pyworkers.api import DeadSet
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
@@ -217,3 +218,15 @@ def test_the_result_of_a_canvas_is_waited_for(server: ServerProcess, app: App) -
         waiting.result(0)
     with pytest.raises(BatchError, match="unknown"):
         Batch(app.worker.client, "unknown").result()
+    with pytest.raises(ResultTimeout):
+        app.worker.result(waiting.id, 0)
+
+    async def result_in_a_loop() -> Any:
+        async with AsyncClient.of(app.worker) as client:
+            with pytest.raises(ResultTimeout):
+                await client.result(waiting.id, 0)
+            server.let_go("go")
+            return await client.result(waiting.id)
+
+    assert asyncio.run(result_in_a_loop()) is None
+    assert app.worker.result(waiting.id) is None

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyworkers import AsyncClient, Client, Worker, chain, current_message
-from pyworkers.errors import BadArgumentError, BatchError, Discard, DuplicateJobError, Kill
+from pyworkers import AsyncClient, Client, Worker, chain, current_message, group
+from pyworkers.errors import BadArgumentError, BatchError, Discard, DuplicateJobError, Kill, ResultTimeout
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.effects import CountMember, Effect
@@ -197,6 +197,17 @@ def test_a_refused_duplicate_leaves_no_batch(app: App) -> None:
             with pytest.raises(BatchError, match="is unknown"):
                 batch.status()
     assert app.ran == []
+
+
+def test_the_result_of_a_batch_is_asked_for_by_its_id(app: App) -> None:
+    with fake() as queue:
+        batch = group(app.member.call(1), app.member.call(2)).enqueue()
+        with pytest.raises(ResultTimeout):
+            app.worker.result(batch.id)
+        queue.drain()
+        assert app.worker.result(batch.id) == [None, None]
+    with inline():
+        assert app.worker.result(chain(app.member.call(3)).enqueue().id) is None
 
 
 def test_a_batch_runs_inline(app: App) -> None:

@@ -15,7 +15,7 @@ from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import JobFailedError, PyworkersError, UntrackedJobError
+from pyworkers.errors import JobFailedError, PyworkersError, ResultTimeout, UntrackedJobError
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.status import JobState, JobStatus
 
@@ -71,8 +71,8 @@ def status(ctx: click.Context, source: Source, jid: str, as_json: bool, times: T
 def result(ctx: click.Context, source: Source, jid: str, timeout: float, as_json: bool) -> None:
     """Print what a job returned, as JSON; wait for its end.
 
-    The job must be enqueued with track=SECONDS. Exit code 1 if it has failed, if it has not ended in the
-    time, or if nothing is known of it.
+    The job must be enqueued with track=SECONDS; JID may also be the id of a batch, chain or group. Exit
+    code 1 if it has failed, if it has not ended in the time, or if nothing is known of it.
 
     \b
     Example: pyworkers result b4a577edbccf1d805744efa9 --timeout 1m
@@ -85,12 +85,14 @@ def result(ctx: click.Context, source: Source, jid: str, timeout: float, as_json
             raise _error_of(config, jid, error) from None
         print_json({"state": error.state, "error_class": error.error_class, "error": error.error})
         ctx.exit(1)
-    except UntrackedJobError as error:
+    except (UntrackedJobError, ResultTimeout) as error:
         raise _error_of(config, jid, error) from None
     click.echo(encode({"state": "done", "result": value} if as_json else value))
 
 
-def _error_of(config: RedisConfig, jid: str, error: JobFailedError | UntrackedJobError) -> PyworkersError:
+def _error_of(
+    config: RedisConfig, jid: str, error: JobFailedError | UntrackedJobError | ResultTimeout
+) -> PyworkersError:
     """The error, in the words for a batch, chain or group if the id is that of one."""
     batch = BatchSet(config).find(jid)
     if batch is None:
@@ -98,6 +100,8 @@ def _error_of(config: RedisConfig, jid: str, error: JobFailedError | UntrackedJo
     kind = batch.status.kind
     if isinstance(error, JobFailedError):
         return JobFailedError(jid, error.state, error.error_class, error.error, kind=kind)
+    if isinstance(error, ResultTimeout):
+        return ResultTimeout(f"the {kind} {jid} has not ended in the time")
     reason = f"no result of the {kind} {jid}: it is {batch.status.state}"
     return UntrackedJobError(reason, hint=f"its members: pyworkers batches show {jid}")
 

@@ -83,6 +83,12 @@ def status(keys: Keys, batch: str) -> Call[BatchStatus | None]:
     return Call(_facts(keys, batch), lambda found: _status(batch, *found), Mode.LENIENT)
 
 
+def announces(keys: Keys, batch: str) -> Call[bool]:
+    """True if the end of this batch is announced to those who wait for its result; False if it is unknown."""
+    read = command("HGETALL", keys.batch(batch))
+    return Call([read], lambda found: b"answer" in (found[0] or ()), Mode.LENIENT)
+
+
 def known(keys: Keys) -> Steps[list[BatchStatus]]:
     """All batches, the newest first."""
     ids = yield from one("ZRANGE", keys.batches, 0, -1, read=blobs)

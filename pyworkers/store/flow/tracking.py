@@ -31,7 +31,8 @@ from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, Answer, JobState, JobStatus, read_answer, read_status
 from pyworkers.store.calls import Steps, arun, run
-from pyworkers.store.flow.finding import Found, find
+from pyworkers.store.flow import batchviews
+from pyworkers.store.flow.finding import find
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import connect, connect_async, errors_translated
 
@@ -56,16 +57,16 @@ class Seen(NamedTuple):
 def result(wires: Wires, config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Any:
     """What a job returned; waits for its end until ``deadline``, by the monotonic clock.
 
-    Raises UntrackedJobError at once for a job of which nothing is known, JobFailedError, ResultTimeout,
-    RedisUnavailableError and StoreError.
+    Or what a batch returned. Raises UntrackedJobError at once for an id of which nothing is known,
+    JobFailedError, ResultTimeout, RedisUnavailableError and StoreError.
     """
     seen = look(wires, keys, jid)
     if seen.answer is None and not _has_status(jid, seen):
         with closing(connect(config)) as redis:
-            found = run(redis, _find(keys, jid))
+            reason = run(redis, _no_result(keys, jid))
         # It may have ended during the search.
         seen = look(wires, keys, jid)
-        _check_found(jid, seen, found)
+        _check(jid, seen, reason)
     return _value_of(jid, seen.answer or wait(config, keys, jid, deadline))
 
 
@@ -74,9 +75,9 @@ async def result_async(wires: AsyncWires, config: RedisConfig, keys: Keys, jid: 
     seen = await look_async(wires, keys, jid)
     if seen.answer is None and not _has_status(jid, seen):
         async with connect_async(config) as redis:
-            found = await arun(redis, _find(keys, jid))
+            reason = await arun(redis, _no_result(keys, jid))
         seen = await look_async(wires, keys, jid)
-        _check_found(jid, seen, found)
+        _check(jid, seen, reason)
     return _value_of(jid, seen.answer or await wait_async(config, keys, jid, deadline))
 
 
@@ -202,14 +203,22 @@ def _value_of(jid: str, answer: Answer) -> Any:
     return answer.result
 
 
-def _find(keys: Keys, jid: str) -> Steps[Found | None]:
-    """As ``find``; None if the rights of a client are not enough."""
+def _no_result(keys: Keys, jid: str) -> Steps[str]:
+    """Why a job without a status will have no result; empty if it will, or if a batch with this id will."""
+    if (yield from batchviews.announces(keys, jid)):
+        return ""
     try:
-        return (yield from find(keys, jid))
+        found = yield from find(keys, jid)
     except StoreError as error:
+        # The rights of a client are not enough.
         if error.code != "NOPERM":
             raise
-        return None
+        found = None
+    if found is None:
+        return "its status has expired, or there was no such job"
+    if not is_tracked(found.data, jid) or found.status.state.final:
+        return f"it is {found.status.state}, but its result is not kept"
+    return ""
 
 
 def _has_status(jid: str, seen: Seen) -> bool:
@@ -222,20 +231,13 @@ def _has_status(jid: str, seen: Seen) -> bool:
     return seen.status.state is not JobState.UNKNOWN
 
 
-def _check_found(jid: str, seen: Seen, found: Found | None) -> None:
-    """Raise UntrackedJobError unless the job will have a result."""
-    if seen.answer is not None or _has_status(jid, seen):
-        return
-    if found is None:
-        reason = "its status has expired, or there was no such job"
-    elif not is_tracked(found.data, jid) or found.status.state.final:
-        reason = f"it is {found.status.state}, but its result is not kept"
-    else:
-        return
-    raise UntrackedJobError(
-        f"no result of the job {jid}: {reason}",
-        hint="a job has a result if it is enqueued with track=SECONDS",
-    )
+def _check(jid: str, seen: Seen, reason: str) -> None:
+    """Raise UntrackedJobError if there is a reason why the job will have no result."""
+    if reason and seen.answer is None and not _has_status(jid, seen):
+        raise UntrackedJobError(
+            f"no result of the job {jid}: {reason}",
+            hint="a job has a result if it is enqueued with track=SECONDS",
+        )
 
 
 def deadline_of(timeout: float | None) -> float:
