@@ -6,7 +6,7 @@ If Redis is unreachable then, ``commit`` raises the error, although the data is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeAlias
 from weakref import WeakKeyDictionary
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
-from pyworkers import BadArgumentError, Job
+from pyworkers import BadArgumentError, DuplicateJobError, Job, PyworkersError, QueueFullError
 from pyworkers.job import Clients
 from pyworkers.plugins.deferral import deferred
 from pyworkers.protocol.draft import PushedJob
@@ -62,6 +62,18 @@ def _push(clients: Clients, jobs: list[PushedJob]) -> None:
         clients.client.push(jobs)
 
 
+def _push_all(waiting: Iterable[_Deferred]) -> None:
+    """Push the jobs of all calls. Raises the first refusal at the end: it must not cost the other jobs."""
+    refusals: list[PyworkersError] = []
+    for each in waiting:
+        try:
+            _push(each.clients, each.jobs)
+        except (DuplicateJobError, QueueFullError) as error:
+            refusals.append(error)
+    if refusals:
+        raise refusals[0]
+
+
 @dataclass(frozen=True, eq=False)
 class _Deferred:
     """The jobs of one call, and where it was made."""
@@ -89,8 +101,7 @@ class _OfSession:
         """A savepoint passes its jobs on to what is around it; the outermost transaction pushes them."""
         if (savepoint := session.get_nested_transaction()) is None:
             waiting, self._waiting = self._waiting, []
-            for each in waiting:
-                _push(each.clients, each.jobs)
+            _push_all(waiting)
             return
         self._waiting = [
             replace(each, place=savepoint.parent) if each.place is savepoint else each
@@ -124,8 +135,7 @@ class _OfConnection:
         def commit_and_push() -> None:
             waiting, self._waiting = self._waiting, []
             commit()
-            for each in waiting:
-                _push(each.clients, each.jobs)
+            _push_all(waiting)
 
         return commit_and_push
 

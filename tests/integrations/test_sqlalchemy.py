@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from pyworkers import BadArgumentError, Worker
+from pyworkers import BadArgumentError, QueueFullError, Worker
 from pyworkers.integrations.sqlalchemy import enqueue_after_commit
 from pyworkers.testing import Fake, fake
 
@@ -154,6 +154,19 @@ def test_options_go_with_the_job(engine: Engine, queue: Fake) -> None:
         session.commit()
     [job] = queue.jobs
     assert (job.queue, job.data["retry"]) == ("slow", 3)
+
+
+def test_a_job_that_is_refused_after_the_commit_does_not_cost_the_others(engine: Engine, queue: Fake) -> None:
+    limited = welcome.options(max_waiting=1)
+    for begin in (lambda: Session(engine), engine.connect):
+        queue.clear()
+        with begin() as place, pytest.raises(QueueFullError):
+            place.execute(text("SELECT 1"))
+            for user_id in (1, 2):
+                enqueue_after_commit(place, limited, user_id)
+            enqueue_after_commit(place, welcome, 3)
+            place.commit()
+        assert users(queue) == [1, 3]
 
 
 def test_a_scoped_session(engine: Engine, queue: Fake) -> None:
