@@ -48,6 +48,20 @@ def test_at_most_one_value_a_second_is_written_and_the_last_one_at_the_end() -> 
     assert clock.notes.rest(final=True) == [DeleteIteration("j1")]
 
 
+def test_a_value_is_kept_as_it_was_saved() -> None:
+    clock = Clock()
+    state = {"pages": [1]}
+    clock.notes.save(state)
+    state["pages"].append(2)
+    clock.notes.save(state)
+    state["pages"].append(3)
+    with pytest.raises(BadArgumentError):
+        clock.notes.save({4})
+    [last] = clock.notes.rest(final=False)
+    assert isinstance(last, StoreIteration)
+    assert json.loads(json.loads(last.fields)["c"]) == {"pages": [1, 2]}
+
+
 def test_runs_and_seconds_are_added_to_those_before() -> None:
     clock = Clock()
     assert clock.notes.open({"ex": b"4", "rt": b"1.5", "c": b'{"page":7}'}, None) == {"page": 7}

@@ -34,7 +34,7 @@ class CheckpointNotes:
         self._began_s = clock()
         self._due_s = 0.0
         self._runs, self._ran_s = 0, 0.0
-        self._value: Any = None
+        self._text = ""
         self._unwritten = self._saved = False
 
     def open(self, state: Mapping[str, bytes], default: Any) -> Any:
@@ -50,7 +50,8 @@ class CheckpointNotes:
 
     def save(self, value: Any) -> None:
         """Write the value, or keep it if one was written in this second. Raises BadArgumentError."""
-        self._value, self._unwritten = value, True
+        # As JSON at once: the job may change a list or a dict before it is written, and has not saved that.
+        self._text, self._unwritten = encoded(value), True
         now_s = self._clock()
         if now_s >= self._due_s:
             self._note(self._effect())
@@ -63,9 +64,8 @@ class CheckpointNotes:
         return [self._effect()] if self._unwritten else []
 
     def _effect(self) -> Effect:
-        text = encoded(self._value)
         ran_s = self._ran_s + self._clock() - self._began_s
-        fields = {"ex": str(self._runs + 1), "c": text, "rt": f"{ran_s:.3f}"}
+        fields = {"ex": str(self._runs + 1), "c": self._text, "rt": f"{ran_s:.3f}"}
         return StoreIteration(self._jid, encode(fields).encode(), _TTL_S)
 
 
