@@ -248,6 +248,11 @@ def _check_placeholders(call: Call, before: Before) -> None:
 
 
 def _ready(job: Job) -> str:
-    """A job that follows a group, as the text that the script pushes; the script fills in the results."""
-    known = {"RESULT": RESULTS}
-    return f"{job['queue']} {envelope.encode({**job, 'args': fill(job['args'], known)})}"
+    """A job that follows a group, as the text that the script pushes; the script fills in the results.
+
+    The fields that come last are those that the script changes.
+    """
+    last = {name: job[name] for name in ("created_at", "expiry") if name in job}
+    first = {name: value for name, value in job.items() if name not in last}
+    args = fill(job["args"], {"RESULT": RESULTS})
+    return f"{job['queue']} {envelope.encode({**first, 'args': args, **last})}"

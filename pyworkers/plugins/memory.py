@@ -16,6 +16,7 @@ from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import AddMember, CountMember, CutChain, Effect, Push
+from pyworkers.protocol.flow.batch import due
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 
 _RESULTS = '{"pyworkers":"RESULTS"}'
@@ -230,7 +231,12 @@ class MemoryBatches:
         callback = batch.fields.get(f"on_{event}")
         for ready in (*([callback] if callback else ()), *more):
             queue, _, payload = ready.partition(" ")
-            yield _pushed(queue, payload.replace(_RESULTS, batch.result()))
+            yield _pushed(queue, _due(payload.replace(_RESULTS, batch.result())))
+
+
+def _due(payload: str) -> str:
+    job = envelope.decode(payload.encode())
+    return envelope.splice(payload.encode(), due(job, clock.time())).decode()
 
 
 def _pushed(queue: str, payload: str) -> PushedJob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers import Client, Worker, chain
+from pyworkers import Client, Worker, chain, group
 from pyworkers.api import Queue
 from pyworkers.config.fields import RedisConfig
+from pyworkers.enqueueing import clock
 from pyworkers.errors import BatchError, DuplicateJobError, StoreError
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.draft import PushedJob
@@ -31,6 +33,7 @@ from pyworkers.store.flow import batches, batchviews
 from pyworkers.store.flow.removal import written
 from pyworkers.store.transport.connections import connect_async
 from tests.helpers.owner import Exchanged, Owner
+from tests.helpers.replies import as_list
 
 
 class App:
@@ -61,6 +64,12 @@ class App:
             on_complete=after.call("complete"),
             on_death=after.call("death"),
         )
+
+    def waiting(self, queue: str) -> list[dict[str, Any]]:
+        """The jobs of a queue, the oldest first."""
+        return [
+            json.loads(raw) for raw in reversed(as_list(self.redis.lrange(self.keys.queue(queue), 0, -1)))
+        ]
 
     def count(self, batch: Batch, jid: str, state: str) -> None:
         names, args = written(self.keys, [(1, CountMember(batch.id, jid, state))])
@@ -297,6 +306,26 @@ def test_members_live_in_the_schedule_as_well(app: App) -> None:
         app.member.enqueue(2)
     assert app.redis.zcard(app.keys.schedule) == 1
     assert batch.status().pending == 2
+
+
+def test_a_job_that_follows_expires_from_the_time_when_it_is_due(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = app.after.options(expires_in=60)
+    monkeypatch.setattr(clock, "time", lambda: time.time() - 3600)
+    with app.worker.batch(
+        "late", on_success=soon.call("success"), on_complete=app.after.call("complete")
+    ) as late:
+        app.member.enqueue(1)
+    then = group(app.member.call(2)).then(soon.call('"created_at":1.0,"expiry":2.0}')).enqueue()
+    for data in app.waiting("q"):
+        app.count(Batch(app.client, data["batch"]), data["jid"], "done")
+    found = app.waiting("after")
+    assert {data["args"][1] for data in found} == {late.id, then.id}
+    for data in found:
+        wanted = {} if data["args"][0] == "complete" else {"expiry": pytest.approx(time.time() + 60, abs=20)}
+        assert {name: data[name] for name in ("expiry",) if name in data} == wanted
+        assert data["created_at"] < time.time() - 3500
 
 
 def test_a_queue_of_another_type_refuses_the_batch(app: App) -> None:

@@ -106,6 +106,20 @@ def test_results_are_passed_unchanged(app: App, queue: Fake, value: Any) -> None
     assert app.ran[-1] == ("show", "after", [value, "x"])
 
 
+def test_a_job_that_follows_expires_from_the_time_when_it_is_due(app: App, queue: Fake) -> None:
+    soon, after = app.show.options(expires_in=60), app.after.options(expires_in=60)
+    steps = app.start.call(1), soon.call(RESULT), group(soon.call(2), app.start.call(3)), soon.call(RESULTS)
+    batch = chain(*steps, on_success=after.call("success")).enqueue()
+    queue.travel(hours=1)
+    queue.drain()
+    assert batch.status().done == 4
+    shown = [("show", 1), ("show", 2), ("start", 3), ("show", [None, 3])]
+    assert app.ran == [("start", 1), *shown, ("success", batch.id)]
+    chain(app.start.call(1), soon.call(RESULT)).enqueue()
+    queue.drain(scheduled=False)
+    assert queue.ran[-1].data["expiry"] == pytest.approx(queue.now() + 60, abs=20)
+
+
 def test_canvases_nest(app: App, queue: Fake) -> None:
     inner = chain(app.add.call(1, RESULT), app.add.call(10, RESULT))
     batch = chain(

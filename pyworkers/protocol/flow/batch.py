@@ -78,7 +78,7 @@ def following(then: list[Any], result: bytes, now: float) -> Iterator[Push]:
         if not isinstance(job, dict) or not is_queue_name(job.get("queue")):
             continue
         args = encode(job.get("args", [])).replace(_RESULT, result.decode())
-        fields = {name: value for name, value in job.items() if name != "args"}
+        fields = {name: value for name, value in job.items() if name != "args"} | due(job, now)
         if rest:
             fields["then"] = rest
         about = encode({**fields, "enqueued_at": now})
@@ -90,6 +90,14 @@ def following(then: list[Any], result: bytes, now: float) -> Iterator[Push]:
                 hint="store the value elsewhere, and return its name",
             )
         yield push
+
+
+def due(job: dict[str, Any], now: float) -> dict[str, float]:
+    """The expiry of a job that is due now, but was made earlier: as long after ``now`` as was asked for."""
+    created_at, expiry = job.get("created_at"), job.get("expiry")
+    if created_at.__class__ not in (int, float) or expiry.__class__ not in (int, float):
+        return {}
+    return {"expiry": now + (expiry - created_at)}
 
 
 def result_place(data: Any) -> int:
