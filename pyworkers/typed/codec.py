@@ -7,7 +7,7 @@ another one is refused. No error text quotes a value: arguments are never logged
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, get_args
 
@@ -75,7 +75,7 @@ class TypeCodec:
             return self._converted(value, path)
         check_value(written[0], path)
         _refuse_flaw(value, self._parsed(encode(written), path), path, self._name)
-        return written[0]
+        return _ordered(value, written[0])
 
     def from_json(self, value: Any, path: str) -> Any:
         """The value of the annotated type."""
@@ -100,7 +100,7 @@ class TypeCodec:
             raise BadArgumentError(f"{path} cannot be written as JSON by its type {self._name}")
         check_value(written[0], path)
         _refuse_flaw(found, self._parsed(encode(written), path), path, self._name)
-        return written[0]
+        return _ordered(found, written[0])
 
     def _dumped(self, value: Any, warnings: Literal["error", "none"] = "error") -> list[Any] | None:
         """The value as JSON values, in a list; None if it is not of the annotated type."""
@@ -182,6 +182,25 @@ def _flaws(sent: Any, got: Any, path: str) -> Iterator[tuple[str, str]]:
                 yield from _flaws(getattr(sent, name, None), getattr(got, name, None), f"{path}.{name}")
     elif sent is not got and sent != got and _is_comparable(got):
         yield path, "would arrive as another value"
+
+
+def _ordered(value: Any, written: Any) -> Any:
+    """The JSON of a value with its sets in order, so that equal sets have equal keys of unique jobs."""
+    if isinstance(written, list) and isinstance(value, list | tuple | Set) and len(written) == len(value):
+        inner = list(map(_ordered, value, written))
+        return sorted(inner, key=encode) if isinstance(value, Set) else inner
+    if isinstance(written, dict) and isinstance(value, Mapping) and len(written) == len(value):
+        return dict(zip(written, map(_ordered, value.values(), written.values()), strict=True))
+    if isinstance(written, dict) and (members := _members(value)) is not None:
+        named = {_alias(value, name): getattr(value, name, None) for name in members}
+        return {name: _ordered(named.get(name), inner) for name, inner in written.items()}
+    return written
+
+
+def _alias(value: Any, member: str) -> str:
+    """The name in JSON of a field of a dataclass or a model."""
+    about = getattr(type(value), "__pydantic_fields__", {}).get(member)
+    return (about and (about.serialization_alias or about.alias)) or member
 
 
 def _is_comparable(value: object) -> bool:

@@ -378,6 +378,38 @@ def test_a_typed_job_may_be_unique() -> None:
         assert [job.args[0] for job in queue.jobs] == ["2026-01-02"] * 2
 
 
+class Labels(BaseModel):
+    ids: set[int] = Field(alias="labelIds")
+
+
+@dataclass
+class Labelled:
+    labels: Labels
+    others: dict[str, list[frozenset[int]]]
+    place: tuple[str, set[int]]
+
+
+def test_equal_sets_are_the_same_unique_job() -> None:
+    worker = Worker()
+
+    @worker.job(unique_for=60)
+    def label(ids: set[int], all_of_it: Labelled | None = None) -> None: ...
+
+    def sets(*ids: int) -> tuple[set[int], Labelled]:
+        # Of two ids with the same place in the table, the one that was added first comes first.
+        found = set(ids)
+        return found, Labelled(Labels(labelIds=found), {"x": [frozenset(ids)]}, ("y", found))
+
+    assert list(sets(0, 8)[0]) != list(sets(8, 0)[0])
+    with fake() as queue:
+        assert label.enqueue(*sets(0, 8)) == label.enqueue(*sets(8, 0))
+        assert label.enqueue({0, 8}) == label.enqueue({8, 0}) != label.enqueue({8, 1})
+    assert queue.jobs[0].args == [
+        [0, 8],
+        {"labels": {"labelIds": [0, 8]}, "others": {"x": [[0, 8]]}, "place": ["y", [0, 8]]},
+    ]
+
+
 def test_a_result_takes_the_place_of_a_typed_argument() -> None:
     worker = Worker()
 
