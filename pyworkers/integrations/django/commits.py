@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from pyworkers import AsyncClient, Client, DuplicateJobError, QueueFullError, Worker
+from pyworkers.errors import BatchError
 from pyworkers.integrations.django.configuration import django_settings
 from pyworkers.job import Clients
 from pyworkers.plugins.deferral import DeferringClient
@@ -98,5 +99,5 @@ def _done(action: Callable[[], object]) -> None:
     """Do the action. A job that Redis refuses must not cost the others of the transaction."""
     try:
         action()
-    except (DuplicateJobError, QueueFullError) as error:
+    except (BatchError, DuplicateJobError, QueueFullError) as error:
         log.error("not enqueued after the commit: %s", error)

@@ -51,6 +51,7 @@ def rolled_back(function, *args, **options):
         pass
 seen = []
 """
+DELETED = "not enqueued after the commit: the batch ID is unknown: it has expired, or was deleted\n"
 AFTER = "\nprint(json.dumps(seen))"
 
 
@@ -268,6 +269,29 @@ def test_a_refused_job_costs_no_other(light: DjangoProject) -> None:
         seen.append([waiting("small"), waiting(), text.getvalue()])
         """,
     ) == [[["a"], ["c"], "not enqueued after the commit: the queue 'small' is full: max_waiting is 1\n"]]
+
+
+@pytest.mark.fault("G5")
+def test_a_batch_that_was_deleted_costs_no_other_job(light: DjangoProject) -> None:
+    assert seen(
+        light,
+        """
+        import io, logging
+        from pyworkers import Client
+        from pyworkers.api import BatchSet
+        from pyworkers.plugins.batches import Batch
+        from pyworkers.protocol.flow.plans import BatchPlan
+        logging.getLogger("pyworkers").addHandler(logging.StreamHandler(text := io.StringIO()))
+        with worker.batch() as batch:
+            work.enqueue("a")
+        with transaction.atomic():
+            with Batch(Client.of(worker), batch.id, BatchPlan(batch.id, "h", exists=True)):
+                work.enqueue("b")
+            work.enqueue("c")
+            BatchSet(config).find(batch.id).delete()
+        seen.append([waiting(), text.getvalue().replace(batch.id, "ID")])
+        """,
+    ) == [[["a", "c"], DELETED]]
 
 
 @pytest.mark.fault("G5")
