@@ -145,8 +145,8 @@ class Loaded:
     threads: list[str]
     import_ms: int
     elsewhere: dict[str, str] = field(default_factory=dict, repr=False)
-    """The fields of ``[redis]`` by which the application enqueues outside of workers, or the ``error`` that
-    prevents it. Only in a rehearsal."""
+    """The fields of ``[redis]`` by which the application enqueues in jobs, or the ``error`` that prevents it.
+    In a rehearsal, those by which it enqueues outside of workers."""
     chains: list[HandlerChain] = field(default_factory=list)
     """The links of every handler. Only in a rehearsal."""
     client_links: list[str] = field(default_factory=list)

@@ -10,7 +10,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pyworkers import logs
 from pyworkers.config.fields import Config
@@ -34,6 +34,7 @@ from pyworkers.server.proc import cores
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Server, Services
 from pyworkers.store.jobs import InProgress
+from pyworkers.store.preflight import judge_jobs
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_sentinels
 from pyworkers.store.transport.sentinel import watch_primary
@@ -114,6 +115,8 @@ class Workload:
         self.services.cron.use(work.cron, client_middleware=work.manifest.get("client_middleware", False))
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
+        for finding in judge_jobs(loaded.elsewhere, asdict(self._config.redis), self._config.path):
+            log.warning("app.other_redis", message=finding.message, fix=finding.fix)
         self.services.serve(work.queues)
         ordered = self.queues.ordered
         self.queues.apply(work.groups, spawner, self._losses(), self.services.remote.paused)

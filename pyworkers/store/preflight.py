@@ -183,6 +183,21 @@ def judge_producers(
     fix = "set REDIS_URL and PYWORKERS_REDIS__NAMESPACE where it enqueues, or say Worker(url=…, namespace=…)"
     if path is not None:
         fix = f'say Worker(config="{path}"), or set PYWORKERS_CONFIG={path} where it enqueues'
+    return _judge_places(elsewhere, server, fix)
+
+
+def judge_jobs(elsewhere: Mapping[str, str], server: Mapping[str, str], path: Path | None) -> list[Finding]:
+    """Findings if the application, in its jobs, enqueues to another Redis than the server's.
+
+    Arguments as those of ``judge_producers``. The two are equal unless the code names a URL or a namespace.
+    """
+    instead = "leave url and namespace out of Worker(…)"
+    if path is not None:
+        instead = f'say Worker(config="{path}") instead of url and namespace'
+    return _judge_places(elsewhere, server, f"{instead}, or start the server with the same ones")
+
+
+def _judge_places(elsewhere: Mapping[str, str], server: Mapping[str, str], fix: str) -> list[Finding]:
     if "error" in elsewhere:
         return [Finding("producers", f"the application cannot enqueue: {elsewhere['error']}", fix)]
     if _place(elsewhere) == _place(server):

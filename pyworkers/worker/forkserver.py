@@ -151,6 +151,7 @@ class ForkServer:
             prepare_types(self._app)
             for hook in () if load.rehearse else self._app.hooks("before_start"):
                 hook()
+            elsewhere = enqueues_to(self._app, outside=load.rehearse)
         except BaseException as error:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
             text = f"{type(error).__name__}: {error}{searched(error, load)}{meant(error, load)}"
@@ -168,12 +169,11 @@ class ForkServer:
         gc.collect()
         gc.freeze()
         import_ms = round((time.perf_counter() - started) * 1000)
-        loaded = Loaded(manifest, threads, import_ms)
+        loaded = Loaded(manifest, threads, import_ms, elsewhere)
         if load.rehearse:
             chains = chains_of(self._app, self._settings)
             client_links = [name_of(link) for link in self._app.client_links]
-            elsewhere = enqueues_elsewhere(self._app)
-            loaded = replace(loaded, elsewhere=elsewhere, chains=chains, client_links=client_links)
+            loaded = replace(loaded, chains=chains, client_links=client_links)
         self._send(loaded)
 
     def _spawn(self, spawn: Spawn) -> None:
@@ -279,12 +279,13 @@ def prepare_types(app: Worker) -> None:
             log.warning("types.ignored", job=handler.name, parameter=parameter, reason=reason)
 
 
-def enqueues_elsewhere(app: Worker) -> dict[str, str]:
-    """The ``[redis]`` fields with which the application enqueues outside of workers, e.g. in a web server.
+def enqueues_to(app: Worker, *, outside: bool) -> dict[str, str]:
+    """The ``[redis]`` fields with which the application enqueues in jobs, or ``outside`` of them.
 
     A field ``error`` instead, if their values are invalid.
     """
-    own_redis.hand_over(None)
+    if outside:
+        own_redis.hand_over(None)
     try:
         return asdict(app.redis_config())
     except PyworkersError as error:

@@ -143,3 +143,45 @@ def ran():
         server.let_go("works")
         server.push("q", job("a", "ran"))
         server.wait_for_notes(1, "ran")
+
+
+@pytest.mark.parametrize(
+    ("made", "named"),
+    [
+        ("'{url}', namespace='other:'", "{url} with the namespace 'other:'"),
+        (
+            "'redis://me:secret@127.0.0.1:1/3'",
+            "redis://me:***@127.0.0.1:1/3 with the namespace '{namespace}'",
+        ),
+        ("namespace=''", "{url} with no namespace"),
+        ("'{url}', namespace='{namespace}'", None),
+        ("", None),
+        ("config='missing.toml'", None),
+    ],
+)
+def test_an_application_that_names_another_redis_is_a_warning_at_the_start_and_at_each_reload(
+    serve: Serve, one_redis_url: str, namespace: str, made: str, named: str | None
+) -> None:
+    def filled(text: str) -> str:
+        return text.format(url=one_redis_url, namespace=namespace)
+
+    code = f"worker = Worker({filled(made)})\n{APP}"
+    # Variables of the environment are those of the server as well, and no choice of the application.
+    with serve(code, PYWORKERS_REDIS__NAMESPACE="third:", REDIS_URL="redis://127.0.0.1:1/2") as server:
+        if named is None:
+            server.signal(signal.SIGHUP)
+            server.wait_for_event("reload.done")
+            assert server.events("app.other_redis") == []
+            return
+        warning = server.wait_for_event("app.other_redis")
+        assert (warning["level"], "secret" in server.log_text()) == ("warning", False)
+        assert warning["message"] == (
+            f"the application enqueues to {filled(named)}, and the server takes jobs from "
+            f"{one_redis_url} with the namespace '{namespace}'"
+        )
+        assert warning["fix"].startswith("leave url and namespace out of Worker(…), or start the server")
+        server.signal(signal.SIGHUP)
+        server.wait_for_event("reload.done")
+        assert server.wait_for_event("app.other_redis", count=2) == warning | {
+            "timestamp": server.events("app.other_redis")[1]["timestamp"]
+        }
