@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyworkers.cli.setup.foreign import OF_ALL, parsed
 from pyworkers.errors import AppImportError, PyworkersError, RedisUnavailableError
 from pyworkers.version import __version__
 
@@ -95,6 +96,10 @@ class _LazyGroup(click.Group):
         module, _ = _COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name.replace("-", "_"))
         return command if ctx.obj is None else _in_project(command, ctx.command_path)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As that of a group; an option that belongs behind a command is an error that says so."""
+        return parsed(super().parse_args, ctx, args, OF_ALL)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import click
 
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.setup.foreign import RunCommand
 from pyworkers.config.groups import Only, Queues, parse_queues
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.server import serve
@@ -58,7 +60,7 @@ def _numbered(value: str) -> tuple[str, int | None]:
     return text, int(number)
 
 
-@click.command()
+@click.command(cls=RunCommand)
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to serve, e.g. tasks:worker.")
 @click.option(
     "-q",
@@ -111,6 +113,10 @@ def run(
     Exit codes: 0 stopped by a signal, 1 unexpected error, 2 configuration, 3 application import, 4 Redis
     unreachable with --fail-fast.
     """
+    if isinstance(source.path, Path) and source.path.name.isdecimal() and not source.path.exists():
+        raise click.UsageError(
+            f"-c is --config: no such file {source.name!r}; a concurrency is -q NAME={source.name}"
+        )
     given = {"app": app, "log.level": log_level, "log.format": "json" if as_json else log_format}
     serve(
         source.load(given), Only(queues, groups), fail_fast, partial(source.load_again, given), reload=reload

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from pyworkers.cli import main
 from pyworkers.cli import run as run_command
+from pyworkers.cli.setup.foreign import OF_RUN
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError, RedisUnavailableError
 from pyworkers.version import __version__
 from tests.helpers.support import ROOT
@@ -98,7 +99,12 @@ def test_the_help_imports_no_command_and_none_of_their_libraries() -> None:
 
 def test_a_command_imports_no_other_command() -> None:
     loaded = modules_after("version")
-    shared = {"pyworkers.cli.output", "pyworkers.cli.output.records"}
+    shared = {
+        "pyworkers.cli.output",
+        "pyworkers.cli.output.records",
+        "pyworkers.cli.setup",
+        "pyworkers.cli.setup.foreign",
+    }
     assert {name for name in loaded if name.startswith("pyworkers.cli.")} == {
         "pyworkers.cli.version",
         *shared,
@@ -176,6 +182,49 @@ def test_a_command_of_another_library_is_an_error_that_names_ours(name: str, our
     assert result.exit_code == 2
     assert f"Error: No such command {name!r}: use pyworkers {ours}\n" in result.stderr
     assert run(*ours.replace("QUEUE", "mail").split(), "--help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("-A tasks", "No such option '-A': use --app MODULE:NAME"),
+        ("-Q mail,web", "No such option '-Q': use --queue NAME, once for each queue"),
+        ("--queues=mail", "No such option '--queues': use --queue NAME, once for each queue"),
+        (
+            "--concurrency 4",
+            "No such option '--concurrency': use --queue NAME=CONCURRENCY, or concurrency in",
+        ),
+        ("--loglevel=info", "No such option '--loglevel': use --log-level LEVEL"),
+        ("-B", "No such option '-B': each server fires the cron entries"),
+        ("-c 4", "-c is --config: no such file '4'; a concurrency is -q NAME=4"),
+        ("tasks:worker", "Got unexpected extra argument 'tasks:worker': use --app tasks:worker"),
+        ("high low", "argument 'high': use --app MODULE:NAME for the application, --queue NAME for a queue"),
+        ("--app tasks:worker --ap x", "No such option '--ap'. (Did you mean one of: '--app', '--help'?)"),
+    ],
+)
+def test_an_option_of_another_library_is_an_error_that_names_ours(words: str, hint: str) -> None:
+    result = run("run", *words.split())
+    assert result.exit_code == 2
+    assert hint in result.stderr
+
+
+def test_each_option_of_another_library_is_none_of_ours() -> None:
+    ours = {name for parameter in run_command.run.params for name in parameter.opts}
+    assert ours & set(OF_RUN) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("-A tasks worker", "No such option '-A': use pyworkers run --app MODULE:NAME"),
+        ("--url redis://h stats", "'--url': it stands after the command, as in pyworkers stats --url"),
+        ("--verbsoe stats", "No such option '--verbsoe'."),
+    ],
+)
+def test_an_option_before_the_command_is_an_error_that_says_where_it_stands(words: str, hint: str) -> None:
+    result = run(*words.split())
+    assert result.exit_code == 2
+    assert hint in result.stderr
 
 
 # What the help says

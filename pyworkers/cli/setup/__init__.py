@@ -1,1 +1,1 @@
-"""Commands for the first day: a new application, completion in a shell."""
+"""What serves the first day: a new application, completion in a shell, the names of other libraries."""
