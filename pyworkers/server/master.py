@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -253,9 +254,10 @@ class Master:
             troubles=self._workload.health.troubles,
             tasks=self._tasks.describe(),
         )
-        # Last: faulthandler writes stacks word by word, into the middle of a line that is logged meanwhile.
-        for manager in managers:
-            manager.pool.signal(signal.SIGTTIN, _STACKS_APART_S)
+        # Last and one by one: faulthandler writes stacks word by word, into the middle of what others write.
+        loop = asyncio.get_running_loop()
+        for place, dump in enumerate(chain.from_iterable(manager.pool.dumps() for manager in managers)):
+            loop.call_later(place * _STACKS_APART_S, dump)
 
     # Stop
 

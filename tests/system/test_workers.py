@@ -704,6 +704,42 @@ def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(serve: Serve
         assert process_alive(pid)
 
 
+def test_sigttin_names_the_worker_and_its_jobs_before_each_stack_of_all_groups(serve: Serve) -> None:
+    code = """
+    @worker.job(queue="q", concurrency=1)
+    def hangs():
+        note("busy")
+        time.sleep(3600)
+
+    @worker.job(queue="web", concurrency=2)
+    async def waits():
+        import asyncio
+        note("busy")
+        await asyncio.sleep(3600)
+
+    worker.job(queue="idle", concurrency=1)(print)
+    """
+    with serve(code) as server:
+        server.push("idle", job("i", "print"))
+        server.wait_for_event("job.done", jid="i")
+        server.push("q", job("a", "hangs"))
+        server.push("web", job("b", "waits"), job("c", "waits"))
+        busy = {note[0] for note in server.wait_for_notes(3, "busy")}
+        server.signal(signal.SIGTTIN)
+        # One in each process that is busy, and one in the idle one.
+        server.wait_for_event("worker.stacks", count=len(busy) + 1)
+        wait_for(lambda: "in hangs" in server.log_text(), message="the stack of the job")
+        named = {event["pid"]: event["jobs"] for event in server.events("worker.stacks")}
+        assert len(named) == len(busy) + 1
+        [(hanging, jobs)] = [
+            (pid, jobs) for pid, jobs in named.items() if {"jid": "a", "job_class": "hangs"} in jobs
+        ]
+        assert (hanging in busy, len(jobs)) == (True, 1)
+        assert sorted(found["jid"] for jobs in named.values() for found in jobs) == ["a", "b", "c"]
+        before, _, after = server.log_text().partition('"jid": "a", "job_class": "hangs"}]')
+        assert ("in hangs" in before, "in hangs" in after) == (False, True)
+
+
 @pytest.mark.fault("M1")
 def test_nothing_of_a_killed_servers_tree_is_left(serve: Serve) -> None:
     code = """

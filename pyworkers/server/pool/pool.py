@@ -5,12 +5,13 @@ Runs in the master's event loop. It reads what its workers say, and passes it on
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+import signal
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from pyworkers import logs
 from pyworkers.ipc import jobsocket
@@ -25,7 +26,7 @@ from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.respawn import Respawn
-from pyworkers.server.pool.running import Running
+from pyworkers.server.pool.running import Running, names
 from pyworkers.server.pool.seat import Seat
 from pyworkers.server.pool.state import Standing, State
 from pyworkers.server.pool.worker import End, Worker
@@ -94,11 +95,16 @@ class Pool:
         for worker in self._crew:
             worker.set_clock(offset_s)
 
-    def signal(self, number: int, apart_s: float) -> None:
-        """Send a signal to every worker, one after the other, so that their output does not mix."""
-        loop = asyncio.get_running_loop()
-        for place, worker in enumerate(self._crew):
-            loop.call_later(place * apart_s, worker.signal, number)
+    def dumps(self) -> Iterator[Callable[[], None]]:
+        """For each worker, a function that names it in the log and has it write its stacks to stderr."""
+        return (partial(self._dump, worker) for worker in list(self._crew))
+
+    def _dump(self, worker: Worker) -> None:
+        if worker.pid and worker.state is not State.GONE:
+            # By the master: the worker cannot while it hangs in a call.
+            jobs = [names(job.raw, job.queue) for job in worker.unfinished() if not job.errand]
+            log.warning("worker.stacks", queue=self._group, pid=worker.pid, jobs=jobs)
+            worker.signal(signal.SIGTTIN)
 
     def stop(self) -> None:
         """Have all jobs with a checkpoint end at their next one, to continue elsewhere."""
