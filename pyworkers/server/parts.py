@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from types import CoroutineType
 from typing import Any
 
 from pyworkers.errors import PyworkersError
@@ -101,5 +102,13 @@ class Tasks:
         await cancel(self._tasks)
 
     def describe(self) -> dict[str, str]:
-        """The coroutine of each task, by the name of the task, for the log."""
-        return {task.get_name(): str(task.get_coro()) for task in self._tasks}
+        """The functions in which each task waits, the innermost last, by the task's name; for the log."""
+        by_name = sorted(self._tasks, key=asyncio.Task.get_name)
+        return {task.get_name(): " > ".join(_functions(task.get_coro())) for task in by_name}
+
+
+def _functions(awaited: object) -> Iterator[str]:
+    """The names of the functions of a coroutine that is suspended."""
+    while isinstance(awaited, CoroutineType):
+        yield awaited.__qualname__
+        awaited = awaited.cr_await

@@ -700,6 +700,10 @@ def test_sigttin_shows_the_master_and_the_stack_of_a_blocked_worker(serve: Serve
         # Under load the second one may still boot.
         assert len(states) == 2
         assert states[str(pid)] == "busy"
+        tasks = server.wait_for_event("server.state", redis_down=False)["tasks"]
+        assert tasks["lease"].startswith("Part.run > Part._look_and_pause > ")
+        assert tasks["fetcher q"].startswith("Fetcher.run > ")
+        assert "object" not in " ".join(tasks.values())
         wait_for(lambda: "in sleep_for_ever" in server.log_text(), message="the stack of the job")
         assert process_alive(pid)
 
