@@ -195,6 +195,7 @@ class Workload:
         self._apply(spawner, loaded, work)
         if self.is_quiet:
             await self._quiet_all()
+        self.services.heartbeat.nudge()
         log.info("reload.done", queues={name: group.concurrency for name, group in work.groups.items()})
 
     def stop_within(self, seconds: float) -> None:

@@ -126,3 +126,15 @@ def test_a_reload_through_redis_loads_new_code(serve: Serve) -> None:
         wait_for(lambda: not any(process_alive(note[0]) for note in before), message="the old ones left")
         server.push("q", job("a", "ran", 1))
         server.wait_for_notes(1, "ran anew", 1)
+
+
+def test_a_reload_announces_new_classes_at_once(serve: Serve) -> None:
+    with serve(APP) as server:
+        servers = ProcessSet(server.url, namespace=server.keys.namespace)
+        [before] = wait_for(servers.declared, message="its classes are announced")
+        assert "later" not in before.known
+        server.write_app(APP + 'worker.job(queue="q", name="later")(print)\n')
+        server.signal(signal.SIGHUP)
+        server.wait_for_event("reload.done")
+        # Without a change of its groups or jobs, a server renews its heartbeat after fifteen seconds.
+        wait_for(lambda: "later" in servers.declared()[0].known, timeout=7, message="the new class")
