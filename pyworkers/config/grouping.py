@@ -47,7 +47,7 @@ def grouped(
     named = [_named(name, groups, config.groups.get(name)) for name in {**groups, **config.groups}]
     known = dict.fromkeys([*declared, *_queues_of(named)])
     _check_known(config.queues, {**known, **dict.fromkeys(_queues_of(chosen))}, "[queues.{}]")
-    _check_known(only.queues, known, "--queue {}")
+    _check_known(only.queues, known, "--queue {}", "give --queue for each queue, or --group {}")
     _check_apart(named)
     _check_apart([*chosen, *(_chosen(name, (name,), None) for name in only.queues)])
     alone = [_chosen(name, (name,), None) for name in known if name not in _queues_of(named)]
@@ -122,11 +122,14 @@ def _check_names(groups: Iterable[Grouped]) -> None:
         names.add(group.name)
 
 
-def _check_known(names: Iterable[str], known: Collection[str], where: str) -> None:
+def _check_known(names: Iterable[str], known: Collection[str], where: str, several: str = "") -> None:
+    """Raise ConfigError for an unknown queue; ``several`` is the hint for a name that is a list of them."""
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(sorted(known))}"
+            if several and "," in name:
+                hint = several.format(name)
             raise ConfigError(
                 f"the application has no handler for the queue {name!r}",
                 hint=hint,

@@ -170,6 +170,11 @@ def test_groups_of_the_command_line_replace_all_others(worker: Worker) -> None:
     ("only", "message"),
     [
         (Only({"critcal": None}), "--queue critcal: the application has no handler for the queue 'critcal'"),
+        (
+            Only({"a,b": None}),
+            "--queue a,b: the application has no handler for the queue 'a,b'\n"
+            "give --queue for each queue, or --group a,b",
+        ),
         (Only({"a": None}, {"a,b": (("a", "b"), None)}), "--queue a: the application has no handler"),
         (
             Only({"mail": None}, {"mail,x": (("mail", "x"), None)}),
