@@ -13,7 +13,7 @@ from itertools import chain, islice
 
 import click
 
-from pyworkers.api import JobRecord
+from pyworkers.api import JobRecord, Queue, Stats
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, BulkAction, Jobs, Place, row
 from pyworkers.cli.options import Source, config_options, listing_group
@@ -23,6 +23,7 @@ from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.text import printable
 from pyworkers.protocol import sealing, timestamps
+from pyworkers.protocol.options import suggestion
 
 _SHOWN = 25
 # The fields that hold a time, in any form of any program.
@@ -45,6 +46,16 @@ def _opened(place: Place, source: Source) -> Jobs:
     parent = click.get_current_context().parent
     queue = parent.params.get("queue", "") if parent is not None else ""
     return place.open(source.redis(), queue)
+
+
+def _unknown(jobs: Jobs, source: Source) -> str:
+    """The end of a sentence about a queue that no server serves and no job was pushed to; else empty."""
+    if not isinstance(jobs, Queue):
+        return ""
+    known = [queue.name for queue in Stats.fetch(source.redis()).queues]
+    if jobs.name in known:
+        return ""
+    return f", which is not known; {suggestion(jobs.name, known) or '`pyworkers queues` shows all'}"
 
 
 def _command(name: str, callback: Callable[..., None], text: str) -> click.Command:
@@ -78,7 +89,10 @@ def _list(place: Place) -> click.Command:
             return
         first = next(shown, None)
         if first is None:
-            click.echo(f"no {'' if selection.empty else 'matching '}jobs in {_title(place)}", err=True)
+            unknown = _unknown(jobs, source)
+            click.echo(
+                f"no {'' if selection.empty else 'matching '}jobs in {_title(place)}{unknown}", err=True
+            )
             return
         show(
             [field.column for field in place.fields],

@@ -9,6 +9,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec
@@ -145,6 +146,9 @@ class _ListingGroup(click.Group):
             given, args = [*given, *args[:size]], args[size:]
         if not args or args[0].startswith("-"):
             args = ["list", *args]
+        # For a name that is near to one of them, click has a suggestion.
+        if not (ctx.resilient_parsing or get_close_matches(args[0], self.commands)):
+            ctx.fail(f"No such command {args[0]!r}: the commands are {', '.join(self.commands)}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command, [*given, *rest]
 

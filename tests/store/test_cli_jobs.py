@@ -222,6 +222,20 @@ def test_a_mistyped_command_is_not_taken_for_a_job(cli: Cli, keys: Keys, db: red
     result = cli("dead", "delte", "a")
     assert result.exit_code == 2
     assert "Did you mean 'delete'?" in result.stderr
+    result = cli("dead", "run", "a")
+    assert result.exit_code == 2
+    assert "No such command 'run': the commands are list, show, retry, delete, clear\n" in result.stderr
+
+
+def test_a_mistyped_queue_is_not_taken_for_an_empty_one(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    db.sadd(keys.queues, "mail")
+    assert cli("jobs", "mail").stderr == "no jobs in queue mail\n"
+    mistyped = cli("jobs", "mial", "list", "--class", "Add")
+    assert (mistyped.exit_code, mistyped.stdout) == (0, "")
+    assert mistyped.stderr == "no matching jobs in queue mial, which is not known; did you mean mail?\n"
+    unknown = "no jobs in queue other, which is not known; `pyworkers queues` shows all\n"
+    assert cli("jobs", "other").stderr == unknown
+    assert cli("jobs", "other", "--json").stdout == "[]\n"
 
 
 # Servers and queues
