@@ -87,13 +87,23 @@ def show(ctx: click.Context, source: Source, batch: str, as_json: bool, times: T
     for name, value in about.items():
         if name not in ("members", "callbacks"):
             moment = name.endswith("_at") and value is not None
-            click.echo(f"{name:<12} {times.full(value, now) if moment else printable(str(value))}")
+            _line(name, times.full(value, now) if moment else _words(value))
     for callback in view.callbacks:
         fired = "" if callback.fired_at is None else f", enqueued {times.full(callback.fired_at, now)}"
         words = f"{callback.event}: {callback.job_class} {callback.jid} in {callback.queue}"
-        click.echo(f"{'callback':<12} {printable(words)}{fired}")
+        _line("callback", f"{printable(words)}{fired}")
     for state, jids in about["members"].items():
-        click.echo(f"{state:<12} {' '.join(map(printable, jids)) or '-'}")
+        _line(f"{state} jobs", " ".join(map(printable, jids)) or "-")
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value in (None, "") else printable(str(value))
+
+
+def _line(name: str, text: str) -> None:
+    click.echo(f"{name:<13} {text}")
 
 
 @click.command()
