@@ -124,12 +124,17 @@ def enqueue(
         click.echo("\n".join(jids) if count <= _MOST_JIDS_SHOWN else count)
     with suppress(PyworkersError):
         # Users of the role `client` may not read the servers.
-        _warn_of_class(source.redis(), queue, job_class)
+        _warn(source.redis(), queue, job_class)
 
 
-def _warn_of_class(config: RedisConfig, queue: str, job_class: str) -> None:
-    """Say so if the queue is served, but by no server that knows the class."""
+def _warn(config: RedisConfig, queue: str, job_class: str) -> None:
+    """Say so if no server has the queue, but one like it, or if no server of the queue knows the class."""
     servers = ProcessSet(config)
+    served = {name for server in servers for name in server.queues}
+    # Any other queue may be that of a program that does not report itself, such as go-workers.
+    if queue not in served and (near := suggestion(queue, served)):
+        click.echo(f"No server serves {queue}; {printable(near)}", err=True)
+        return
     serving = {server.identity for server in servers if queue in server.queues}
     ours = [one for one in servers.declared() if one.name in serving]
     known = {name for one in ours for name in one.known}

@@ -55,6 +55,15 @@ def test_enqueue_warns_of_a_class_that_no_server_of_the_queue_knows(
     assert cli("enqueue", "q", "Zzz").stderr == ""
 
 
+def test_enqueue_warns_of_a_queue_that_is_like_one_of_a_server(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    assert cli("enqueue", "maill", "SendMail").stderr == ""
+    server(db, keys, "shop:1:a", {"mail": ["SendMail"]}, "mail")
+    misspelt = cli("enqueue", "maill", "SendMail")
+    assert (misspelt.exit_code, misspelt.stderr) == (0, "No server serves maill; did you mean mail?\n")
+    assert db.llen(keys.queue("maill")) == 2
+    assert cli("enqueue", "mail", "SendMail").stderr == cli("enqueue", "other", "SendMail").stderr == ""
+
+
 @pytest.mark.parametrize("stored", ["", "no json", "[]", '{"q": 1}', '{"q": [1]}', "null", "9" * 5000])
 def test_a_server_without_a_description_of_its_classes_is_not_judged(
     run_work: Run, keys: Keys, db: redis.Redis, stored: str
