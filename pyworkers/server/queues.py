@@ -176,6 +176,11 @@ class Queues:
         for manager in self.everyone():
             manager.move_to(identity)
 
+    def registered(self, identity: str) -> None:
+        """Fetch under this identity, which Redis has registered."""
+        for manager in self.everyone():
+            manager.registered(identity)
+
     def clear_out(self, identity: str) -> None:
         """Give back the jobs that still arrive in the lists of an earlier incarnation."""
         task = self._tasks.start(self._clear_out(identity), "clearance")

@@ -98,9 +98,11 @@ class Services:
     def _make_lease(self) -> Lease:
         server, lease_s = self._server, self._server.config.server.lease
         health = server.health.of(Lease.name)
-        return Lease(
-            server.store, server.incarnations, health, lease_s, lambda: self._served, self._writer.write
-        )
+        return Lease(server.store, server.incarnations, health, lease_s, lambda: self._served, self._renewed)
+
+    async def _renewed(self, identity: str) -> None:
+        self._server.queues.registered(identity)
+        await self._writer.write()
 
     def _make_heartbeat(self) -> Heartbeat:
         server = self._server

@@ -371,6 +371,26 @@ async def test_while_nothing_can_be_settled_nothing_is_fetched(bench: Bench) -> 
     await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
 
 
+async def check_that_it_asks_once_registered(bench: Bench) -> None:
+    """Continue under a new identity: before its registration, Redis would refuse."""
+    new = "host:1:new"
+    await bench.redis.lpush(bench.keys.queue("q"), b"job")
+    bench.fetcher.move_to(new)
+    await bench.fetcher._round()
+    # Of the renewal that was under way.
+    bench.fetcher.registered(IDENTITY)
+    await bench.fetcher._round()
+    assert (bench.health.troubles, bench.deliveries.jobs) == ({}, [])
+    await bench.redis.hset(bench.keys.owners, new, '["q"]')
+    bench.start(bench.fetcher.run())
+    bench.fetcher.registered(new)
+    await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
+
+
+async def test_a_new_identity_asks_for_nothing_until_it_is_registered(bench: Bench) -> None:
+    await check_that_it_asks_once_registered(bench)
+
+
 async def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,3 +72,7 @@ async def test_a_server_that_stands_by_says_how_long_the_lease_of_the_active_one
     await bench.redis.delete(bench.keys.inprogress("q", other))
     await bench.redis.lpush(bench.keys.queue("q"), b"job")
     await async_wait_for(lambda: bench.deliveries.jobs == [b"job"], message="this server is active")
+
+
+async def test_a_new_identity_asks_for_nothing_until_it_is_registered(bench: Bench) -> None:
+    await test_fetcher.check_that_it_asks_once_registered(bench)

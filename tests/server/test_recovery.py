@@ -42,7 +42,7 @@ class Bench(RedisBench):
         self.incarnations.current.renewed(time.monotonic() - ago_s, ("q",))
 
     def lease(self, lease_s: float) -> Lease:
-        async def renewed() -> None: ...
+        async def renewed(_identity: str) -> None: ...
 
         health = Health(time.monotonic, random.Random())
         return Lease(self.store, self.incarnations, health, lease_s, lambda: ["q"], renewed)

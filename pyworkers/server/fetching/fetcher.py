@@ -93,6 +93,7 @@ class Fetcher:
         self._certain = True
         """True if all jobs with an outcome in the outbox are in our lists."""
         self._adoption = Adoption(link, sources, deliveries, outbox)
+        self._registered = True
         self.use(group)
 
     def use(self, group: Group) -> None:
@@ -119,7 +120,11 @@ class Fetcher:
         await self._waits.end_closed()
 
     def move_to(self, identity: str) -> None:
-        """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer."""
+        """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer.
+
+        No job is asked for until ``registered``.
+        """
+        self._registered = False
         self._outbox.clear()
         self._large.forget()
         if self._watching is not None:
@@ -128,6 +133,12 @@ class Fetcher:
         self._inprogress = self._inprogress.under(identity)
         self._waits.move_to(self._inprogress)
         self._wake.set()
+
+    def registered(self, identity: str) -> None:
+        """Ask for jobs from now on, because Redis has registered this identity."""
+        if not self._registered and identity == self._inprogress.identity:
+            self._registered = True
+            self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
         """Give back the jobs in the lists of an earlier incarnation; retry until Redis has executed it."""
@@ -341,7 +352,7 @@ class Fetcher:
 
         Not those for whose next job a blocking move waits: they were empty, and the move takes it.
         """
-        ready = [source for source in self._sources if source.ready]
+        ready = [source for source in self._sources if source.ready] if self._registered else []
         if (weights := self._weights) is not None:
             # Sidekiq shuffles a list that holds each queue as many times as its weight, and takes the queues
             # as they first occur in it. Times with these rates, sorted, give the same chances.
