@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from pyworkers import logs
-from pyworkers.errors import StoreError
+from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.failpoints import hit
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
@@ -69,13 +69,13 @@ class Recovery(Part):
 
     async def look(self) -> float:
         """Sweep once."""
-        await self.sweep(asyncio.get_running_loop().time())
+        try:
+            await self.sweep(asyncio.get_running_loop().time())
+        except RedisUnavailableError:
+            # No server could renew its lease: start the count again.
+            self._forget()
+            raise
         return self._lease_s / _SWEEPS_PER_LEASE
-
-    def failed(self, backoff_s: float) -> float:
-        """While Redis was unreachable, no server could renew its lease: start the count again."""
-        self._forget()
-        return backoff_s
 
     async def sweep(self, now: float) -> int:
         """Recover the incarnations that have had no lease for long enough. ``now`` is monotonic seconds.

@@ -8,11 +8,14 @@ import time
 import pytest
 
 from pyworkers.config.fields import LogConfig
-from pyworkers.errors import StoreError
+from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import Lease
 from pyworkers.server.recovery import Recovery
+from pyworkers.store import leases
+from pyworkers.store.calls import Steps
+from pyworkers.store.leases import Owners
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
@@ -72,6 +75,21 @@ async def test_an_owner_that_cannot_be_recovered_holds_up_no_other(bench: Bench)
     assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"job"]
 
 
+async def test_an_owner_that_cannot_be_recovered_delays_no_later_one(bench: Bench) -> None:
+    await bench.redis.set(bench.keys.inprogress("q", "odd"), "text")
+    await bench.redis.hset(bench.keys.owners, "odd", '["q"]')
+    await bench.redis.set(bench.keys.lease("host:2:y"), 1)
+    bench.renewed(0)
+    assert await bench.recovery.sweep(1000) == 0
+    await bench.redis.delete(bench.keys.lease("host:2:y"))
+    assert await bench.recovery.sweep(1000 + 0.25 * LEASE_S) == 0
+    for number in (0.35, 0.45, 0.56):
+        with pytest.raises(StoreError, match="WRONGTYPE"):
+            await bench.recovery.sweep(1000 + number * LEASE_S)
+        bench.recovery.failed(1)
+    assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"job"]
+
+
 async def test_a_lease_that_was_seen_near_its_end_has_expired(bench: Bench) -> None:
     bench.renewed(0)
     bench.recovery.saw_lease("host:2:y", LEASE_S / 3)
@@ -87,10 +105,16 @@ async def test_a_lease_that_vanished_may_come_back(bench: Bench, seen: list[floa
     assert await bench.recovery.sweep(1000) == 0
 
 
-async def test_after_an_outage_no_lease_was_seen(bench: Bench) -> None:
+async def test_after_an_outage_no_lease_was_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> Steps[Owners]:
+        raise RedisUnavailableError("away")
+
     bench.renewed(0)
     bench.recovery.saw_lease("host:2:y", LEASE_S / 3)
-    bench.recovery.failed(1)
+    with monkeypatch.context() as outage:
+        outage.setattr(leases, "owners", away)
+        with pytest.raises(RedisUnavailableError):
+            await bench.recovery.look()
     assert await bench.recovery.sweep(1000) == 0
     bench.recovery.saw_lease("host:2:y", LEASE_S / 3)
     bench.renewed(ago_s=LEASE_S)
