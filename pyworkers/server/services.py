@@ -102,7 +102,13 @@ class Services:
 
     async def _renewed(self, identity: str) -> None:
         self._server.queues.registered(identity)
-        await self._writer.write()
+        health = self._server.health.of("counters")
+        try:
+            await self._writer.write()
+            health.ok()
+        except StoreError as error:
+            # The lease is renewed nevertheless. The next renewal tries again.
+            health.failed(error)
 
     def _make_heartbeat(self) -> Heartbeat:
         server = self._server

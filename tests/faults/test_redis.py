@@ -291,8 +291,11 @@ def test_r6_a_full_memory_takes_no_lease_from_a_live_server(private: Fleet) -> N
     assert private.redis.hlen(private.keys.owners) == 2
     private.go()
     private.wait_for_notes(1, "end", jid)
+    wait_for(lambda: private.events("redis.refused", part="counters"), message="the end cannot be counted")
     private.redis.config_set("maxmemory", 0)
     private.rest()
+    wait_for(lambda: private.redis.get(private.keys.stat("processed")) == b"1", message="it is counted")
+    assert private.events("redis.refused", part="lease") == []
     assert server.events("lease.lost") + private.events("process.recovered") == []
     private.stop()
     private.check()
