@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from hashlib import sha1
 
 import pytest
 import redis
@@ -144,9 +145,13 @@ def test_a_job_that_waits_in_an_ordered_queue(run_work: Run, keys: Keys, db: red
     db.sadd(keys.queues, "q")
     db.lpush(keys.queue("q"), raw_job("1"))
     assert seen(run_work, keys, "1").order is None
-    hold_order(db, keys, "q", OWNER, until="1500", head="x")
+    hold_order(db, keys, "q", OWNER, until="1500", head=sha1(raw_job("1")).hexdigest())
     ordered = {"active": OWNER, "running": False, "retry_at": 1.5}
     assert seen(run_work, keys, "1").as_dict()["ordered"] == ordered
+    # The failed job is gone, and no server has taken the next one: the queue may be paused.
+    db.hset(keys.ordered("q"), "head", sha1(raw_job("0")).hexdigest())
+    assert seen(run_work, keys, "1").order == (OWNER, False, None)
+    db.hset(keys.ordered("q"), "head", sha1(raw_job("1")).hexdigest())
     db.lpush(keys.inprogress("q", OWNER), raw_job("0"))
     db.hset(keys.ordered("q"), "until", "x")
     assert seen(run_work, keys, "1").order == (OWNER, True, None)

@@ -5,6 +5,7 @@ Used by ``api``; never by the server. It only reads, and searches no queue and n
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.draft import portions
@@ -111,9 +112,9 @@ def read_limits(keys: Keys, queue: str, jid: str) -> Steps[list[str]]:
 def read_order(keys: Keys, queue: str) -> Steps[OrderedState | None]:
     """What runs before a waiting job; None if the queue is not ordered, or no server is active yet."""
     [stored] = yield from every(
-        [command("HMGET", keys.ordered(queue), "identity", "until", "fence")], Mode.LENIENT
+        [command("HMGET", keys.ordered(queue), "identity", "until", "head", "fence")], Mode.LENIENT
     )
-    identity, until, fence = stored or (None, None, None)
+    identity, until, head, fence = stored or (None, None, None, None)
     if not identity and not fence:
         return None
     active, lease, running = decoded(identity or b""), 0, 0
@@ -124,10 +125,20 @@ def read_order(keys: Keys, queue: str) -> Steps[OrderedState | None]:
             Mode.LENIENT,
         )
     if lease or running:
-        return OrderedState(active, bool(running), _seconds(until))
+        return OrderedState(active, bool(running), (yield from _retry_at(keys, queue, until, head)))
     # A server that takes its jobs is not active while it is paused, or if it is no longer ordered.
     served = (yield from one_queue(keys, queue)).queue.served
-    return None if served else OrderedState("", False, _seconds(until))
+    return None if served else OrderedState("", False, (yield from _retry_at(keys, queue, until, head)))
+
+
+def _retry_at(keys: Keys, queue: str, until_ms: bytes | None, head: bytes | None) -> Steps[float | None]:
+    """As take.lua: the failed job waits while it is at the head; it may have been deleted since."""
+    retry_at = _seconds(until_ms)
+    if retry_at is None:
+        return None
+    [raw] = yield from every([command("LINDEX", keys.queue(queue), -1)], Mode.LENIENT)
+    waits = raw and sha1(raw, usedforsecurity=False).hexdigest().encode() == head
+    return retry_at if waits else None
 
 
 def _seconds(until_ms: bytes | None) -> float | None:
