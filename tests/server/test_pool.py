@@ -1069,6 +1069,23 @@ async def test_a_worker_that_its_fork_server_never_forked_is_lost_without_a_pid(
 
 
 @linux_only
+async def test_a_worker_that_leaves_before_it_is_forked_is_not_overdue(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with a_crew(tmp_path, NO_OP, limits=Limits(overdue_s=0.5)) as crew:
+        await crew.free(1)
+        [spawner] = crew.spawners
+        os.kill(spawner.process.pid, signal.SIGSTOP)
+        crew.pool.resize([1, 1])
+        await async_wait_for(lambda: len(crew.workers) == 2, message="a second worker is requested")
+        crew.pool.replace_idle()
+        await async_wait_for(lambda: crew.down, message="its fork server is given up")
+        printed = capfd.readouterr().out
+        assert "forkserver.silent" in printed
+        assert "pid=0" not in printed
+
+
+@linux_only
 async def test_a_job_whose_process_died_before_runs_alone_where_several_share_one(tmp_path: Path) -> None:
     code = """
     @worker.process("q")

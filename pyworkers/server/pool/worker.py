@@ -315,7 +315,7 @@ class Worker:
 
         If the worker is not even forked, its fork server is suspended or hangs: a new one replaces it.
         """
-        if self.state is State.BOOTING and not self.pid:
+        if not self.pid:
             log.error("forkserver.silent", queue=self._group, after_s=self._limits.overdue_s)
             self.spawner.give_up()
             return
