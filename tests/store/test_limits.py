@@ -239,6 +239,17 @@ async def test_a_deleted_job_that_waits_is_skipped(bench: Bench) -> None:
     assert await bench.waiting() == [b'{"jid":"d"}']
 
 
+async def test_the_slot_of_a_called_job_that_is_deleted_is_passed_on_by_a_sweep(bench: Bench) -> None:
+    for jid in ("a", "b", "c", "d"):
+        await bench.run(jid, TWO)
+    await bench.end("a", TWO)
+    await bench.redis.lrem(bench.keys.queue("q"), 1, '{"jid":"c"}')
+    for passed_s, called in ((50, []), (20, [b'{"jid":"d"}'])):
+        await bench.turn_clock(passed_s)
+        await arun(bench.redis, limits.sweep(bench.keys))
+        assert await bench.waiting() == called
+
+
 async def test_a_called_job_that_another_limit_puts_off_passes_its_call_on(bench: Bench) -> None:
     for jid in ("a", "b"):
         await bench.run(jid, TWO)
