@@ -57,6 +57,14 @@ async def test_a_pause_lets_other_tasks_run_and_sends_nothing() -> None:
     assert seen == ["begin", "other", "end"]
 
 
+def test_a_refusal_has_the_words_of_redis_and_not_those_of_the_commands(run_work: Run, key: str) -> None:
+    run_work(one("LPUSH", key, "a", read=integer))
+    with pytest.raises(StoreError) as caught:
+        run_work(every([command("GET", key), command("LLEN", key)]))
+    about = "WRONGTYPE Operation against a key holding the wrong kind of value"
+    assert caught.value.message == f"a key has the wrong type: {about}"
+
+
 def test_a_refusal_fails_the_call_and_the_commands_behind_it_have_run(run_work: Run, key: str) -> None:
     run_work(one("SADD", key, "a", read=integer))
     with pytest.raises(StoreError, match="WRONGTYPE"):

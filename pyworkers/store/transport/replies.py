@@ -98,6 +98,9 @@ class CheckedPipeline(Pipeline):
             read("a transaction", partial(_check_step, step), reply)
         return reply
 
+    def annotate_exception(self, exception: Exception, number: int, command: Any) -> None:
+        """Leave the text of Redis, which redis-py quotes behind the command with its arguments."""
+
 
 def _check_step(expected: bytes | int, reply: Any) -> None:
     found = len(reply) if type(reply) is list else reply
