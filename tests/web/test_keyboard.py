@@ -1,0 +1,111 @@
+"""The dashboard by keyboard alone: the focus is where the next key is useful, and Enter does what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+from selenium.webdriver import Keys as Key
+
+from contrib.pictures import shop
+from pyworkers.api import AuditLog, DeadSet, Queue
+from pyworkers.api.browse.actions import Action, Order
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.places import DEAD
+from pyworkers.api.browse.search import Sought
+from pyworkers.api.browse.tasks import create_task
+from pyworkers.api.target import Admin, admin_of
+from pyworkers.protocol.keys import Keys
+from tests.helpers.support import wait_for
+from tests.web.chromium import Chromium
+from tests.web.visitor import Visitor
+
+Open = Callable[[str], Chromium]
+
+
+@pytest.fixture
+def admin(db: redis.Redis, keys: Keys, one_redis_url: str) -> Admin:
+    """The shop's Redis."""
+    shop.fill(db, keys, one_redis_url)
+    return admin_of(one_redis_url, keys.namespace)
+
+
+@pytest.fixture
+def show(chromium: Chromium, dashboard: Visitor, admin: Admin) -> Open:
+    """What opens a page of the shop in the browser."""
+
+    def opened(path: str) -> Chromium:
+        chromium.open(dashboard.root + path)
+        return chromium
+
+    return opened
+
+
+def focus(page: Chromium, selector: str) -> None:
+    """Focus an element, as Tab would."""
+    page.run("document.querySelector(arguments[0]).focus()", selector)
+
+
+def comes_to(page: Chromium, text: str) -> None:
+    """Wait until the element with this text has the focus, in a frame that shows it."""
+    read = "return document.activeElement?.innerText"
+    wait_for(lambda: page.run(read) == text, message=f"the focus on {text!r}")
+    assert page.focused().value_of_css_property("outline-style") == "solid"
+
+
+def test_a_dead_job_is_found_read_and_retried(show: Open, admin: Admin) -> None:
+    page = show("dead?tag=vip")
+    focus(page, "tbody th a")
+    page.type(Key.ENTER)
+    wait_for(lambda: "Traceback" in page.text)
+    focus(page, "main button[value=run]")
+    page.type(Key.ENTER)
+    comes_to(page, "1 job put into its queue.")
+    page.type(Key.TAB)
+    assert page.focused().find_elements("xpath", "ancestor::main")
+    assert Queue("mail", admin).find_job(shop.JOB)
+
+
+def test_a_queue_is_paused_and_another_one_cleared(show: Open, admin: Admin) -> None:
+    page = show("queues?match=mail")
+    focus(page, "button[value=pause]")
+    page.type(Key.SPACE)
+    comes_to(page, "mail is paused.")
+    focus(page, "button[value=ask]")
+    page.type(Key.ENTER)
+    comes_to(page, "Clear the queue mail now? 312 waiting jobs will be removed for good.")
+    page.type(Key.TAB)
+    assert page.focused().text == "Clear 312 jobs"
+    page.type(Key.ENTER)
+    comes_to(page, "mail is cleared: 312 jobs removed.")
+
+
+def test_all_servers_are_stopped(show: Open) -> None:
+    page = show("servers")
+    focus(page, "button[value=stop].danger")
+    page.type(Key.ENTER)
+    comes_to(page, "3 servers will get the signal: each stops after its jobs within 10 seconds.")
+    page.type(Key.TAB, Key.ENTER)
+    comes_to(page, "Sent stop to 3 servers: each stops after its jobs within 10 seconds.")
+
+
+def test_all_dead_jobs_are_deleted(show: Open, admin: Admin) -> None:
+    page = show("dead")
+    focus(page, "button[value=all-delete]")
+    page.type(Key.ENTER)
+    comes_to(page, "9 jobs are selected. Nothing has happened yet.")
+    page.type(Key.TAB)
+    assert page.focused().text == "Delete: 9 jobs"
+    page.type(Key.ENTER)
+    wait_for(lambda: DeadSet(admin).size == 0)
+
+
+def test_a_task_is_stopped_although_its_page_loads_anew(show: Open, admin: Admin) -> None:
+    sought = Sought(DEAD, Filter(job_class="SendReceipt"), time.time(), ())
+    task = create_task(admin, Order(DEAD, Action.DELETE), sought, "ann")
+    page = show(f"tasks/{task.id}")
+    comes_to(page, "Stop")
+    page.type(Key.ENTER)
+    wait_for(lambda: "task.stop" in [action.action for action in AuditLog(admin).page().actions])
