@@ -10,7 +10,7 @@ import redis
 from selenium.webdriver import Keys as Key
 
 from contrib.pictures import shop
-from pyworkers.api import AuditLog, DeadSet, Queue
+from pyworkers.api import AuditLog, DeadSet, Queue, RetrySet
 from pyworkers.api.browse.actions import Action, Order
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import DEAD
@@ -109,3 +109,25 @@ def test_a_task_is_stopped_although_its_page_loads_anew(show: Open, admin: Admin
     comes_to(page, "Stop")
     page.type(Key.ENTER)
     wait_for(lambda: "task.stop" in [action.action for action in AuditLog(admin).page().actions])
+
+
+def test_enter_in_the_new_time_of_a_job_reschedules_it(show: Open, admin: Admin) -> None:
+    jid = next(iter(RetrySet(admin))).jid
+    page = show(f"jobs/{jid}?in=retries")
+    page.run("document.querySelector('[name=when]').value = '2040-01-02T03:04'")
+    focus(page, "[name=when]")
+    page.type(Key.ENTER)
+    comes_to(page, "1 job rescheduled.")
+    assert {entry.jid: entry.score for entry in RetrySet(admin)}[jid] > 2_200_000_000
+
+
+@pytest.mark.parametrize("field", ["[name=job]", "[name=when]", ".all input"])
+def test_enter_in_a_field_of_a_list_chooses_no_action(show: Open, field: str) -> None:
+    page = show("retries")
+    page.run("document.onsubmit = event => { event.preventDefault(); window.action = event.submitter.value }")
+    focus(page, field)
+    page.type(Key.ENTER)
+    assert page.run("return window.action") is None
+    focus(page, "button[value=all-kill]")
+    page.type(Key.ENTER)
+    assert page.run("return window.action") == "all-kill"

@@ -28,8 +28,8 @@ def redis_url(one_redis_url: str) -> str:
 
 
 def form(page: Page) -> Form:
-    [found] = [form for form in page.forms if form.method == "post"]
-    return found
+    """The form with the actions, or the one after it with a new time."""
+    return [form for form in page.forms if form.method == "post"][-1]
 
 
 def linked(dashboard: Visitor, path: str) -> list[str]:

@@ -134,3 +134,10 @@ for (const part of document.querySelectorAll("form.jobs .all")) {
   all.form.addEventListener("change", () => (all.checked = boxes.every((box) => box.checked)));
   part.hidden = false;
 }
+
+// Enter in a field of a list would press the first button of the form, which acts on all jobs.
+for (const form of document.querySelectorAll("form.jobs")) {
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.matches("input")) event.preventDefault();
+  });
+}
