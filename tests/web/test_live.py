@@ -29,6 +29,24 @@ def test_numbers_follow_and_the_focus_stays(
     assert chromium.messages() == []
 
 
+def test_the_focus_stays_at_the_same_link(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    for name in ("alpha", "beta"):
+        db.sadd(keys.queues, name)
+        db.lpush(keys.queue(name), raw_job("j"))
+    chromium.open(dashboard.root)
+    link = "[data-live=problems] a[href$='/beta']"
+    chromium.run("document.querySelector(arguments[0]).focus()", link)
+    db.delete(keys.queue("alpha"))
+    db.srem(keys.queues, "alpha")
+    wait_for(lambda: "alpha" not in chromium.text_of("[data-live=problems]"))
+    assert chromium.focused() == chromium.find(link)
+    db.delete(keys.queue("beta"))
+    wait_for(lambda: "beta" not in chromium.text_of("[data-live=problems]"))
+    assert chromium.focused() == chromium.find("main")
+
+
 def test_the_cells_of_queues_follow(
     chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
 ) -> None:

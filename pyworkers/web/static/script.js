@@ -25,7 +25,7 @@
     if (!html && "reload" in banner.dataset) location.reload();
   };
 
-  // The controls in a part, in order: the focus returns to the one at the same place.
+  // The controls in a part, in order: the focus returns to the same link, or to the one at the same place.
   const controls = (part) => [...part.querySelectorAll("a, summary, [tabindex]")];
 
   const isSelected = (part) => {
@@ -43,9 +43,14 @@
     }
     for (const part of document.querySelectorAll(`[data-live="${CSS.escape(name)}"]`)) {
       if (isSelected(part)) return;
-      const place = controls(part).indexOf(document.activeElement);
+      const old = document.activeElement;
+      const place = controls(part).indexOf(old);
       part.innerHTML = html;
-      if (place >= 0) (controls(part)[place] || document.getElementById("main")).focus({ preventScroll: true });
+      if (place < 0) continue;
+      const now = controls(part);
+      const here = now[place] || document.getElementById("main");
+      const same = here.href === old.href ? here : now.find((control) => control.href === old.href);
+      (same || here).focus({ preventScroll: true });
     }
     shown.set(name, html);
   };
