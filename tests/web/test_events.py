@@ -65,7 +65,7 @@ def test_a_page_of_queues_has_its_own_cells(dashboard: Visitor, db: redis.Redis,
         parts = listener.wait()["parts"]
         assert {name: html for name, html in parts.items() if name.startswith("mail:")} == {
             "mail:size": "0",
-            "mail:latency": "",
+            "mail:latency": "\N{EN DASH}",
             "mail:rate": "\N{EN DASH}",
             "mail:running": "0",
             "mail:servers": "0",

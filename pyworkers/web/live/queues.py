@@ -77,7 +77,7 @@ def cells(request: Request, queue: QueueStats, now: float, servers: int) -> dict
     rate = queue.rate_per_min
     return {
         "size": escape(number(queue.size)),
-        "latency": escape(duration(queue.latency_s(now)) if queue.size else ""),
+        "latency": escape(duration(queue.latency_s(now)) if queue.size else "\N{EN DASH}"),
         "rate": escape(number(None if rate is None else round(rate))),
         "running": escape(number(queue.in_progress)),
         "servers": escape(number(servers)),
