@@ -173,6 +173,21 @@ def test_all_filters_are_in_one_line_on_a_laptop(chromium: Chromium, dashboard: 
 
 
 @pytest.mark.usefixtures("evening")
+def test_the_fields_of_a_cron_entry_are_even_on_a_telephone(chromium: Chromium, dashboard: Visitor) -> None:
+    chromium.open(dashboard.root + "cron")
+    chromium.resize(NARROW)
+    fields = [field.rect for field in chromium.all("form .field > :not(label)")]
+    assert len({round(field["width"]) for field in fields[:-1]}) == 1
+    assert [round(field["x"]) for field in fields[:3]] == [
+        round(fields[0]["x"]),
+        round(fields[1]["x"]),
+        round(fields[0]["x"]),
+    ]
+    button = chromium.find("button[value=add]").rect
+    assert round(button["width"]) == round(fields[-1]["width"]) > round(fields[0]["width"])
+
+
+@pytest.mark.usefixtures("evening")
 def test_no_class_is_broken_on_a_small_laptop(chromium: Chromium, dashboard: Visitor) -> None:
     chromium.open(dashboard.root + "retries")
     chromium.resize(1024)
