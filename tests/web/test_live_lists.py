@@ -73,6 +73,23 @@ def test_a_batch_that_goes_is_said_to_be_gone(
     wait_for(lambda: "This batch is gone" in chromium.text_of("main"))
 
 
+def test_the_members_of_a_batch_follow(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys, batch: str
+) -> None:
+    failed = f"{keys.batch(NAME)}:failed"
+    db.sadd(failed, "j1")
+    chromium.open(f"{dashboard.root}batches/{batch}?state=failed")
+    members = "main th[data-label=Member]"
+    assert [row.text for row in chromium.all(members)] == ["j1"]
+    db.sadd(failed, *(f"k{number}" for number in range(1_000)))
+    wait_for(lambda: len(chromium.all(members)) > 40)
+    following = f"main a[rel=next][href*='/batches/{batch}?state=failed&cursor=']"
+    assert chromium.find(following).is_displayed()
+    db.delete(failed)
+    wait_for(lambda: "No member is failed." in chromium.text_of("main"))
+    assert chromium.messages() == []
+
+
 @pytest.mark.parametrize("path", ["limits", f"limits/{segment(NAME)}"])
 def test_limits_follow(
     path: str, chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
@@ -141,8 +158,9 @@ def test_the_parts_have_no_buttons_and_are_escaped(
 ) -> None:
     db.hset(keys.limits, NAME, "4 0")
     name = segment(NAME)
+    db.sadd(f"{keys.batch(NAME)}:dead", NAME)
     feeds = (f"batch?{name}", "batches?0", "limits?0", f"limit?{name}", "cron?0", f"entry?{name}")
-    for feed in feeds:
+    for feed in (*feeds, f"members?dead/0/{name}"):
         html = html_of(dashboard, feed)
         assert "<i>" not in html and "<button" not in html and "csrf" not in html
 
@@ -150,7 +168,7 @@ def test_the_parts_have_no_buttons_and_are_escaped(
 def test_a_feed_that_redis_refuses_disturbs_no_other(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     db.set(keys.cron_entries, "no hash")
     db.hset(keys.limits, NAME, "4 0")
-    feeds = urlencode({"feed": ["cron?0", "entry?\0", "batch?~FF", "limits?0"]}, doseq=True)
+    feeds = urlencode({"feed": ["cron?0", "entry?\0", "members?dead/0/~FF", "limits?0"]}, doseq=True)
     with Listener(dashboard.root, f"?{feeds}") as listener:
         parts = parts_in(listener)
         wait_for(lambda: f"{segment(NAME)}:used" in parts())

@@ -1,21 +1,24 @@
-"""The live parts of the pages of batches: how far each is, and the facts and callbacks of one."""
+"""The live parts of the pages of batches: how far each is, and the facts, callbacks and members of one."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from pyworkers.api import read_batch, read_batch_page
+from pyworkers.api import MemberPage, read_batch, read_batch_page, read_members
 from pyworkers.web import names
+from pyworkers.web.cursors import cursor_in
 from pyworkers.web.paging import ROWS, rank_in
-from pyworkers.web.rendering import fragment, macro
+from pyworkers.web.rendering import address, fragment, macro
 from pyworkers.web.showing import number
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
 
+STATES = ("waiting", "failed", "dead")
+"""The states of members that are listed."""
 _GONE = '<p class="flash failed" role="status">This batch is gone: it has expired, or was deleted.</p>'
 
 
@@ -50,3 +53,29 @@ def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str,
         f"{feed}:about": fragment(request, "live/batch.html", **context),
         f"{feed}:callbacks": fragment(request, "live/callbacks.html", **context),
     }
+
+
+def parts_of_members(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """One page of the members of a batch in one state; ``parameters``: those of ``members_feed``."""
+    state, _, rest = parameters.partition("/")
+    cursor, _, name = rest.partition("/")
+    if state not in STATES:
+        return {}
+    batch, first = names.decode(name), cursor_in(cursor)
+    feed = members_feed(batch, state, first)
+    watched = reader.watch(feed, lambda keys: read_members(keys, batch, state, first, ROWS))
+    if watched.value is None:
+        return {}
+    context = members_of(request, batch, state, watched.value)
+    return {f"{feed}:members": fragment(request, "live/members.html", **context)}
+
+
+def members_feed(batch: str, state: str, cursor: int) -> str:
+    """The name of the feed of one page of members."""
+    return f"members?{state}/{cursor}/{names.encode(batch)}"
+
+
+def members_of(request: Request, batch: str, state: str, page: MemberPage) -> dict[str, Any]:
+    """What the template of a page of members needs."""
+    following = address(request, "batches", batch, state=state, cursor=page.cursor) if page.cursor else ""
+    return {"state": state, "members": page.members, "next": following}

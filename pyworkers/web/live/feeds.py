@@ -32,6 +32,7 @@ _FEEDS: Mapping[str, Feed] = {
     "running": running.parts,
     "batches": batches.parts,
     "batch": batches.parts_of_one,
+    "members": batches.parts_of_members,
     "limits": limits.parts,
     "limit": limits.parts_of_one,
     "cron": cron.parts,

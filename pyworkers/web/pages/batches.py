@@ -11,13 +11,12 @@ from pyworkers.api import BatchSet, read_batch, read_batch_page, read_members
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.cursors import cursor_of
+from pyworkers.web.live.batches import STATES, members_feed, members_of
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import cut
 from pyworkers.web.site import site_of
-
-_STATES = ("waiting", "failed", "dead")
 
 
 async def show(request: Request) -> Response:
@@ -36,17 +35,17 @@ async def show_one(request: Request) -> Response:
         text = "There is no such batch: it has expired, or was deleted."
         return await render(request, "error.html", json="", title=f"Batch {batch}", text=text)
     asked = request.query_params.get("state", "")
-    state = asked if asked in _STATES else _state_of_interest(view.status.dead, view.status.failed)
-    page = await site.read(read_members(site.keys, batch, state, cursor_of(request), ROWS))
+    state = asked if asked in STATES else _state_of_interest(view.status.dead, view.status.failed)
+    cursor = cursor_of(request)
+    page = await site.read(read_members(site.keys, batch, state, cursor, ROWS))
     return await render(
         request,
         "batch.html",
         title=f"Batch {batch}",
         view=view,
-        states=_STATES,
-        state=state,
-        members=page.members,
-        next=address(request, "batches", batch, state=state, cursor=page.cursor) if page.cursor else "",
+        states=STATES,
+        members_feed=members_feed(batch, state, cursor),
+        **members_of(request, batch, state, page),
     )
 
 
