@@ -23,14 +23,22 @@ _LONGEST = 500
 async def show(request: Request) -> Response:
     """Some of the locks, and how far this page has come."""
     site, text = site_of(request), request.query_params.get("text", "")[:_LONGEST]
-    page = await site.read(read_lock_page(site.keys, cursor_of(request), ROWS, text))
+    cursor = cursor_of(request)
+    page = await site.read(read_lock_page(site.keys, cursor, ROWS, text))
     scanned = number_of(request, "scanned") + page.scanned
     following = (
         address(request, "locks", text=text, cursor=page.cursor, scanned=scanned) if page.cursor else ""
     )
     locks = [Lock(stored, site.admin) for stored in page.locks]
     return await render(
-        request, "locks.html", title="Locks", locks=locks, text=text, scanned=scanned, next=following
+        request,
+        "locks.html",
+        title="Locks",
+        locks=locks,
+        text=text,
+        cursor=cursor,
+        scanned=scanned,
+        next=following,
     )
 
 
