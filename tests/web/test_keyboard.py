@@ -102,6 +102,23 @@ def test_all_dead_jobs_are_deleted(show: Open, admin: Admin) -> None:
     wait_for(lambda: DeadSet(admin).size == 0)
 
 
+def test_selected_jobs_are_deleted_after_a_question(show: Open, admin: Admin) -> None:
+    first, second, *kept = [entry.jid for entry in DeadSet(admin)]
+    page = show("dead")
+    for jid in (first, second):
+        focus(page, f"[name=job][aria-label$='{jid}']")
+        page.type(Key.SPACE)
+    focus(page, "button[value=ask]")
+    page.type(Key.ENTER)
+    comes_to(page, "Delete 2 selected jobs now? This cannot be undone.")
+    assert DeadSet(admin).size == len(kept) + 2
+    page.type(Key.TAB)
+    assert page.focused().text == "Delete 2 jobs"
+    page.type(Key.ENTER)
+    comes_to(page, "2 jobs deleted.")
+    assert [entry.jid for entry in DeadSet(admin)] == kept
+
+
 def test_a_task_is_stopped_although_its_page_loads_anew(show: Open, admin: Admin) -> None:
     sought = Sought(DEAD, Filter(job_class="SendReceipt"), time.time(), ())
     task = create_task(admin, Order(DEAD, Action.DELETE), sought, "ann")

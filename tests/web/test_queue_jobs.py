@@ -121,8 +121,9 @@ def test_selected_jobs_run_first_and_are_deleted(dashboard: Visitor, keys: Keys,
 
 def test_nothing_selected(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     fill(db, keys, 1)
-    answer = dashboard.ask("queues/mail", {"csrf": token(dashboard), "action": "delete"})
-    assert "No job is selected." in answer.text
+    for action in ("delete", "ask"):
+        answer = dashboard.ask("queues/mail", {"csrf": token(dashboard), "action": action})
+        assert "No job is selected." in answer.text
 
 
 @pytest.mark.parametrize("action", ["", "run", "reschedule", "all-", "all-run", "nonsense", "first|1"])

@@ -6,7 +6,7 @@ Runs in the event loop of the dashboard; the changes run in a thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from pyworkers.web.site import site_of
 
 _MOST_SELECTED = 500
 _ALL = "all-"
+_NONE = "No job is selected."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,11 @@ class Listed:
     """Why there are no rows, although the key exists."""
 
 
-async def show(request: Request, place: Place, refusal: str = "") -> Response:
-    """The page of a list; after a ``refusal``, with the fields of the form that was refused."""
+async def show(request: Request, place: Place, refusal: str = "", deleting: Sequence[str] = ()) -> Response:
+    """The page of a list; after a ``refusal``, with the fields of the form that was refused.
+
+    ``deleting``: the places of the selected jobs that its viewer may delete.
+    """
     site = site_of(request)
     asked = Asked.of(request.query_params)
     try:
@@ -81,7 +85,9 @@ async def show(request: Request, place: Place, refusal: str = "") -> Response:
         "errors": most_frequent(row.job.error_class for row in rows),
         "refused": refusal,
         "typed": form_of(request) if refusal else {},
-        "selected": _selected(request) if refusal else (),
+        "selected": _selected(request) if refusal else deleting,
+        "deleting": deleting,
+        "here": own_address(request),
     }
     if listed.fault:
         # Its JSON would be the fault alone.
@@ -104,12 +110,17 @@ async def _read(request: Request, place: Place, asked: Asked) -> Listed:
 
 
 async def change(request: Request, place: Place) -> Response:
-    """Do what a form of the list asks for: with one job, with the selected ones, or with all that match."""
+    """Do what a form of the list asks for: with one job, with the selected ones, or with all that match.
+
+    ``ask`` asks before the selected ones are deleted.
+    """
     form = form_of(request)
     verb, ats = form.get("action", ""), _selected(request)
     if one := form.get("one"):
         verb, _, at = one.partition("|")
         ats = [at]
+    if verb == "ask":
+        return await show(request, place, "" if ats else _NONE, ats)
     try:
         order = order_of(place, verb.removeprefix(_ALL), form, form.get("in", ""))
     except BadArgumentError as error:
@@ -117,7 +128,7 @@ async def change(request: Request, place: Place) -> Response:
     if verb.startswith(_ALL):
         return await _order_all(request, place, order)
     if not ats:
-        return await show(request, place, "No job is selected.")
+        return await show(request, place, _NONE)
     admin = site_of(request).admin
     target = f"{place.word} ({len(ats)})"
     acted = await perform(request, f"jobs.{order.action}", target, lambda: act_on(admin, order, ats))
