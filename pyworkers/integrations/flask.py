@@ -9,6 +9,7 @@ from flask import Flask
 
 from pyworkers import CallNext, Message, Outcome, PyworkersError, Worker
 from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import ConfigError
 
 
 class PyworkersExtension:
@@ -58,4 +59,8 @@ class _FlaskWorker(Worker):
 
     def redis_config(self) -> RedisConfig:
         """The ``[redis]`` configuration for enqueueing. Raises ConfigError."""
-        return Worker(**self._extension.app.config.get("PYWORKERS", {})).redis_config()
+        given = self._extension.app.config.get("PYWORKERS", {})
+        try:
+            return Worker(**given).redis_config()
+        except TypeError as error:
+            raise ConfigError(f'app.config["PYWORKERS"]: {error}') from error

@@ -190,7 +190,10 @@ def judge_jobs(elsewhere: Mapping[str, str], server: Mapping[str, str], path: Pa
     """Findings if the application, in its jobs, enqueues to another Redis than the server's.
 
     Arguments as those of ``judge_producers``. The two are equal unless the code names a URL or a namespace.
+    None for an ``error``: the jobs may enqueue nothing.
     """
+    if "error" in elsewhere:
+        return []
     instead = "leave url and namespace out of Worker(…)"
     if path is not None:
         instead = f'say Worker(config="{path}") instead of url and namespace'
@@ -214,7 +217,8 @@ def _place(redis: Mapping[str, str]) -> tuple[str, ...]:
     scheme, _, rest = url.partition("://")
     hosts, _, database = rest.rpartition("@")[2].partition("?")[0].partition("/")
     if scheme == "unix":
-        database_of = parse_qs(urlsplit(url).query).get("db", ["0"])[0]
+        # Not by urlsplit, which raises for a bracket in a user name.
+        database_of = parse_qs(rest.partition("?")[2]).get("db", ["0"])[0]
         return scheme, unquote(f"{hosts}/{database}"), database_of, redis["namespace"]
     if scheme in ("redis", "rediss"):
         host = urlsplit(f"//{hosts}")

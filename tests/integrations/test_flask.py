@@ -8,6 +8,7 @@ import pytest
 from flask import Flask, current_app
 
 from pyworkers import PyworkersError, Worker
+from pyworkers.errors import ConfigError
 from pyworkers.integrations.flask import PyworkersExtension
 from pyworkers.testing import fake, inline
 
@@ -76,6 +77,12 @@ def test_the_configuration_of_the_application_says_where_jobs_go() -> None:
     )
     config = jobs.worker.client.config
     assert (config.url, config.namespace) == ("redis://127.0.0.1:7999/3", "shop:")
+
+
+def test_an_argument_that_a_worker_does_not_take_is_a_config_error() -> None:
+    jobs = PyworkersExtension(application(PYWORKERS={"timeout": 5}))
+    with pytest.raises(ConfigError, match=r'config\["PYWORKERS"\]: .*timeout'):
+        jobs.worker.redis_config()
 
 
 def test_a_worker_of_ones_own_keeps_its_configuration() -> None:

@@ -154,6 +154,11 @@ def ran():
             "redis://me:***@127.0.0.1:1/3 with the namespace '{namespace}'",
         ),
         ("namespace=''", "{url} with no namespace"),
+        # A bracket in a user name, at which urllib raises ValueError.
+        (
+            "'unix://a[b:secret@/run/redis.sock'",
+            "unix://a[b:***@/run/redis.sock with the namespace '{namespace}'",
+        ),
         ("'{url}', namespace='{namespace}'", None),
         ("", None),
         ("config='missing.toml'", None),
