@@ -120,7 +120,7 @@ def _job_socket() -> int:
 
 
 def _hung_up(end: socket.socket) -> bool:
-    """True for the spare one of ``prepare_detach``, which has no other end."""
+    """True for the spare end of ``Intake``, which has no other end."""
     poll = select.poll()
     poll.register(end, 0)
     return bool(poll.poll(0))

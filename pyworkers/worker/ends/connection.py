@@ -53,7 +53,7 @@ class Connection:
         self.slots = ends.slots
         """The number of jobs that the process runs at once; each has a slot, from 0."""
         self._numbers = numbers
-        self._jobs = Intake(ends.jobs, ranked=ends.slots == 1)
+        self._jobs = Intake(ends.jobs, ranked=ends.mode == "process")
         self._page = Page(ends.page, ends.slots)
         os.close(ends.page)
         self._frames = FrameWriter(ends.outcomes, ends.member)

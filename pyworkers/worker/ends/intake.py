@@ -3,8 +3,8 @@
 Runs in the worker process. In a busy group, workers wait in turn: the kernel wakes the one that has waited
 longest. In a group that has little to do, they wait in rank: it wakes the first in rank of those that wait,
 so that one process runs most jobs, with warm caches. To wait in rank costs one system call more, and each
-packet costs some time for each process that has a rank and runs a job. Processes that run several jobs at
-once have no rank: the first would have them all, and one core.
+packet costs some time for each process that has a rank and runs a job. Processes of the other modes have no
+rank: the first would have all jobs, and one core.
 """
 
 from __future__ import annotations
