@@ -7,6 +7,7 @@ import json
 import time
 import zlib
 from datetime import datetime
+from hashlib import sha1
 
 import pytest
 import redis
@@ -282,6 +283,13 @@ def test_an_action_that_the_job_does_not_have(
     assert dashboard.ask("jobs/1", {"csrf": csrf, **fields}).status == 400
 
 
+def retry(db: redis.Redis, keys: Keys, jid: str) -> None:
+    """Note that this job, which is the next one, has failed and is due again in 350 seconds."""
+    head = sha1(raw_job(jid)).hexdigest()
+    due_ms = int((time.time() + 350) * 1000)
+    db.hset(keys.ordered("ledger"), mapping={"head": head, "until": due_ms})
+
+
 def test_a_job_of_an_ordered_queue_says_what_it_waits_for(
     dashboard: Visitor, db: redis.Redis, keys: Keys
 ) -> None:
@@ -297,7 +305,7 @@ def test_a_job_of_an_ordered_queue_says_what_it_waits_for(
     assert "Waits for its server." in found(dashboard, "jobs/first").text
     db.lpush(keys.inprogress("ledger", OWNER), raw_job("zero"))
     assert "Waits for the job that runs." in found(dashboard, "jobs/first").text
-    db.hset(keys.ordered("ledger"), "until", int((time.time() + 350) * 1000))
+    retry(db, keys, "first")
     assert "Waits for its retry in 5 min ." in found(dashboard, "jobs/first").text
     assert "The first one has failed, and runs again in 5 min ." in found(dashboard, "jobs/second").text
 
@@ -311,7 +319,7 @@ def test_a_job_of_an_ordered_queue_waits_for_a_live_server(
     db.delete(keys.lease(OWNER))
     waits = "Waits for a live server. The queue is ordered, and no live server takes jobs from it."
     assert waits in found(dashboard, "jobs/second").text
-    db.hset(keys.ordered("ledger"), "until", int((time.time() + 350) * 1000))
+    retry(db, keys, "first")
     assert f"{waits} The job has failed, and is due again in 5 min ." in found(dashboard, "jobs/first").text
     assert f"{waits} The first job has failed," in found(dashboard, "jobs/second").text
 

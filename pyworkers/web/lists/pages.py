@@ -56,7 +56,7 @@ class Listed:
 async def show(request: Request, place: Place, refusal: str = "", deleting: Sequence[str] = ()) -> Response:
     """The page of a list; after a ``refusal``, with the fields of the form that was refused.
 
-    ``deleting``: the places of the selected jobs that its viewer may delete.
+    ``deleting``: the places of the selected jobs; the page asks before they are deleted.
     """
     site = site_of(request)
     asked = Asked.of(request.query_params)
@@ -85,7 +85,7 @@ async def show(request: Request, place: Place, refusal: str = "", deleting: Sequ
         "errors": most_frequent(row.job.error_class for row in rows),
         "refused": refusal,
         "typed": form_of(request) if refusal else {},
-        "selected": _selected(request) if refusal else deleting,
+        "selected": _selected(request) if refusal else (),
         "deleting": deleting,
         "here": own_address(request),
     }
