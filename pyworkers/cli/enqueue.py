@@ -130,12 +130,13 @@ def enqueue(
 def _warn(config: RedisConfig, queue: str, job_class: str) -> None:
     """Say so if no server has the queue, but one like it, or if no server of the queue knows the class."""
     servers = ProcessSet(config)
-    served = {name for server in servers for name in server.queues}
+    live = list(servers)
+    served = {name for server in live for name in server.queues}
     # Any other queue may be that of a program that does not report itself, such as go-workers.
     if queue not in served and (near := suggestion(queue, served)):
         click.echo(f"No server serves {queue}; {printable(near)}", err=True)
         return
-    serving = {server.identity for server in servers if queue in server.queues}
+    serving = {server.identity for server in live if queue in server.queues}
     ours = [one for one in servers.declared() if one.name in serving]
     known = {name for one in ours for name in one.known}
     takes_all = any(one.classes.get(queue, ()) is None for one in ours)

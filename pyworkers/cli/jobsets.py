@@ -50,12 +50,13 @@ def _opened(place: Place, source: Source) -> Jobs:
 
 def _unknown(jobs: Jobs, source: Source) -> str:
     """The end of a sentence about a queue that no server serves and no job was pushed to; else empty."""
-    if not isinstance(jobs, Queue):
+    if not isinstance(jobs, Queue) or jobs.size:
         return ""
     known = [queue.name for queue in Stats.fetch(source.redis()).queues]
     if jobs.name in known:
         return ""
-    return f", which is not known; {suggestion(jobs.name, known) or '`pyworkers queues` shows all'}"
+    near = printable(suggestion(jobs.name, known))
+    return f", which is not known; {near or '`pyworkers queues` shows all'}"
 
 
 def _command(name: str, callback: Callable[..., None], text: str) -> click.Command:

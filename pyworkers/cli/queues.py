@@ -87,7 +87,7 @@ def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
     for name in queues:
         click.echo(f"{name} is paused" + ("" if name in changed else " already"))
     for name in unserved:
-        near = suggestion(name, served)
+        near = printable(suggestion(name, served))
         click.echo(f"No server serves {name}; {near or '`pyworkers queues` shows all.'}", err=True)
 
 

@@ -23,8 +23,8 @@ def test_batches_are_listed_shown_and_deleted(cli: Cli, redis_url: str, namespac
     shown = json.loads(cli("batches", "show", "b", "--json").output)
     assert shown["members"] == {"waiting": ["j1", "j2"], "failed": [], "dead": []}
     lines = cli("batches", "show", "b").output.splitlines()
-    assert {"description   import 7", "success_at    -", "failed        0"} < set(lines)
-    assert lines[-3:] == ["waiting jobs  j1 j2", "failed jobs   -", "dead jobs     -"]
+    assert {"description     import 7", "success_at      -", "failed          0"} < set(lines)
+    assert lines[-3:] == ["waiting members j1 j2", "failed members  -", "dead members    -"]
     assert json.loads(cli("batches", "delete", "b", "--json").output) == {
         "action": "delete",
         "done": 1,

@@ -93,7 +93,7 @@ def show(ctx: click.Context, source: Source, batch: str, as_json: bool, times: T
         words = f"{callback.event}: {callback.job_class} {callback.jid} in {callback.queue}"
         _line("callback", f"{printable(words)}{fired}")
     for state, jids in about["members"].items():
-        _line(f"{state} jobs", " ".join(map(printable, jids)) or "-")
+        _line(f"{state} members", " ".join(map(printable, jids)) or "-")
 
 
 def _words(value: object) -> str:
@@ -103,7 +103,7 @@ def _words(value: object) -> str:
 
 
 def _line(name: str, text: str) -> None:
-    click.echo(f"{name:<13} {text}")
+    click.echo(f"{name:<15} {text}")
 
 
 @click.command()

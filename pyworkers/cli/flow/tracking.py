@@ -48,10 +48,8 @@ def status(ctx: click.Context, source: Source, jid: str, as_json: bool, times: T
         click.echo("\n".join(_shown(found, times)))
     if found.state is JobState.UNKNOWN:
         if batch := BatchSet(config).find(jid):
-            click.echo(
-                f"{printable(jid)} is a {batch.status.kind}: pyworkers batches show {printable(jid)}",
-                err=True,
-            )
+            shown, kind = printable(jid), printable(batch.status.kind)
+            click.echo(f"{shown} is a {kind}: pyworkers batches show {shown}", err=True)
         ctx.exit(1)
 
 
@@ -97,7 +95,7 @@ def _error_of(
     batch = BatchSet(config).find(jid)
     if batch is None:
         return error
-    kind = batch.status.kind
+    kind = printable(batch.status.kind)
     if isinstance(error, JobFailedError):
         return JobFailedError(jid, error.state, error.error_class, error.error, kind=kind)
     if isinstance(error, ResultTimeout):

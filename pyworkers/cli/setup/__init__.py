@@ -1,1 +1,1 @@
-"""What serves the first day: a new application, completion in a shell, the names of other libraries."""
+"""Setup: a new application, completion in a shell, hints for the options of other libraries."""

@@ -30,7 +30,7 @@ OF_RUN = {
     "--watch": "use --reload",
     "--burst": "a server runs until it is stopped; in tests, use pyworkers.testing",
 }
-"""Option: the way here."""
+"""Each option, with the hint to ours."""
 OF_ALL = {
     **dict.fromkeys(("-A", "-a", "--app"), "use {0} run --app MODULE:NAME"),
     **dict.fromkeys(("-c", "--config", "--url", "--namespace"), _STANDS_AFTER),
@@ -49,7 +49,8 @@ def parsed(
         return parse(ctx, args)
     except click.NoSuchOption as error:
         name = error.option_name
-        if hint := hints.get(name):
+        # In a Django project, no command has --config.
+        if (hint := hints.get(name)) and not (ctx.obj is not None and name in ("-c", "--config")):
             ctx.fail(f"No such option {name!r}: {hint.format(ctx.command_path, name)}")
         raise
 
