@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +259,7 @@ def running_chromium(folder: Path) -> Iterator[Chromium]:
         yield browser
     finally:
         browser.close()
+
+
+Open = Callable[[str], Chromium]
+"""Opens the page at a path of the dashboard."""

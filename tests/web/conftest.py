@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 import redis
 
+from contrib.pictures import shop
+from pyworkers.api.target import Admin, admin_of
+from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from tests.conftest import missing
 from tests.helpers.redises import OwnRedis
 from tests.integrations.web import served
-from tests.web.chromium import Chromium, lacking, running_chromium
+from tests.web.chromium import Chromium, Open, lacking, running_chromium
 from tests.web.visitor import Visitor
 
 
@@ -60,3 +63,21 @@ def chromium(_browser: Chromium, dashboard: Visitor) -> Iterator[Chromium]:
     _browser.reset()
     yield _browser
     _browser.open("about:blank")
+
+
+@pytest.fixture
+def admin(db: redis.Redis, keys: Keys, one_redis_url: str) -> Admin:
+    """The shop's Redis."""
+    shop.fill(db, keys, one_redis_url)
+    return admin_of(one_redis_url, keys.namespace)
+
+
+@pytest.fixture
+def show(chromium: Chromium, dashboard: Visitor, admin: Admin) -> Open:
+    """Opens a page of the shop in the browser."""
+
+    def opened(path: str) -> Chromium:
+        chromium.open(dashboard.root + path)
+        return chromium
+
+    return opened

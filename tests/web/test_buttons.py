@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -11,31 +10,10 @@ import redis
 
 from contrib.pictures import shop
 from pyworkers.api import CronSet, DeadSet, Queue, RetrySet, ScheduledSet
-from pyworkers.api.target import Admin, admin_of
+from pyworkers.api.target import Admin
 from pyworkers.protocol.keys import Keys
 from tests.helpers.support import wait_for
-from tests.web.chromium import Chromium
-from tests.web.visitor import Visitor
-
-Open = Callable[[str], Chromium]
-
-
-@pytest.fixture
-def admin(db: redis.Redis, keys: Keys, one_redis_url: str) -> Admin:
-    """The shop's Redis."""
-    shop.fill(db, keys, one_redis_url)
-    return admin_of(one_redis_url, keys.namespace)
-
-
-@pytest.fixture
-def show(chromium: Chromium, dashboard: Visitor, admin: Admin) -> Open:
-    """What opens a page of the shop in the browser."""
-
-    def opened(path: str) -> Chromium:
-        chromium.open(dashboard.root + path)
-        return chromium
-
-    return opened
+from tests.web.chromium import Open
 
 
 def test_pause_and_resume(show: Open, admin: Admin) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-import redis
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Keys as Key
 
@@ -18,31 +16,9 @@ from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import DEAD
 from pyworkers.api.browse.search import Sought
 from pyworkers.api.browse.tasks import create_task
-from pyworkers.api.target import Admin, admin_of
-from pyworkers.protocol.keys import Keys
+from pyworkers.api.target import Admin
 from tests.helpers.support import wait_for
-from tests.web.chromium import Chromium
-from tests.web.visitor import Visitor
-
-Open = Callable[[str], Chromium]
-
-
-@pytest.fixture
-def admin(db: redis.Redis, keys: Keys, one_redis_url: str) -> Admin:
-    """The shop's Redis."""
-    shop.fill(db, keys, one_redis_url)
-    return admin_of(one_redis_url, keys.namespace)
-
-
-@pytest.fixture
-def show(chromium: Chromium, dashboard: Visitor, admin: Admin) -> Open:
-    """Opens a page of the shop in the browser."""
-
-    def opened(path: str) -> Chromium:
-        chromium.open(dashboard.root + path)
-        return chromium
-
-    return opened
+from tests.web.chromium import Chromium, Open
 
 
 def focus(page: Chromium, selector: str) -> None:
