@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import inspect
 import os
+import re
 import shutil
 import signal
 import sys
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn, cast
@@ -56,6 +58,8 @@ def _redis62() -> str | None:
 # Name and where its binary is. Valkey is first, because `one_redis_url` takes the first.
 _BINARIES: dict[str, Callable[[], str | None]] = {"valkey": _valkey, "redis": _redis, "redis62": _redis62}
 _USUAL = "valkey,redis"
+# The same as `OLDEST` of the Makefile.
+_ON_EACH_SERVER = re.compile(r"/tests/(store/|faults/test_redis|system/test_(acl|outages|fates|cancel))")
 
 
 def _wanted() -> list[str]:
@@ -130,9 +134,19 @@ def one_binary() -> str:
     return _binary(_wanted()[0])
 
 
-@pytest.fixture(params=_wanted())
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what depends on the server with each of them, all else with one that its name decides."""
+    if "redis_url" not in metafunc.fixturenames:
+        return
+    names = _wanted()
+    if not _ON_EACH_SERVER.search(metafunc.definition.path.as_posix()):
+        names = [names[zlib.crc32(metafunc.function.__name__.encode()) % len(names)]]
+    metafunc.parametrize("redis_url", names, indirect=True)
+
+
+@pytest.fixture
 def redis_url(request: pytest.FixtureRequest, servers: Servers) -> str:
-    """The URL of each server in turn: the test runs once with Valkey and once with Redis."""
+    """The URL of a server: of each in turn, or of any (see ``pytest_generate_tests``)."""
     return servers.url(request.param)
 
 
@@ -159,7 +173,7 @@ def keys(namespace: str) -> Keys:
 
 @pytest.fixture
 def db(redis_url: str) -> Iterator[redis.Redis]:
-    """A connection to each server in turn, with all rights."""
+    """A connection to the server of ``redis_url``, with all rights."""
     with redis.Redis.from_url(redis_url) as connection:
         yield connection
 
