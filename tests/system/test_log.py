@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import redis
 
 from pyworkers.protocol.keys import Keys
+from tests.conftest import missing
 from tests.helpers.server_process import HEADER, ServerProcess
 from tests.helpers.support import wait_for
 from tests.helpers.terminal import terminal
@@ -53,9 +57,20 @@ def test_a_job_neither_steers_the_terminal_nor_forges_or_floods_the_log(
     assert max(map(len, text.split("\n"))) < 100_000
 
 
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with rich: in the environment of the tests, structlog would import it in each process."""
+    folder = tmp_path_factory.mktemp("rich")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "rich>=13"]
+    if subprocess.run(command, check=False).returncode:
+        missing("rich cannot be installed")
+    return folder
+
+
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_a_terminal_shows_the_code_of_a_failed_job_in_colours(
     tmp_path: Path,
+    rich: Path,
     redis_url: str,
     namespace: str,
     db: redis.Redis,
@@ -63,6 +78,8 @@ def test_a_terminal_shows_the_code_of_a_failed_job_in_colours(
     monkeypatch: pytest.MonkeyPatch,
     no_color: str,
 ) -> None:
+    # The working directory is on the import path.
+    shutil.copytree(rich, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", no_color)
     (tmp_path / "tasks.py").write_text(HEADER + SMALL)
