@@ -6,9 +6,9 @@ the modules that only applications use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pyworkers.lazy import getter
 from pyworkers.version import __version__
 
 if TYPE_CHECKING:
@@ -45,50 +45,6 @@ if TYPE_CHECKING:
     from pyworkers.protocol.status import JobState, JobStatus, Progress
     from pyworkers.serving import serve
     from pyworkers.store.cancel import Cancelled
-
-_HOMES = {
-    "Worker": "app",
-    "Job": "app",
-    "Client": "client",
-    "AsyncClient": "asyncclient",
-    "Message": "protocol.message",
-    "current_message": "protocol.message",
-    "chain": "plugins.canvas",
-    "group": "plugins.canvas",
-    "RESULT": "protocol.call",
-    "RESULTS": "protocol.call",
-    "CallNext": "middleware",
-    "DualLink": "middleware",
-    "Middleware": "middleware",
-    "Outcome": "protocol.outcome",
-    "PyworkersError": "errors",
-    "BadArgumentError": "errors",
-    "EncryptionKeyError": "errors",
-    "RedisUnavailableError": "errors",
-    "DuplicateJobError": "errors",
-    "QueueFullError": "errors",
-    "Discard": "errors",
-    "Kill": "errors",
-    "Retry": "errors",
-    "Snooze": "errors",
-    "JobTimeout": "errors",
-    "BadResultError": "errors",
-    "JobFailedError": "errors",
-    "ResultTimeout": "errors",
-    "UntrackedJobError": "errors",
-    "JobHistory": "protocol.flow.history",
-    "JobRun": "protocol.flow.history",
-    "JobState": "protocol.status",
-    "JobStatus": "protocol.status",
-    "Progress": "protocol.status",
-    "Checkpoint": "plugins.checkpoints",
-    "checkpoint": "plugins.checkpoints",
-    "JobCancelled": "errors",
-    "Interrupted": "errors",
-    "WorkerLost": "errors",
-    "Cancelled": "store.cancel",
-    "serve": "serving",
-}
 
 __all__ = [
     "RESULT",
@@ -136,10 +92,45 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # With it, a type checker would take any name.
+    __getattr__ = getter(
+        __name__,
+        {
+            "pyworkers.app": ("Job", "Worker"),
+            "pyworkers.asyncclient": ("AsyncClient",),
+            "pyworkers.client": ("Client",),
+            "pyworkers.errors": (
+                "BadArgumentError",
+                "BadResultError",
+                "Discard",
+                "DuplicateJobError",
+                "EncryptionKeyError",
+                "Interrupted",
+                "JobCancelled",
+                "JobFailedError",
+                "JobTimeout",
+                "Kill",
+                "PyworkersError",
+                "QueueFullError",
+                "RedisUnavailableError",
+                "ResultTimeout",
+                "Retry",
+                "Snooze",
+                "UntrackedJobError",
+                "WorkerLost",
+            ),
+            "pyworkers.middleware": ("CallNext", "DualLink", "Middleware"),
+            "pyworkers.plugins.canvas": ("chain", "group"),
+            "pyworkers.plugins.checkpoints": ("Checkpoint", "checkpoint"),
+            "pyworkers.protocol.call": ("RESULT", "RESULTS"),
+            "pyworkers.protocol.flow.history": ("JobHistory", "JobRun"),
+            "pyworkers.protocol.message": ("Message", "current_message"),
+            "pyworkers.protocol.outcome": ("Outcome",),
+            "pyworkers.protocol.status": ("JobState", "JobStatus", "Progress"),
+            "pyworkers.serving": ("serve",),
+            "pyworkers.store.cancel": ("Cancelled",),
+        },
+    )
 
 
 def __dir__() -> list[str]:

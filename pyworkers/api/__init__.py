@@ -5,39 +5,46 @@ Every change is conditional on one removal: a job that two clients (Sidekiq's We
 moved once and never lost.
 """
 
-from pyworkers.api.audit import Action, AuditLog, AuditPage, read_audit
-from pyworkers.api.batches import (
-    Batch,
-    BatchCallback,
-    BatchPage,
-    BatchSet,
-    BatchView,
-    Member,
-    MemberPage,
-    read_batch,
-    read_batch_page,
-    read_members,
-)
-from pyworkers.api.cron import CronSet
-from pyworkers.api.cronjob import CronJob, CronPage, read_cron_job, read_cron_page
-from pyworkers.api.groups import GroupStats
-from pyworkers.api.limits import LimitHolder, LimitPage, LimitSet, LimitView, read_limit, read_limit_page
-from pyworkers.api.locks import Lock, LockPage, LockSet, StoredLock, read_lock_page
-from pyworkers.api.metrics import ClassMetrics, Metrics, MetricsPart, Period
-from pyworkers.api.problems import Problem, Severity
-from pyworkers.api.processes import Process, ProcessPage, ProcessSet, read_process, read_processes
-from pyworkers.api.queue import Queue, QueuedJob
-from pyworkers.api.record import JobRecord
-from pyworkers.api.running import Work, WorkPage, WorkSet, read_works
-from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
-from pyworkers.api.stats import Day, QueueStats, Stats
-from pyworkers.protocol.flow.runs import CronRun
-from pyworkers.protocol.limits import LimitStats
-from pyworkers.store.cancel import Cancelled
-from pyworkers.store.processes.signals import Signal
-from pyworkers.store.processes.views import ProcessView
-from pyworkers.store.search import Search
-from pyworkers.store.views.servers import ServerView, WorkerView
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyworkers.lazy import getter
+
+if TYPE_CHECKING:
+    from pyworkers.api.audit import Action, AuditLog, AuditPage, read_audit
+    from pyworkers.api.batches import (
+        Batch,
+        BatchCallback,
+        BatchPage,
+        BatchSet,
+        BatchView,
+        Member,
+        MemberPage,
+        read_batch,
+        read_batch_page,
+        read_members,
+    )
+    from pyworkers.api.cron import CronSet
+    from pyworkers.api.cronjob import CronJob, CronPage, read_cron_job, read_cron_page
+    from pyworkers.api.groups import GroupStats
+    from pyworkers.api.limits import LimitHolder, LimitPage, LimitSet, LimitView, read_limit, read_limit_page
+    from pyworkers.api.locks import Lock, LockPage, LockSet, StoredLock, read_lock_page
+    from pyworkers.api.metrics import ClassMetrics, Metrics, MetricsPart, Period
+    from pyworkers.api.problems import Problem, Severity
+    from pyworkers.api.processes import Process, ProcessPage, ProcessSet, read_process, read_processes
+    from pyworkers.api.queue import Queue, QueuedJob
+    from pyworkers.api.record import JobRecord
+    from pyworkers.api.running import Work, WorkPage, WorkSet, read_works
+    from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
+    from pyworkers.api.stats import Day, QueueStats, Stats
+    from pyworkers.protocol.flow.runs import CronRun
+    from pyworkers.protocol.limits import LimitStats
+    from pyworkers.store.cancel import Cancelled
+    from pyworkers.store.processes.signals import Signal
+    from pyworkers.store.processes.views import ProcessView
+    from pyworkers.store.search import Search
+    from pyworkers.store.views.servers import ServerView, WorkerView
 
 __all__ = [
     "Action",
@@ -106,3 +113,60 @@ __all__ = [
     "read_processes",
     "read_works",
 ]
+
+if not TYPE_CHECKING:  # With it, a type checker would take any name.
+    __getattr__ = getter(
+        __name__,
+        {
+            "pyworkers.api.audit": ("Action", "AuditLog", "AuditPage", "read_audit"),
+            "pyworkers.api.batches": (
+                "Batch",
+                "BatchCallback",
+                "BatchPage",
+                "BatchSet",
+                "BatchView",
+                "Member",
+                "MemberPage",
+                "read_batch",
+                "read_batch_page",
+                "read_members",
+            ),
+            "pyworkers.api.cron": ("CronSet",),
+            "pyworkers.api.cronjob": ("CronJob", "CronPage", "read_cron_job", "read_cron_page"),
+            "pyworkers.api.groups": ("GroupStats",),
+            "pyworkers.api.limits": (
+                "LimitHolder",
+                "LimitPage",
+                "LimitSet",
+                "LimitView",
+                "read_limit",
+                "read_limit_page",
+            ),
+            "pyworkers.api.locks": ("Lock", "LockPage", "LockSet", "StoredLock", "read_lock_page"),
+            "pyworkers.api.metrics": ("ClassMetrics", "Metrics", "MetricsPart", "Period"),
+            "pyworkers.api.problems": ("Problem", "Severity"),
+            "pyworkers.api.processes": (
+                "Process",
+                "ProcessPage",
+                "ProcessSet",
+                "read_process",
+                "read_processes",
+            ),
+            "pyworkers.api.queue": ("Queue", "QueuedJob"),
+            "pyworkers.api.record": ("JobRecord",),
+            "pyworkers.api.running": ("Work", "WorkPage", "WorkSet", "read_works"),
+            "pyworkers.api.sets": ("DeadSet", "JobSet", "RetrySet", "ScheduledSet", "SortedEntry"),
+            "pyworkers.api.stats": ("Day", "QueueStats", "Stats"),
+            "pyworkers.protocol.flow.runs": ("CronRun",),
+            "pyworkers.protocol.limits": ("LimitStats",),
+            "pyworkers.store.cancel": ("Cancelled",),
+            "pyworkers.store.processes.signals": ("Signal",),
+            "pyworkers.store.processes.views": ("ProcessView",),
+            "pyworkers.store.search": ("Search",),
+            "pyworkers.store.views.servers": ("ServerView", "WorkerView"),
+        },
+    )
+
+
+def __dir__() -> list[str]:
+    return __all__

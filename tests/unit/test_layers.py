@@ -13,12 +13,13 @@ import pyworkers
 from pyworkers.cli import _COMMANDS as COMMANDS
 
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
-PURE = {"protocol", "ipc", "errors", "text", "version"}
+PURE = {"protocol", "ipc", "errors", "lazy", "text", "version"}
 # Every folder and every file of the top level, and what it may import from the others.
 ALLOWED = {
     "protocol": {"errors"},
     "ipc": {"version"},
     "errors": set(),
+    "lazy": set(),
     "text": set(),
     "version": set(),
     "failpoints": set(),
@@ -53,8 +54,8 @@ ALLOWED = {
     },
     "plugins": {"protocol", "store", "enqueueing", "client", "errors"},
     "integrations": {
-        "__init__", "api", "cli", "config", "errors", "handler", "job", "middleware", "plugins", "protocol",
-        "testing", "web",
+        "__init__", "api", "cli", "config", "errors", "handler", "job", "lazy", "middleware", "plugins",
+        "protocol", "testing", "web",
     },
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "plugins", "logs", "errors",
@@ -68,13 +69,13 @@ ALLOWED = {
         "version",
     },
     "serving": {"protocol", "config", "store", "enqueueing", "app", "errors"},
-    "api": {"protocol", "config", "store", "errors"},
+    "api": {"protocol", "config", "store", "errors", "lazy"},
     "web": {"protocol", "config", "api", "logs", "errors", "version"},
     "cli": {
         "protocol", "config", "store", "client", "api", "server", "web", "embedded", "errors", "text",
         "version",
     },
-    "__init__": {"protocol", "store", "middleware", "client", "asyncclient", "app", "errors", "version"},
+    "__init__": {"lazy", "version"},
     "__main__": {"cli"},
 }  # fmt: skip
 # Folders inside of folders, and which of their neighbours they may import.

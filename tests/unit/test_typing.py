@@ -85,6 +85,8 @@ WRONG = {
     "worker.client_middleware(handle)": 'Value of type variable "C"',
     "worker.on_startup(handle)": 'Value of type variable "F"',
     "worker.on_exhausted(handle)": 'Value of type variable "X"',
+    "from pyworkers import Wurker": 'has no attribute "Wurker"',
+    "from pyworkers.api import Statz": 'has no attribute "Statz"',
 }
 
 

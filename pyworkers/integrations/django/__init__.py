@@ -6,10 +6,10 @@ Imported by every process of the project: ``from pyworkers.integrations.django i
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyworkers.integrations.django.application import DjangoWorker
+from pyworkers.lazy import getter
 
 if TYPE_CHECKING:
     from pyworkers.integrations.django.taskbackend import TaskBackend
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskBackend", "job_options", "worker"]
 
-# Imported at their first use: most projects have no tasks of Django's own framework.
-_HOMES = {"TaskBackend": "taskbackend", "job_options": "taskoptions"}
-
 worker = DjangoWorker()
 """The Worker of this project."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # With it, a type checker would take any name.
+    # Most projects have no tasks of Django's own framework.
+    __getattr__ = getter(
+        __name__,
+        {
+            "pyworkers.integrations.django.taskbackend": ("TaskBackend",),
+            "pyworkers.integrations.django.taskoptions": ("job_options",),
+        },
+    )
