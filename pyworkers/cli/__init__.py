@@ -6,6 +6,8 @@ Run by people and scripts. The module of a command is imported when that command
 
 from __future__ import annotations
 
+import atexit
+import gc
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -132,6 +134,8 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. A PyworkersError is printed as a message on stderr, without a traceback."""
+        # The memory goes with the process: no search for garbage in it at the exit, a tenth of a command.
+        atexit.register(gc.freeze)
         # Names and arguments may hold characters that the terminal's encoding lacks.
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")

@@ -112,6 +112,23 @@ def test_a_command_imports_no_other_command() -> None:
     assert "redis" not in loaded
 
 
+def test_no_garbage_is_collected_at_the_exit() -> None:
+    code = """
+class Cycle:
+    def __del__(self, print=print): print("collected")
+kept = Cycle()
+kept.itself = kept
+from pyworkers.cli import main
+"""
+    run_it = "main(['version', '--json'])"
+    ends = [
+        subprocess.run([sys.executable, "-c", code + last], capture_output=True, text=True, check=True).stdout
+        for last in ("", run_it)
+    ]
+    assert ends[0] == "collected\n"
+    assert "pyworkers" in ends[1] and "collected" not in ends[1]
+
+
 # How errors end
 
 
