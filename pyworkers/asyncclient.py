@@ -23,10 +23,11 @@ from pyworkers.enqueueing.producer import PORTION, many_jobs, one_job
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import PushedJob, moment, portions, seconds
+from pyworkers.protocol.draft import PushedJob, moment, seconds
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
+from pyworkers.protocol.portions import portions
 from pyworkers.protocol.status import UNKNOWN, JobStatus
 from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store.calls import arun

@@ -21,8 +21,9 @@ from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.cron import CronEntry
-from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, portions, seconds, unlisted
+from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, seconds, unlisted
 from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
+from pyworkers.protocol.portions import portions
 
 if TYPE_CHECKING:
     from pyworkers.asyncclient import AsyncClient

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Where, admin_of
-from pyworkers.protocol.draft import portions
 from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
 from pyworkers.store.queues import Entries, Waiting, Withdrawal
 from pyworkers.store.sets import PAGE

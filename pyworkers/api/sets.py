@@ -12,9 +12,9 @@ from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
-from pyworkers.protocol.draft import portions
 from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import Keys, check_queue_name
+from pyworkers.protocol.portions import portions
 from pyworkers.store import sets
 from pyworkers.store.flow import removal
 from pyworkers.store.sets import PAGE, Matches, MembersByScore, Move

@@ -15,8 +15,9 @@ from pyworkers.enqueueing import clock
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, moment, portions, seconds
+from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, moment, seconds
 from pyworkers.protocol.options import EnqueueOptions
+from pyworkers.protocol.portions import portions
 from pyworkers.protocol.terms import Others
 
 PORTION = 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -333,15 +333,3 @@ def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
         check_value(args, path)
     # The other causes: an integer of more digits than Python writes, or a call stack that was deep before.
     raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
-
-
-def portions(items: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    """The items in lists of ``size``; never more than one list in memory."""
-    portion: list[Any] = []
-    for item in items:
-        portion.append(item)
-        if len(portion) == size:
-            yield portion
-            portion = []
-    if portion:
-        yield portion

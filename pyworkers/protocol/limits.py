@@ -11,13 +11,15 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import simplejson
 
 from pyworkers.errors import BadArgumentError, DeclarationError
-from pyworkers.protocol.message import Message
 from pyworkers.protocol.sealing import FIELD
+
+if TYPE_CHECKING:
+    from pyworkers.protocol.message import Message
 
 By = Callable[..., object]
 """Called with the arguments of a job; jobs with equal results share a limit."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyworkers.protocol.draft import portions
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Call, Steps, one, script
 from pyworkers.store.transport.replies import integer
 

@@ -18,7 +18,7 @@ from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
-from pyworkers.protocol.rates import Rates
+from pyworkers.protocol.flow.rates import Rates
 from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.testing.asserting import find, missing, name_of, summary

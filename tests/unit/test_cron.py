@@ -23,12 +23,12 @@ from pyworkers.protocol.cron import (
     MOST_MISSED,
     CronEntry,
     check,
-    check_schedule,
     due,
     job_of,
     next_slot,
     slots,
 )
+from pyworkers.protocol.schedules import check_schedule
 
 NOON = 1_793_534_400  # Sunday 2026-11-01 12:00 UTC
 HOUR, DAY = 3600, 86_400

@@ -16,7 +16,8 @@ from pyworkers import AsyncClient, Client, Worker
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import draft as drafts
 from pyworkers.protocol import envelope, options
-from pyworkers.protocol.draft import draft, moment, portions, seconds
+from pyworkers.protocol.draft import draft, moment, seconds
+from pyworkers.protocol.portions import portions
 
 NOW = 1_795_225_197.5
 

@@ -16,7 +16,7 @@ from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, read_stretch
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadArgumentError
-from pyworkers.protocol.draft import portions
+from pyworkers.protocol.portions import portions
 from pyworkers.store.browse.parts import Position
 
 

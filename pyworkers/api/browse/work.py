@@ -16,7 +16,7 @@ from pyworkers.api.browse.search import Stretch, read_stretch
 from pyworkers.api.browse.tasks import Task, TaskState, fields_of
 from pyworkers.api.target import Admin
 from pyworkers.errors import PyworkersError, RedisUnavailableError
-from pyworkers.protocol.draft import portions
+from pyworkers.protocol.portions import portions
 from pyworkers.store.browse import tasks
 from pyworkers.store.browse.parts import Position
 from pyworkers.store.calls import Operation

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.draft import portions
 from pyworkers.protocol.extract import LARGE_BYTES
+from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Call, Steps, script
 from pyworkers.store.transport.replies import blob, integer
 

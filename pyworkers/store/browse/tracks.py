@@ -8,9 +8,9 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.draft import portions
 from pyworkers.protocol.flow.history import JobHistory, read_history
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import portions
 from pyworkers.protocol.status import FIELDS, UNKNOWN, Answer, JobStatus, read_answer, read_status
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, script
 from pyworkers.store.flow.copies import is_job

@@ -13,10 +13,11 @@ import hiredis
 import redis
 
 from pyworkers.errors import BatchError, DuplicateJobError, QueueFullError
-from pyworkers.protocol.draft import PushedJob, portions
+from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import AddMember
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import portions
 from pyworkers.store import scripts
 from pyworkers.store.calls import Call, one, script
 from pyworkers.store.flow import terms

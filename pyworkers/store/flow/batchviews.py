@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.draft import portions
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
 from pyworkers.store.flow.batches import PORTION
 from pyworkers.store.transport.replies import blobs

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.draft import portions
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
+from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script
 from pyworkers.store.processes.reading import Processes

@@ -12,7 +12,7 @@ from typing import Any
 import simplejson
 
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import portions
+from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Steps, script
 from pyworkers.store.transport.replies import ReplyReader, integer, maybe_blob
 

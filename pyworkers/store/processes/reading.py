@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from pyworkers.protocol.draft import portions
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one
 from pyworkers.store.processes.decoding import described, reading, work_view
 from pyworkers.store.processes.views import ProcessView, WorkView
