@@ -12,7 +12,7 @@ from typing import Any
 
 from pyworkers.errors import BadArgumentError, BadResultError, DeclarationError, place_of
 from pyworkers.middleware import is_async
-from pyworkers.protocol.flow import KEEP_RESULT
+from pyworkers.protocol.flow.rules import KEEP_RESULT
 from pyworkers.protocol.message import Keywords, Message
 from pyworkers.typed.arguments import Arguments, MessageArguments, Returned
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pyworkers.protocol.draft import Bulk, Draft, JobDraft, PushedJob
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow import KEEP_RESULT
+from pyworkers.protocol.flow.rules import KEEP_RESULT
 from pyworkers.protocol.flow.track import encode_result
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Outcome

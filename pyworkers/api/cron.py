@@ -17,6 +17,7 @@ from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.envelope import new_jid
 from pyworkers.store import cron as cron_store
 from pyworkers.store.cron import Stored
+from pyworkers.store.producer import push_by
 
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"
 
@@ -120,7 +121,7 @@ class CronSet:
             hint = "a server alone has its arguments: enqueue the job from the application"
             raise BadArgumentError(f"cron {name!r} is encrypted", hint=hint)
         jid = new_jid(SystemRandom())
-        others = self._admin.push([cron.job_of(entry, int(now), now, jid, triggered=True)])
+        others = push_by(self._admin, [cron.job_of(entry, int(now), now, jid, triggered=True)])
         return others.get(jid, jid)
 
     def _read(self) -> Stored:

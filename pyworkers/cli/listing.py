@@ -1,4 +1,4 @@
-"""The tables of the commands: columns of jobs, servers and queues; ages and actions of each place of jobs.
+"""The tables of jobs: the columns, ages and actions of each place that holds jobs.
 
 Pure, except that a place opens its jobs in Redis.
 """
@@ -11,54 +11,21 @@ from dataclasses import dataclass
 
 from pyworkers.api import (
     DeadSet,
-    GroupStats,
     JobRecord,
     JobSet,
-    ProcessView,
     Queue,
-    QueueStats,
     RetrySet,
     ScheduledSet,
     SortedEntry,
-    Work,
 )
 from pyworkers.cli.output.tables import Column
 from pyworkers.cli.output.times import Times
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
-from pyworkers.config.groups import spell_queues
 
 Jobs = Queue | JobSet
 
 _LONGEST_TEXT = 1000
-
-PROCESSES = (
-    Column("identity"),
-    Column("started"),
-    Column("busy", right=True),
-    Column("of", right=True),
-    Column("memory", cut=2, right=True),
-    Column("beat"),
-    Column("state"),
-    Column("queues", cut=1),
-)
-GROUPS = (
-    Column("group", cut=2),
-    Column("mode"),
-    Column("servers", right=True),
-    Column("processes", right=True),
-    Column("busy", right=True),
-    Column("of", right=True),
-    Column("queues", cut=1),
-)
-WORKS = (
-    Column("started"),
-    Column("jid"),
-    Column("queue", cut=4),
-    Column("class", cut=3),
-    Column("thread", cut=1),
-    Column("identity", cut=2),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,47 +76,6 @@ def row(place: Place, job: JobRecord, now: float, times: Times) -> list[str]:
 
 def _clipped(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
-
-
-def process_row(about: ProcessView, now: float, times: Times) -> tuple[str, ...]:
-    """The columns of one server."""
-    return (
-        printable(about.identity),
-        times.cell(about.started_at or None, now),
-        str(about.busy),
-        str(about.concurrency),
-        f"{about.rss_kb / 1024:.0f} MB" if about.rss_kb else "",
-        times.cell(about.beat or None, now),
-        _process_state(about, now),
-        printable(", ".join(about.queues)),
-    )
-
-
-def _process_state(about: ProcessView, now: float) -> str:
-    """The state unless it is ``running``; of a stop also the seconds that are left."""
-    state = about.state(now)
-    if about.stops_at is not None and state == "stopping":
-        return f"stopping {max(0, about.stops_at - now):.0f}s"
-    return "" if state == "running" else state
-
-
-def group_row(group: GroupStats) -> tuple[str, ...]:
-    """The columns of one group of queues."""
-    queues = spell_queues(tuple(group.queues) if group.strict else group.queues)
-    sizes = map(str, (group.servers, group.processes, group.busy, group.concurrency))
-    return printable(group.name), printable(group.mode), *sizes, printable(queues)
-
-
-def work_row(work: Work, now: float, times: Times) -> tuple[str, ...]:
-    """The columns of one running job."""
-    names = (work.jid, work.queue, work.job_class, work.thread, work.identity)
-    return times.cell(work.run_at or None, now), *map(printable, names)
-
-
-def queue_state(queue: QueueStats) -> str:
-    """Why no job of a queue runs: ``paused``, ``unserved``; and the active server of an ordered one."""
-    words = [word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds]
-    return ", ".join([*words, f"active: {printable(queue.active)}"] if queue.active else words)
 
 
 def _score(job: JobRecord) -> float:

@@ -10,9 +10,9 @@ import time
 import click
 
 from pyworkers.api import Process, ProcessSet, Work, WorkSet
-from pyworkers.cli.listing import PROCESSES, WORKS, process_row, work_row
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.rows import PROCESSES, WORKS, process_row, work_row
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
 

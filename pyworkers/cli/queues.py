@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import click
 
-from pyworkers.api import ProcessSet, Queue, QueueStats, Search, Stats
+from pyworkers import api
+from pyworkers.api import QueueStats, Search, Stats
 from pyworkers.api.target import admin_of
-from pyworkers.cli.listing import queue_state
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_action, print_list
+from pyworkers.cli.output.rows import queue_state
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.text import printable
 from pyworkers.protocol.keys import check_queue_name
@@ -78,8 +79,8 @@ def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
             check_queue_name(name)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-    changed = [name for name in queues if Queue(name, config).pause()]
-    served = {name for process in ProcessSet(config) for name in process.queues}
+    changed = [name for name in queues if api.Queue(name, config).pause()]
+    served = {name for process in api.ProcessSet(config) for name in process.queues}
     unserved = [name for name in queues if name not in served]
     if as_json:
         print_action("pause", len(changed), changed=changed, unserved=unserved)
@@ -104,7 +105,7 @@ def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
     Example: pyworkers resume mail
     """
     config = source.redis()
-    changed = [name for name in queues if Queue(name, config).resume()]
+    changed = [name for name in queues if api.Queue(name, config).resume()]
     if as_json:
         print_action("resume", len(changed), changed=changed)
         return

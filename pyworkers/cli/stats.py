@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from pyworkers.api import ClassMetrics, Metrics, Period, ProcessSet, Stats
-from pyworkers.cli.listing import GROUPS, group_row
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.output.rows import GROUPS, group_row
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.text import printable
 

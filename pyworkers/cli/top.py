@@ -12,10 +12,10 @@ import click
 
 from pyworkers.api import ProcessSet, ProcessView, QueueStats, Search, Stats, Work, WorkSet
 from pyworkers.api.target import Admin, admin_of
-from pyworkers.cli.listing import GROUPS, PROCESSES, WORKS, group_row, process_row, queue_state, work_row
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output import tables
 from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.output.rows import GROUPS, PROCESSES, WORKS, group_row, process_row, queue_state, work_row
 from pyworkers.cli.output.tables import Column
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.text import duration, fit, printable

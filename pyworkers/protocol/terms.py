@@ -7,9 +7,10 @@ Nearly all jobs have none: they are pushed by plain commands (store/producer.py)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pyworkers.protocol.effects import Effect
+if TYPE_CHECKING:
+    from pyworkers.protocol.effects import Effect
 
 OnDuplicate = Literal["skip", "raise", "replace"]
 """What a push does if the lock is held: it keeps the job that holds it, refuses the push, or replaces that

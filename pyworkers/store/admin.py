@@ -6,19 +6,14 @@ commands, as calls, which an asyncio program can run as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeVar
 
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import RedisConfig
-from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.terms import Others
 from pyworkers.store.calls import Operation, Pages, run
-from pyworkers.store.producer import push
-from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import Connection, connect
 
 T = TypeVar("T")
@@ -50,8 +45,3 @@ class Admin:
         """The items of all pages; a page is read when its first item is needed."""
         while not pages.ended:
             yield from self.run(pages.next_page())
-
-    def push(self, jobs: Sequence[PushedJob]) -> Others:
-        """Enqueue jobs, all or none; as ``Client.push``."""
-        with closing(Wires(self.redis)) as wires:
-            return push(wires, self.keys, jobs)

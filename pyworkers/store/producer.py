@@ -1,14 +1,15 @@
 """Producer: builds the commands that push jobs, and sends them over a blocking or an asyncio connection.
 
-Used by ``client`` and ``admin``. A push whose connection was lost is reported and never repeated: perhaps
+Used by the clients and ``api``. A push whose connection was lost is reported and never repeated: perhaps
 only its reply was lost, and then each job would run twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 import redis
@@ -21,6 +22,9 @@ from pyworkers.store.flow.terms import REFUSALS
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import errors_translated, translate
 from pyworkers.store.transport.errors import code_of
+
+if TYPE_CHECKING:
+    from pyworkers.store.admin import Admin
 
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
@@ -78,6 +82,12 @@ def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
     except (redis.RedisError, OSError) as error:
         raise translate(error) from error
     return NO_OTHERS
+
+
+def push_by(admin: Admin, jobs: Sequence[PushedJob]) -> Others:
+    """As ``push``, from ``api``."""
+    with closing(Wires(admin.redis)) as wires:
+        return push(wires, admin.keys, jobs)
 
 
 async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.errors import StoreError
-from pyworkers.protocol.flow import effects_of_stored
 from pyworkers.protocol.flow.ending import Ending
+from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.keys import Keys, literal
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, one, script
 from pyworkers.store.flow.removal import written

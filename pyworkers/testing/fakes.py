@@ -13,12 +13,12 @@ from typing import Any, Unpack
 from pyworkers.app import Job, Worker
 from pyworkers.errors import DuplicateJobError, QueueFullError, Snooze
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.flow import effects_of_stored
 from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.flow.rates import Rates
+from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
 from pyworkers.testing.asserting import find, missing, name_of, summary

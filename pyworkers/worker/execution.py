@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
 from pyworkers.errors import Interrupted
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow import BESIDE_BATCH, FIELDS
+from pyworkers.protocol.flow.rules import BESIDE_BATCH, FIELDS
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.message import Checkpointing, Message, current_run
 from pyworkers.protocol.status import Progress

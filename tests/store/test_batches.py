@@ -20,9 +20,9 @@ from pyworkers.errors import BatchError, DuplicateJobError, StoreError
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import CountMember
-from pyworkers.protocol.flow import effects_of_stored, member_at
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.plans import BatchPlan
+from pyworkers.protocol.flow.rules import effects_of_stored, member_at
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome, done_member

@@ -20,9 +20,9 @@ from pyworkers.errors import BatchError
 from pyworkers.plugins.batches import Batch
 from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.flow import BESIDE_BATCH, effects_of, member_at
 from pyworkers.protocol.flow.ending import Ended, Ending, ending_of
 from pyworkers.protocol.flow.plans import BatchPlan
+from pyworkers.protocol.flow.rules import BESIDE_BATCH, effects_of, member_at
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.store import sets
 from pyworkers.store.calls import arun

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import pytest
 import redis
 
-from pyworkers.protocol import flow
 from pyworkers.protocol.effects import CountOut, Effect
+from pyworkers.protocol.flow import rules as flow_rules
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import queues, sets
@@ -32,9 +32,9 @@ def counted(ended: Ended) -> Iterable[Effect]:
 @pytest.fixture(autouse=True)
 def rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rules = {"counted": counted}
-    monkeypatch.setattr(flow, "RULES", rules)
-    monkeypatch.setattr(flow, "FIELDS", frozenset(rules))
-    monkeypatch.setattr(flow, "MARKS", (b'"counted"',))
+    monkeypatch.setattr(flow_rules, "RULES", rules)
+    monkeypatch.setattr(flow_rules, "FIELDS", frozenset(rules))
+    monkeypatch.setattr(flow_rules, "MARKS", (b'"counted"',))
     monkeypatch.setattr(removal, "MARKS", (b'"counted"',))
     yield
 

@@ -13,9 +13,9 @@ from pyworkers.errors import BadArgumentError, BatchError, Discard, DuplicateJob
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.effects import CountMember, Effect
-from pyworkers.protocol.flow import BESIDE_BATCH, effects_of, member_at
 from pyworkers.protocol.flow.batch import counted, expanded
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.flow.rules import BESIDE_BATCH, effects_of, member_at
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, MemberAt, done_member
 from pyworkers.testing import Fake, fake, inline

@@ -14,8 +14,8 @@ from pyworkers.errors import BadArgumentError, BadResultError, Discard, JobFaile
 from pyworkers.plugins.batches import Batch
 from pyworkers.plugins.canvas import Chain, Group
 from pyworkers.protocol.effects import CountMember, CutChain, Push
-from pyworkers.protocol.flow import effects_of
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.flow.rules import effects_of
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.testing import EnqueuedJob, Fake, fake, inline
 

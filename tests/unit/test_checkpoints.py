@@ -11,8 +11,8 @@ import pytest
 from pyworkers import Interrupted, Snooze, Worker, checkpoint
 from pyworkers.errors import BadArgumentError, JobCancelled
 from pyworkers.protocol.effects import DeleteIteration, Effect, StoreIteration
-from pyworkers.protocol.flow import effects_of
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.flow.rules import effects_of
 from pyworkers.protocol.message import Message
 from pyworkers.testing import fake
 from pyworkers.worker.execution import Execution, Line

@@ -112,6 +112,15 @@ def test_a_command_imports_no_other_command() -> None:
     assert "redis" not in loaded
 
 
+@pytest.mark.parametrize("command", ["queues", "stats"])
+def test_a_command_that_reads_loads_nothing_that_makes_or_ends_jobs(command: str) -> None:
+    loaded = modules_after(command, "--help")
+    assert "pyworkers.store.stats" in loaded
+    protocol, store = "pyworkers.protocol", "pyworkers.store"
+    assert loaded & {f"{protocol}.effects", f"{protocol}.draft", f"{protocol}.flow.rules"} == set()
+    assert loaded & {f"{store}.producer", f"{store}.queues", f"{store}.sets", "pyworkers.client"} == set()
+
+
 def test_no_garbage_is_collected_at_the_exit() -> None:
     code = """
 class Cycle:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyworkers.api import GroupStats, QueueStats, Stats, Work
-from pyworkers.cli.listing import process_row
+from pyworkers.cli.output.rows import process_row
 from pyworkers.cli.output.times import Times
 from pyworkers.cli.text import width
 from pyworkers.cli.top import Sample, View, frame

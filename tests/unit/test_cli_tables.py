@@ -8,7 +8,8 @@ import pytest
 
 from pyworkers.cli import check, cron, queues, stats, top
 from pyworkers.cli.flow import batches, limits, locks
-from pyworkers.cli.listing import DEAD, GROUPS, PROCESSES, QUEUE, RETRIES, SCHEDULED, WORKS
+from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED
+from pyworkers.cli.output.rows import GROUPS, PROCESSES, WORKS
 from pyworkers.cli.output.tables import Column, lines
 from pyworkers.cli.text import width
 

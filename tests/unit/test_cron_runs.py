@@ -10,8 +10,8 @@ import pytest
 from pyworkers.protocol.cron import CronEntry, job_of
 from pyworkers.protocol.effects import Effect, NoteRun
 from pyworkers.protocol.envelope import decode
-from pyworkers.protocol.flow import effects_of, effects_of_start
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.flow.rules import effects_of, effects_of_start
 from pyworkers.protocol.flow.runs import CronRun, read_runs
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.status import JobState

@@ -10,9 +10,10 @@ import pytest
 from pyworkers import AsyncClient, BadArgumentError, JobHistory, JobRun, Worker
 from pyworkers.client import Client
 from pyworkers.protocol.effects import StoreFields
-from pyworkers.protocol.flow import effects_of, effects_of_start, history
+from pyworkers.protocol.flow import history
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.history import read_history
+from pyworkers.protocol.flow.rules import effects_of, effects_of_start
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.status import Answer, JobState
 from pyworkers.testing import fake

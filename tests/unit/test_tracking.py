@@ -19,8 +19,9 @@ from pyworkers.errors import (
 )
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Announce, DeleteKey, StoreFields
-from pyworkers.protocol.flow import effects_of, effects_of_start, track
+from pyworkers.protocol.flow import track
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.flow.rules import effects_of, effects_of_start
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.status import (
     FIELDS,

@@ -13,8 +13,9 @@ from pyworkers import Client, DuplicateJobError, Kill, QueueFullError, Retry, Wo
 from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.protocol.draft import PushedJob, draft
 from pyworkers.protocol.effects import Unlock
-from pyworkers.protocol.flow import effects_of, unique
+from pyworkers.protocol.flow import unique
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.flow.rules import effects_of
 from pyworkers.protocol.terms import Lock, Terms
 from pyworkers.testing import Fake, fake, inline
 

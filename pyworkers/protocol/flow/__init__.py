@@ -1,20 +1,9 @@
-"""Flow: the effects that the end of a job has, by the fields of its envelope.
+"""Flow: the effects that the end of a job has, by the fields of its envelope (rules.py).
 
-Pure. Worker, master and ``api`` compute them from the envelope alone, so that a job has the same effects
-however it ends: done, dead, lost with its worker, cancelled, or deleted by hand. Each feature is one rule.
+Pure. Each feature is one module, with its rule and the fields and keys that it has in Redis.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-from pyworkers.errors import BadMessageError
-from pyworkers.protocol import envelope
-from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow import batch, checkpoint, history, runs, track, unique
-from pyworkers.protocol.flow.ending import Ended, Ending
-from pyworkers.protocol.flow.start import Start
 
 VERSION = 1
 """The version of the effects that this program knows, which servers show in their heartbeat.
@@ -22,77 +11,3 @@ VERSION = 1
 It grows when an end of a job gets another effect on a lock, a batch or a limit: a server with a lower one
 leaves that effect out.
 """
-Rule = Callable[[Ended], Iterable[Effect]]
-RULES: Mapping[str, Rule] = {
-    track.FIELD: track.effects,
-    history.FIELD: history.effects,
-    unique.FIELD: unique.effects,
-    batch.FIELD: batch.effects,
-    checkpoint.FIELD: checkpoint.effects,
-    runs.FIELD: runs.effects,
-}
-"""The rule for each field of the envelope that has one."""
-FIELDS = frozenset(RULES)
-STARTS: Mapping[str, Callable[[Start], Iterable[Effect]]] = {
-    track.FIELD: track.started,
-    history.FIELD: history.started,
-    runs.FIELD: runs.started,
-    unique.FIELD: lambda start: unique.effects_at_start(start.data, start.jid),
-}
-"""The rule for the start of a run, for each field that has one; all of them are in ``FIELDS``."""
-STARTING = frozenset(STARTS)
-"""The fields for which the start of a run has effects."""
-BESIDE_BATCH = FIELDS - {batch.FIELD} | batch.MORE
-"""The fields with which more follows from a member than that its end is counted."""
-KEEP_RESULT = frozenset({track.FIELD, "batch_index", "then"})
-"""The fields for which the result of a job is kept."""
-MARKS = tuple(f'"{field}"'.encode() for field in sorted(FIELDS))
-"""The bytes of which an envelope with one of ``FIELDS`` contains at least one."""
-
-
-def effects_of(ended: Ended) -> tuple[Effect, ...]:
-    """The effects of an end; none for a job without one of ``FIELDS``."""
-    if FIELDS.isdisjoint(ended.data):
-        return ()
-    return tuple(effect for field, rule in RULES.items() if field in ended.data for effect in rule(ended))
-
-
-def member_at(data: Mapping[str, Any], jid: str, raw: bytes) -> tuple[int, int] | None:
-    """The places (``MemberAt``) that stand for the effect of a done member, at a tenth of its cost.
-
-    For a member without ``BESIDE_BATCH``. Any place will do that has the bytes of the id. None if an effect
-    is needed: few ids do not stand in the job as they are (another type or length, escapes).
-    """
-    name = data.get(batch.FIELD)
-    if name.__class__ is not str or not len(name) == len(jid) == batch.ID_LENGTH:
-        return None
-    if not (name.isascii() and jid.isascii()):
-        return None
-    batch_at, jid_at, size = raw.rfind(name.encode()), raw.rfind(jid.encode()), len(raw)
-    return None if batch_at < 0 or jid_at < 0 else (size - batch_at, size - jid_at)
-
-
-def effects_of_start(start: Start) -> tuple[Effect, ...]:
-    """The effects of the start of a run: a running job may note them, so they are repeatable."""
-    return tuple(effect for field, rule in STARTS.items() if field in start.data for effect in rule(start))
-
-
-def effects_of_stored(
-    raw: bytes, ending: Ending, now: float, queue: str = "", *, error_class: str = "", error_message: str = ""
-) -> tuple[Effect, ...]:
-    """The effects of the end of a stored job; none for an invalid one, and for one without ``FIELDS``.
-
-    ``queue`` is its queue, empty for the one that it names; ``now`` is in epoch seconds.
-    """
-    if not any(mark in raw for mark in MARKS):
-        return ()
-    try:
-        data = envelope.decode(raw)
-    except BadMessageError:
-        return ()
-    jid, job_class, named = (_text(data.get(field)) for field in ("jid", "class", "queue"))
-    return effects_of(Ended(ending, data, jid, queue or named, job_class, now, error_class, error_message))
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

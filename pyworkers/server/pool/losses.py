@@ -15,9 +15,9 @@ from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost
 from pyworkers.ipc.control import HandlerFacts, Manifest
 from pyworkers.protocol import retry
 from pyworkers.protocol.envelope import Rng, new_jid
-from pyworkers.protocol.flow import effects_of_stored
 from pyworkers.protocol.flow.carrying import carried
 from pyworkers.protocol.flow.ending import ending_of
+from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import REQUEUE, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy

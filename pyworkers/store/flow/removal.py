@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyworkers.protocol.effects import Effect, arguments, name_of
-from pyworkers.protocol.flow import MARKS, effects_of_stored
 from pyworkers.protocol.flow.ending import Ending
+from pyworkers.protocol.flow.rules import MARKS, effects_of_stored
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Steps, one, script
 from pyworkers.store.transport.replies import blobs, integer

@@ -15,8 +15,9 @@ from dataclasses import replace
 from pyworkers import logs
 from pyworkers.middleware import EffectsOf
 from pyworkers.protocol.envelope import splice
-from pyworkers.protocol.flow import STARTING, checkpoint, effects_of, effects_of_start, history, member_at
+from pyworkers.protocol.flow import checkpoint, history
 from pyworkers.protocol.flow.ending import Ended, ending_of
+from pyworkers.protocol.flow.rules import STARTING, effects_of, effects_of_start, member_at
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
