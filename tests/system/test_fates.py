@@ -78,65 +78,66 @@ def one(server: ServerProcess, zset: str) -> tuple[dict[str, Any], float]:
     return json.loads(member), score
 
 
+# What each program writes: times as float seconds, milliseconds and text; args of any kind.
+DIALECTS = [
+    b'{"retry":true,"queue":"go","class":"Add","args":[1],"jid":"s6","enqueued_at":1795225197.5}',
+    b'{"retry":true,"queue":"go","class":"Add","args":[1],"jid":"s8","enqueued_at":1795225197500}',
+    b'{"queue":"go","class":"Add","args":[1],"jid":"g1","enqueued_at":1795225197.5,"at":1795225197.5}',
+    b'{"queue":"ns:go","class":"Add","args":[1],"jid":"g2","enqueued_at":1.7952251975e9,"retry_max":3}',
+    b'{"queue":"go","class":"Add","args":1,"jid":"g3","enqueued_at":"2026-11-21 01:39:57.500000+00:00"}',
+    b'{"class":"ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper","wrapped":"Add","jid":"aj",'
+    b'"args":[{"job_class":"Add","arguments":[1]}],"enqueued_at":1795225197.5}',
+]
+
+
 @pytest.mark.fault("P7")
-@pytest.mark.parametrize(
-    "envelope",
-    [
-        # What each program writes: times as float seconds, milliseconds and text; args of any kind.
-        b'{"retry":true,"queue":"go","class":"Add","args":[1],"jid":"s6","enqueued_at":1795225197.5}',
-        b'{"retry":true,"queue":"go","class":"Add","args":[1],"jid":"s8","enqueued_at":1795225197500}',
-        b'{"queue":"go","class":"Add","args":[1],"jid":"g1","enqueued_at":1795225197.5,"at":1795225197.5}',
-        b'{"queue":"ns:go","class":"Add","args":[1],"jid":"g2","enqueued_at":1.7952251975e9,"retry_max":3}',
-        b'{"queue":"go","class":"Add","args":1,"jid":"g3","enqueued_at":"2026-11-21 01:39:57.500000+00:00"}',
-        b'{"class":"ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper","wrapped":"Add","jid":"aj",'
-        b'"args":[{"job_class":"Add","arguments":[1]}],"enqueued_at":1795225197.5}',
-    ],
-)
-def test_every_dialect_is_read(server: ServerProcess, envelope: bytes) -> None:
-    server.push("go", envelope)
-    [[_, _, _, job_class, args, enqueued_at]] = server.wait_for_notes(1, "go")
-    assert (job_class, args, enqueued_at) == ("Add", [1], 1795225197.5)
+def test_every_dialect_is_read(server: ServerProcess) -> None:
+    server.push("go", *DIALECTS)
+    read = {jid: about for _, _, jid, *about in server.wait_for_notes(len(DIALECTS), "go")}
+    assert read == {json.loads(envelope)["jid"]: ["Add", [1], 1795225197.5] for envelope in DIALECTS}
     wait_for(lambda: server.settled("go", "mail"), message="settled")
+
+
+FATES = [
+    (job_of("fail", retry=True), "retry"),
+    (job_of("fail", retry=1), "retry"),
+    (job_of("fail", retry="3"), "retry"),
+    (job_of("fail"), "retry"),
+    (job_of("fail", retry=None), "retry"),
+    (job_of("fail", retry=0), "dead"),
+    (job_of("fail", retry=0, dead=False), None),
+    (job_of("fail", retry=False), None),
+    (job_of("fail", retry=3, retry_count=2, failed_at=1.5), "dead"),
+    (job_of("fail", retry=3, retry_count="2", failed_at=1.5), "dead"),
+    (job_of("fail", retry=True, retry_max=0), "dead"),
+    (job_of("fail", retry=True, retry_for=10, failed_at=1.5), "dead"),
+    (job_of("Unknown"), "retry"),
+    (job_of("Unknown", retry=0), "dead"),
+    (job_of("choose", "kill"), "dead"),
+    (job_of("choose", "kill", retry=False), "dead"),
+    (job_of("choose", "retry"), "retry"),
+    (job_of("choose"), "retry"),  # called with too few arguments
+]
 
 
 @pytest.mark.fault("P4")
 @pytest.mark.fault("P6")
-@pytest.mark.parametrize(
-    ("envelope", "place"),
-    [
-        (job_of("fail", retry=True), "retry"),
-        (job_of("fail", retry=1), "retry"),
-        (job_of("fail", retry="3"), "retry"),
-        (job_of("fail"), "retry"),
-        (job_of("fail", retry=None), "retry"),
-        (job_of("fail", retry=0), "dead"),
-        (job_of("fail", retry=0, dead=False), None),
-        (job_of("fail", retry=False), None),
-        (job_of("fail", retry=3, retry_count=2, failed_at=1.5), "dead"),
-        (job_of("fail", retry=3, retry_count="2", failed_at=1.5), "dead"),
-        (job_of("fail", retry=True, retry_max=0), "dead"),
-        (job_of("fail", retry=True, retry_for=10, failed_at=1.5), "dead"),
-        (job_of("Unknown"), "retry"),
-        (job_of("Unknown", retry=0), "dead"),
-        (job_of("choose", "kill"), "dead"),
-        (job_of("choose", "kill", retry=False), "dead"),
-        (job_of("choose", "retry"), "retry"),
-        (job_of("choose"), "retry"),  # called with too few arguments
-    ],
-)
-def test_a_failed_job_goes_where_its_envelope_says(
-    server: ServerProcess, envelope: dict[str, Any], place: str | None
-) -> None:
-    server.push("mail", envelope)
-    server.wait_for_event("job.failed", outcome=place or "discard", jid=envelope["jid"])
+def test_a_failed_job_goes_where_its_envelope_says(server: ServerProcess) -> None:
+    jobs = {f"{number}: {envelope}": envelope for number, (envelope, _) in enumerate(FATES)}
+    expected = dict(zip(jobs, (place for _, place in FATES), strict=True))
+    server.push("mail", *(envelope | {"jid": jid} for jid, envelope in jobs.items()))
+    server.wait_for_event("job.failed", count=len(jobs))
     wait_for(lambda: server.settled("go", "mail"), message="settled")
-    found = {name: len(server.zset(name)) for name in ("retry", "dead", "schedule")}
-    assert found == {name: int(name == place) for name in found}
+    outcomes = {event["jid"]: event["outcome"] for event in server.events("job.failed")}
+    assert outcomes == {jid: place or "discard" for jid, place in expected.items()}
+    kept = [(name, member) for name in ("retry", "dead", "schedule") for member, _ in server.zset(name)]
+    found = [(json.loads(member)["jid"], name) for name, member in kept]
+    assert sorted(found) == sorted((jid, place) for jid, place in expected.items() if place)
     server.stop()
-    assert server.redis.mget(server.keys.stat("processed"), server.keys.stat("failed")) == [b"1", b"1"]
-    assert [note[1:] for note in server.ledger() if note[1] == "gone"] == (
-        [] if place == "retry" else [["gone", envelope["jid"], server.ledger()[-1][3]]]
-    )
+    counts = server.redis.mget(server.keys.stat("processed"), server.keys.stat("failed"))
+    assert counts == [b"%d" % len(jobs)] * 2
+    gone = [note[2] for note in server.ledger() if note[1] == "gone"]
+    assert sorted(gone) == sorted(jid for jid, place in expected.items() if place != "retry")
 
 
 def test_a_job_of_a_bare_client_is_tried_as_often_as_its_handler_says(
@@ -163,13 +164,13 @@ def test_a_discarded_job_is_no_error(server: ServerProcess) -> None:
     assert [server.zset(name) for name in ("retry", "dead", "schedule")] == [[], [], []]
 
 
-@pytest.mark.parametrize("raw", [b"{}", b'{"class":null,"args":[1],"retry":true}'])
-def test_a_job_without_a_class_is_dead_at_once(server: ServerProcess, raw: bytes) -> None:
-    server.push("mail", raw)
-    event = server.wait_for_event("job.failed", outcome="dead")
-    assert event["error"] == "a job of the queue 'mail' has no class"
+def test_a_job_without_a_class_is_dead_at_once(server: ServerProcess) -> None:
+    server.push("mail", b"{}", b'{"class":null,"args":[1],"retry":true}')
+    server.wait_for_event("job.failed", count=2, outcome="dead")
+    errors = [event["error"] for event in server.events("job.failed")]
+    assert errors == ["a job of the queue 'mail' has no class"] * 2
     wait_for(lambda: server.settled("go", "mail"), message="settled")
-    assert [len(server.zset(name)) for name in ("retry", "dead")] == [0, 1]
+    assert [len(server.zset(name)) for name in ("retry", "dead")] == [0, 2]
 
 
 def test_a_process_handler_without_retry_keeps_its_failed_job_in_dead(server: ServerProcess) -> None:
@@ -211,48 +212,54 @@ def test_what_is_written_back_keeps_the_text_of_every_other_field(server: Server
     assert member.startswith(b'{"class":"fail",%s,"args":[0.10],"jid":"j","queue":"mail",' % unknown)
 
 
+NO_JOBS = [
+    b"", b" ", b"{", b"[]", b"1", b"null", b'"text"', b"not json", b"\xff\xfe", b'{"class":"ok"}garbage',
+    b'[{"class":"ok"}]', b'{"a":' * 100_000,
+    b'{"class":"ok","args":[' + b"9" * 5000 + b"]}", b'{"class":"ok","args":[NaN]}',
+    b'{"class":"ok\x00"}',
+]  # fmt: skip
+
+
 @pytest.mark.fault("P1")
 @pytest.mark.fault("P2")
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"", b" ", b"{", b"[]", b"1", b"null", b'"text"', b"not json", b"\xff\xfe", b'{"class":"ok"}garbage',
-        b'[{"class":"ok"}]', b'{"a":' * 100_000,
-        b'{"class":"ok","args":[' + b"9" * 5000 + b"]}", b'{"class":"ok","args":[NaN]}',
-        b'{"class":"ok\x00"}',
-    ],
-)  # fmt: skip
-def test_bytes_that_are_no_job_go_to_dead_as_they_are(server: ServerProcess, raw: bytes) -> None:
-    server.push("mail", raw, json.dumps(job_of("ok", "after")).encode())
-    server.wait_for_notes(1, "ok", "after")
+def test_bytes_that_are_no_job_go_to_dead_as_they_are(server: ServerProcess) -> None:
+    after = [job_of("ok", number) for number in range(len(NO_JOBS))]
+    # A job behind each: none of them stops the queue or its worker.
+    raws = [raw for bad, good in zip(NO_JOBS, after, strict=True) for raw in (bad, json.dumps(good).encode())]
+    server.push("mail", *raws)
+    server.wait_for_notes(len(after), "ok")
     wait_for(lambda: server.settled("go", "mail"), message="settled")
-    assert [member for member, _ in server.zset("dead")] == [raw]
-    [event] = server.events("job.failed")
-    assert (event["outcome"], event["error_class"]) == ("dead", "BadMessageError")
-    assert len(event["error"]) > 5
+    assert sorted(member for member, _ in server.zset("dead")) == sorted(NO_JOBS)
+    events = server.events("job.failed")
+    assert len(events) == len(NO_JOBS)
+    assert {(event["outcome"], event["error_class"]) for event in events} == {("dead", "BadMessageError")}
+    assert all(len(event["error"]) > 5 for event in events)
+    assert server.events("worker.lost") == []
 
 
-@pytest.mark.parametrize(
-    ("raw", "reason"),
-    [
-        (b'{"class":5,"args":[],"jid":"x", "n":1.50}', "'class' is not a string but int"),
-        (b'{"jid": 7,"class":"ok","queue":"mail"}', "'jid' is not a string but int"),
-        (b'{"class":"Sidekiq::ActiveJob::Wrapper","args":[]}', "an ActiveJob wrapper without its job"),
-    ],
-)
-def test_an_object_that_is_no_job_stands_in_dead_with_the_reason(
-    server: ServerProcess, raw: bytes, reason: str
-) -> None:
+REASONS = {
+    b'{"class":5,"args":[],"jid":"x", "n":1.50}': "'class' is not a string but int",
+    b'{"jid": 7,"class":"ok","queue":"mail"}': "'jid' is not a string but int",
+    b'{"class":"Sidekiq::ActiveJob::Wrapper","args":[]}': "an ActiveJob wrapper without its job",
+}
+
+
+def test_an_object_that_is_no_job_stands_in_dead_with_the_reason(server: ServerProcess) -> None:
     before = time.time()
-    server.push("mail", raw)
-    [(member, _)] = wait_for(lambda: server.zset("dead"), message="a dead job")
-    fields = json.loads(member)
-    assert member.startswith(raw[:-1] + b",")
-    assert fields.keys() - json.loads(raw).keys() <= {"error_class", "error_message", "failed_at", "queue"}
-    assert (fields["error_class"], fields["error_message"]) == ("BadMessageError", reason)
-    assert fields["queue"] == "mail"
-    assert before <= fields["failed_at"] <= time.time()
-    assert [event["error"] for event in server.events("job.failed")] == [reason]
+    server.push("mail", *REASONS)
+    wait_for(lambda: len(server.zset("dead")) == len(REASONS), message="they are dead")
+    members = [member for member, _ in server.zset("dead")]
+    for raw, reason in REASONS.items():
+        [member] = [member for member in members if member.startswith(raw[:-1] + b",")]
+        fields = json.loads(member)
+        assert fields.keys() - json.loads(raw).keys() <= {
+            "error_class", "error_message", "failed_at", "queue",
+        }  # fmt: skip
+        assert (fields["error_class"], fields["error_message"]) == ("BadMessageError", reason)
+        assert fields["queue"] == "mail"
+        assert before <= fields["failed_at"] <= time.time()
+    errors = [event["error"] for event in server.events("job.failed")]
+    assert sorted(errors) == sorted(REASONS.values())
 
 
 @pytest.mark.fault("P2")
