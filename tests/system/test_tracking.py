@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,21 +129,14 @@ def test_a_tracked_job_shows_its_way_its_progress_and_its_result(
     assert all(50 < server.redis.ttl(key) <= 60 for key in (keys.job(jid), keys.result(jid)))
 
 
-@pytest.mark.parametrize("value", [7, "ä", [1, {"a": None}], True, 1.5, None])
-def test_a_result_is_read_by_any_number_of_readers(
-    server: ServerProcess, client: Client, value: object
-) -> None:
-    jid = client.enqueue("q", "work", ["return", value], track=60)
-    found: list[object] = []
-    readers = [
-        threading.Thread(target=lambda: found.append(client.result(jid, PATIENCE_S))) for _ in range(5)
-    ]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    assert found == [value] * 5
-    assert client.result(jid, 0) == value
+def test_a_result_is_read_by_any_number_of_readers(server: ServerProcess, client: Client) -> None:
+    values: list[object] = [7, "ä", [1, {"a": None}], True, 1.5, None]
+    for value in values:
+        jid = client.enqueue("q", "work", ["return", value], track=60)
+        with ThreadPoolExecutor(5) as readers:
+            found = list(readers.map(lambda _, jid=jid: client.result(jid, PATIENCE_S), range(5)))
+        assert [(type(one), one) for one in found] == [(type(value), value)] * 5
+        assert client.result(jid, 0) == value
 
 
 def test_a_failed_job_shows_its_error_and_its_result_raises_it(server: ServerProcess, client: Client) -> None:
@@ -188,24 +182,18 @@ def test_a_retried_job_is_shown_as_such_and_its_result_is_awaited(
             client.result(jid, 0.01)
 
 
-@pytest.mark.parametrize(
-    ("what", "error"),
-    [
+def test_a_result_that_cannot_be_kept_fails_the_job(server: ServerProcess, client: Client) -> None:
+    errors: list[tuple[list[object], str]] = [
         (["bad"], r"result\['a'\]\[1\] is of type set, which JSON does not carry: it cannot be kept"),
         (["huge", MAX_RESULT_BYTES], f"the result has {MAX_RESULT_BYTES + 2} bytes; the limit is 4194304"),
-    ],
-)
-def test_a_result_that_cannot_be_kept_fails_the_job(
-    server: ServerProcess, client: Client, what: list[object], error: str
-) -> None:
-    jid = client.enqueue("q", "work", what, retry=False, track=60)
-    with pytest.raises(JobFailedError, match=f"BadResultError: {error}"):
-        client.result(jid, PATIENCE_S)
-    untracked = client.enqueue("q", "work", what)
-    server.wait_for_event("job.done", jid=untracked)
-
-
-def test_the_largest_result_arrives(server: ServerProcess, client: Client) -> None:
+    ]
+    for what, error in errors:
+        jid = client.enqueue("q", "work", what, retry=False, track=60)
+        with pytest.raises(JobFailedError, match=f"BadResultError: {error}"):
+            client.result(jid, PATIENCE_S)
+        untracked = client.enqueue("q", "work", what)
+        server.wait_for_event("job.done", jid=untracked)
+    # The largest one arrives.
     jid = client.enqueue("q", "work", ["huge", MAX_RESULT_BYTES - 2], track=60)
     assert client.result(jid, PATIENCE_S) == "x" * (MAX_RESULT_BYTES - 2)
 
@@ -215,6 +203,7 @@ def readers(server: ServerProcess) -> int:
     return sum(one["cmd"] == "xread" and "b" in one["flags"] for one in server.redis.client_list())
 
 
+@pytest.mark.parametrize("mode", ["process"])
 def test_a_waiting_reader_sends_one_command(server: ServerProcess, redis_url: str, namespace: str) -> None:
     async def wait() -> tuple[Any, dict[str, int]]:
         async with AsyncClient(redis_url, namespace=namespace) as client:
@@ -235,6 +224,7 @@ def test_a_waiting_reader_sends_one_command(server: ServerProcess, redis_url: st
     assert not {"cmdstat_xread", "cmdstat_xrange"} & calls.keys()
 
 
+@pytest.mark.parametrize("mode", ["process"])
 def test_a_wait_for_a_result_outlives_its_connections(
     server: ServerProcess, redis_url: str, namespace: str
 ) -> None:
@@ -266,6 +256,7 @@ def test_a_wait_for_a_result_outlives_its_connections(
         server.folder.joinpath("wait").unlink()
 
 
+@pytest.mark.parametrize("mode", ["process"])
 def test_a_job_of_a_producer_in_another_language_is_tracked(server: ServerProcess, client: Client) -> None:
     track: object
     for track in (3600, "an hour", True, 1e30, 0.001):
