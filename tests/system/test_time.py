@@ -176,49 +176,71 @@ for number in range(1, {queues}):
 """
 
 
-@pytest.mark.parametrize("queues", [1, 10])
-def test_an_idle_server_sends_as_few_commands_as_the_docs_say(tmp_path: Path, queues: int) -> None:
+class Idle:
+    """A server with so many queues on a Redis of its own, in which nothing is to do."""
+
+    def __init__(self, server: ServerProcess, queues: int) -> None:
+        self.queues = queues
+        self._redis = server.redis
+        # Idle is not empty: jobs for later, a paused queue and a cancelled job are nothing to do.
+        later = {"{}": time.time() + 3600}
+        self._redis.zadd("schedule", later)
+        self._redis.zadd("retry", later)
+        self._redis.sadd("paused", "other")
+        self._redis.zadd("pyworkers:cancelled", {"jid": 1})
+        self._read, self._since = -1, 0.0
+
+    def calls(self) -> Counter[str]:
+        """How often each command has been sent, also by scripts."""
+        stats = self._redis.info("commandstats")
+        names = {name: name.removeprefix("cmdstat_").partition("|")[0].upper() for name in stats}
+        found = Counter[str]()
+        for name, command in names.items():
+            found[command] += stats[name]["calls"]
+        # Sent by this test alone.
+        del found["INFO"]
+        return found
+
+    def has_begun(self) -> bool:
+        calls = self.calls()
+        return calls["BRPOPLPUSH"] >= self.queues and calls["EXISTS"] >= 3
+
+    def rested_s(self) -> float:
+        """For how long nothing has been read."""
+        calls = self.calls()
+        if (read := sum(calls[name] for name in READS)) != self._read:
+            self._read, self._since = read, time.monotonic()
+        return time.monotonic() - self._since
+
+
+def test_an_idle_server_sends_as_few_commands_as_the_docs_say(tmp_path: Path) -> None:
     binary = shutil.which("redis-server")
     if binary is None:
         pytest.skip("redis-server is not installed")
-    app = IDLE.format(queues=queues)
-    with running_server(binary, tmp_path, free_port()) as url, serving(tmp_path, url, "", app) as server:
-        # Nothing may be sent for 5 s and a little more, the time-out of redis-py.
-        connection = redis.Redis.from_url(url, socket_timeout=30)
-        # Idle is not empty: jobs for later, a paused queue and a cancelled job are nothing to do.
-        connection.zadd("schedule", {"{}": time.time() + 3600})
-        connection.zadd("retry", {"{}": time.time() + 3600})
-        connection.sadd("paused", "other")
-        connection.zadd("pyworkers:cancelled", {"jid": 1})
-
-        def calls(*commands: str) -> int:
-            stats = connection.info("commandstats")
-            return sum(stats.get(f"cmdstat_{command.lower()}", {"calls": 0})["calls"] for command in commands)
-
-        wait_for(
-            lambda: calls("BRPOPLPUSH") >= queues and calls("EXISTS") >= 3, message="all parts have begun"
-        )
-        # What was changed above has been read when nothing is read for longer than any part naps.
-        read, since = -1, time.monotonic()
-
-        def at_rest() -> bool:
-            nonlocal read, since
-            if (now := calls(*READS)) != read:
-                read, since = now, time.monotonic()
-            return time.monotonic() - since > 5
-
-        wait_for(at_rest, message="all was read")
-        begin, seen = time.monotonic(), Counter[str]()
-        with connection.monitor() as monitor:
-            # Each queue waits for a job 20 s at a time.
-            while time.monotonic() - begin < 21:
-                seen[monitor.next_command()["command"].split()[0]] += 1
+    with contextlib.ExitStack() as stack:
+        idle, servers = [], []
+        for queues in (1, 10):
+            folder = tmp_path / str(queues)
+            folder.mkdir()
+            url = stack.enter_context(running_server(binary, folder, free_port()))
+            server = stack.enter_context(serving(folder, url, "", IDLE.format(queues=queues)))
+            servers.append(server)
+            idle.append(Idle(server, queues))
+        wait_for(lambda: all(one.has_begun() for one in idle), message="all parts have begun")
+        # What was changed has been read when nothing is read for longer than any part naps.
+        wait_for(lambda: min([one.rested_s() for one in idle]) > 5, message="all was read")
+        begin, before = time.monotonic(), [one.calls() for one in idle]
+        # Each queue waits for a job 20 s at a time.
+        time.sleep(21)
+        after = [one.calls() for one in idle]
         minutes = (time.monotonic() - begin) / 60
-        # A command more than its rate, for each part that happens to begin and to end with one.
-        assert sum(seen.values()) <= 120 * minutes + 8 + queues, seen
-        assert seen["BRPOPLPUSH"] <= queues * (minutes * 60 // 20 + 1)
-        assert not seen.keys() & READS, seen
-        assert server.process is not None and server.process.poll() is None
+        for one, earlier, later in zip(idle, before, after, strict=True):
+            seen = later - earlier
+            # A command more than its rate, for each part that happens to begin and to end with one.
+            assert 0 < sum(seen.values()) <= 120 * minutes + 8 + one.queues, seen
+            assert seen["BRPOPLPUSH"] <= one.queues * (minutes * 60 // 20 + 1)
+            assert not seen.keys() & READS, seen
+        assert not any(server.exited for server in servers)
 
 
 def test_a_short_delay_is_kept_to_the_millisecond(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
