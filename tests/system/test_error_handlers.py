@@ -19,8 +19,8 @@ def report(message, error, outcome):
     note("report", *about, current_message().jid, str(error))
 """
 CODE = """
-@worker.job(queue="q", mode="MODE", concurrency=2)
-def run(how):
+@worker.job(queue="MODE", mode="MODE", concurrency=2)
+def run_MODE(how):
     if how == "crash":
         os._exit(9)
     if how == "hang":
@@ -28,38 +28,48 @@ def run(how):
         time.sleep(60)
     raise ValueError(how)
 """
-MODES = pytest.mark.parametrize("mode", ["process", "async", "thread"])
+PROCESS = CODE.replace("MODE", "process")
+MODES = ("process", "async", "thread")
+ALL_MODES = "".join(CODE.replace("MODE", mode) for mode in MODES)
 
 
 def reports(server: ServerProcess) -> list[list[object]]:
     return [words[2:] for words in server.ledger() if words[1] == "report"]
 
 
-@MODES
-def test_a_crash_is_reported_by_another_worker(serve: Serve, mode: str) -> None:
-    with serve(HANDLER + CODE.replace("MODE", mode)) as server:
-        server.push("q", job("j1", "run", "crash"))
-        # The third crash ends it.
-        server.wait_for_notes(3, "report")
-        wait_for(lambda: server.settled("q"))
-        assert len(server.zset("dead")) == 1
+def test_a_crash_is_reported_by_another_worker(serve: Serve) -> None:
+    with serve(HANDLER + ALL_MODES) as server:
+        for mode in MODES:
+            server.push(mode, job(mode, f"run_{mode}", "crash"))
+        for mode in MODES:
+            # The third crash ends it.
+            server.wait_for_notes(3, "report", mode)
+        wait_for(lambda: server.settled(*MODES))
+        assert len(server.zset("dead")) == len(MODES)
         found = reports(server)
     fates = ["RETRY", "RETRY", "DEAD"]
-    assert [words[:6] for words in found] == [["j1", "WorkerLost", fate, True, 0, "j1"] for fate in fates]
+    for mode in MODES:
+        own = [words[:6] for words in found if words[0] == mode]
+        assert own == [[mode, "WorkerLost", fate, True, 0, mode] for fate in fates]
     assert all(str(words[6]).startswith("the worker exited with status 9") for words in found)
 
 
-@MODES
-def test_a_kill_after_the_time_limit_is_reported(serve: Serve, mode: str) -> None:
-    with serve(HANDLER + CODE.replace("MODE", mode)) as server:
-        server.push("q", job("j1", "run", "hang", timeout=0.2, retry_count=0), job("j2", "run", "raise"))
-        server.wait_for_notes(2, "report")
-        wait_for(lambda: len(server.zset("retry")) == 2)
+def test_a_kill_after_the_time_limit_is_reported(serve: Serve) -> None:
+    expected = {}
+    with serve(HANDLER + ALL_MODES) as server:
+        for mode in MODES:
+            hangs, raises = f"hangs {mode}", f"raises {mode}"
+            server.push(
+                mode,
+                job(hangs, f"run_{mode}", "hang", timeout=0.2, retry_count=0),
+                job(raises, f"run_{mode}", "raise"),
+            )
+            expected[hangs] = ["JobTimeout", "RETRY", False, 1, hangs]
+            expected[raises] = ["ValueError", "RETRY", False, 0, raises]
+        server.wait_for_notes(len(expected), "report")
+        wait_for(lambda: len(server.zset("retry")) == len(expected))
         found = {words[0]: words[1:6] for words in reports(server)}
-    assert found == {
-        "j1": ["JobTimeout", "RETRY", False, 1, "j1"],
-        "j2": ["ValueError", "RETRY", False, 0, "j2"],
-    }
+    assert found == expected
 
 
 @pytest.mark.fault("W2")
@@ -94,15 +104,15 @@ def report(message, error, outcome):
     note("report", type(error).__name__)
     os._exit(3)
 """
-    with serve(handler + CODE.replace("MODE", "process")) as server:
-        server.push("q", job("j1", "run", "raise"))
+    with serve(handler + PROCESS) as server:
+        server.push("process", job("j1", "run_process", "raise"))
         server.wait_for_event("job.failed", outcome="dead")
-        wait_for(lambda: server.settled("q"))
+        wait_for(lambda: server.settled("process"))
         # Each run is reported as it failed, then as one that was lost; the last of these comes after the end.
         server.wait_for_notes(6, "report")
         assert Counter(words[0] for words in reports(server)) == {"ValueError": 3, "WorkerLost": 3}
         assert [b'"jid":"j1"' in raw.replace(b" ", b"") for raw, _ in server.zset("dead")] == [True]
-        server.push("q", job("j2", "run", "raise", retry=0))
+        server.push("process", job("j2", "run_process", "raise", retry=0))
         server.wait_for_notes(7, "report")
 
 
@@ -114,16 +124,16 @@ def test_a_kill_while_a_handler_runs(serve: Serve, victim: str) -> None:
 def report(message, error, outcome):
     meet("report", type(error).__name__)
 """
-    with serve(handler + CODE.replace("MODE", "process"), PYWORKERS_SERVER__LEASE="2") as server:
-        server.push("q", job("j1", "run", "raise", retry=0))
+    with serve(handler + PROCESS, PYWORKERS_SERVER__LEASE="2") as server:
+        server.push("process", job("j1", "run_process", "raise", retry=0))
         [[pid, *_]] = server.wait_for_notes(1, "report")
         os.kill(server.pid if victim == "server" else pid, signal.SIGKILL)
         if victim == "server":
             server.wait()
-            assert len(server.inprogress("q")) == 1
+            assert len(server.inprogress("process")) == 1
             server.start(ready=False)
         server.let_go("report")
-        wait_for(lambda: server.settled("q") and len(server.zset("dead")) == 1)
+        wait_for(lambda: server.settled("process") and len(server.zset("dead")) == 1)
         # The run that was cut off and the next one; the crash is reported between them or later.
         crashes = {"WorkerLost": 1} if victim == "worker" else {}
         server.wait_for_notes(2 + len(crashes), "report")
