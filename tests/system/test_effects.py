@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,18 +89,23 @@ def test_the_effects_of_a_link_happen_with_the_settlement(server: ServerProcess,
     assert failed["error"].startswith("WRONGTYPE")
 
 
-@pytest.mark.parametrize(("what", "attempts"), [("succeed", [0]), ("die", [0]), ("fail", [0, 1])])
-def test_effects_may_follow_from_any_outcome(
-    server: ServerProcess, namespace: str, what: str, attempts: list[int]
-) -> None:
-    redis, lock = server.redis, Keys(namespace).own("lock:j1")
-    redis.set(lock, "me")
-    server.push("q", json.dumps({"class": "locked", "args": [what], "jid": "j1"}).encode())
-    wait_for(lambda: not redis.exists(lock), message="the lock is released")
-    assert [
-        attempt for word, _, attempt in (line[1:] for line in server.ledger()) if word == "locked"
-    ] == attempts
-    assert len(server.zset("dead")) == (what != "succeed")
+def test_effects_may_follow_from_any_outcome(server: ServerProcess, namespace: str) -> None:
+    redis, own = server.redis, Keys(namespace).own
+    attempts = {"succeed": [0], "die": [0], "fail": [0, 1]}
+    for what in attempts:
+        redis.set(own(f"lock:{what}"), "me")
+        server.push("q", {"class": "locked", "args": [what], "jid": what})
+
+    def is_free(what: str) -> bool:
+        return not redis.exists(own(f"lock:{what}"))
+
+    for what in attempts:
+        wait_for(functools.partial(is_free, what), message=f"the lock of {what} is released")
+    assert attempts == {
+        what: [attempt for _, word, jid, attempt in server.ledger() if (word, jid) == ("locked", what)]
+        for what in attempts
+    }
+    assert {json.loads(raw)["jid"] for raw, _ in server.zset("dead")} == {"die", "fail"}
     assert server.zset("retry") == []
 
 
