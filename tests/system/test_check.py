@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import redis
+from click.testing import CliRunner
 
+from pyworkers.cli import main
 from pyworkers.embedded import EmbeddedServer
 from pyworkers.protocol.keys import Keys
 from tests.conftest import missing
@@ -35,6 +39,22 @@ def check(folder: Path, *options: str, **variables: str) -> tuple[int, str]:
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **variables}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def check_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """``check`` in the folder of the test, without a process for the command; the application has its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith(("PYWORKERS_", "REDIS_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def run(*options: str, **variables: str) -> tuple[int, str]:
+        result = CliRunner().invoke(main, ["check", *options], env=variables)
+        return result.exit_code, result.output
+
+    return run
 
 
 @pytest.fixture
@@ -132,35 +152,30 @@ def test_a_module_that_is_not_there_is_searched_in_named_places(tmp_path: Path, 
     assert "File" not in output
 
 
-@pytest.mark.parametrize(
-    ("app", "meant"),
-    [
-        ("shop.tasks:wroker", "; did you mean shop.tasks:worker?"),
-        ("shop.tasks:Worker", "not a pyworkers.Worker; did you mean shop.tasks:worker?"),
-        ("shop.taks:worker", "; did you mean shop.tasks:worker?"),
-        ("shpo.tasks:worker", "; did you mean shop.tasks:worker?"),
-        ("two:job", "; did you mean two:jobs?"),
-        ("two:other", "'other'; its Workers are two:mails, two:jobs"),
-        ("misspells:worker", "module 'two' has no attribute 'jobz'"),
-        ("two.py:jobs", "; did you mean two:jobs?"),
-        ("bare.wroker:worker", "; did you mean bare.worker:worker?"),
-        ("bear.worker:worker", "; did you mean bare.worker:worker?"),
-        ("bare:worker", "; did you mean bare.worker:worker?"),
-        ("inside.worker:worker", "; it is in {0}/src: set PYTHONPATH={0}/src"),
-        ("{0.name}.bare:worker", "; {0} is {0.name} itself: run the command in {0.parent}"),
-        (
-            "makes:create",
-            "is a function, not a pyworkers.Worker; if it makes one, call it in the module: "
-            "worker = create()",
-        ),
-        (
-            "makes:Worker",
-            "is a class, not a pyworkers.Worker; the module needs an instance: worker = Worker()",
-        ),
-    ],
-)
+# What an error says of a misspelt application; {0} is the working directory.
+MEANT = {
+    "shop.tasks:wroker": "; did you mean shop.tasks:worker?",
+    "shop.tasks:Worker": "not a pyworkers.Worker; did you mean shop.tasks:worker?",
+    "shop.taks:worker": "; did you mean shop.tasks:worker?",
+    "shpo.tasks:worker": "; did you mean shop.tasks:worker?",
+    "two:job": "; did you mean two:jobs?",
+    "two:other": "'other'; its Workers are two:mails, two:jobs",
+    "misspells:worker": "module 'two' has no attribute 'jobz'",
+    "two.py:jobs": "; did you mean two:jobs?",
+    "bare.wroker:worker": "; did you mean bare.worker:worker?",
+    "bear.worker:worker": "; did you mean bare.worker:worker?",
+    "bare:worker": "; did you mean bare.worker:worker?",
+    "inside.worker:worker": "; it is in {0}/src: set PYTHONPATH={0}/src",
+    "{0.name}.bare:worker": "; {0} is {0.name} itself: run the command in {0.parent}",
+    "makes:create": (
+        "is a function, not a pyworkers.Worker; if it makes one, call it in the module: worker = create()"
+    ),
+    "makes:Worker": "is a class, not a pyworkers.Worker; the module needs an instance: worker = Worker()",
+}
+
+
 def test_a_misspelt_application_is_an_error_that_names_the_nearest(
-    tmp_path: Path, safe: str, app: str, meant: str
+    tmp_path: Path, safe: str, check_here: Callable[..., tuple[int, str]]
 ) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").touch()
@@ -173,9 +188,10 @@ def test_a_misspelt_application_is_an_error_that_names_the_nearest(
     for package in ("bare", "src/inside"):
         (tmp_path / package).mkdir(parents=True)
         (tmp_path / package / "worker.py").write_text(APP)
-    status, output = check(tmp_path, "--app", app.format(tmp_path), "--url", safe)
-    assert status == 3, output
-    assert output.rstrip().endswith(meant.format(tmp_path)), output
+    for app, meant in MEANT.items():
+        status, output = check_here("--app", app.format(tmp_path), "--url", safe)
+        assert status == 3, output
+        assert output.rstrip().endswith(meant.format(tmp_path)), output
 
 
 def test_a_package_that_is_not_installed_is_searched_in_a_named_python(tmp_path: Path, safe: str) -> None:
@@ -215,7 +231,13 @@ FILE = 'app = "tasks:worker"\n[redis]\nurl = "{}"\nnamespace = "{}"\n'
     ],
 )
 def test_where_the_application_enqueues_is_compared_with_where_the_server_looks(
-    tmp_path: Path, safe: str, namespace: str, made: str, env: dict[str, str], elsewhere: str | None
+    tmp_path: Path,
+    safe: str,
+    namespace: str,
+    check_here: Callable[..., tuple[int, str]],
+    made: str,
+    env: dict[str, str],
+    elsewhere: str | None,
 ) -> None:
     def filled(text: str) -> str:
         return text.format(url=safe, namespace=namespace)
@@ -224,7 +246,7 @@ def test_where_the_application_enqueues_is_compared_with_where_the_server_looks(
     # The server's variables win over its file, too: here it is given on the command line.
     (tmp_path / "workers.toml").write_text(FILE.format(safe.replace("redis://", "redis://:pw@"), namespace))
     options = ("--config", "workers.toml", "--url", safe, "--namespace", namespace)
-    _, output = check(tmp_path, *options, **{name: filled(value) for name, value in env.items()})
+    _, output = check_here(*options, **{name: filled(value) for name, value in env.items()})
     if elsewhere is None:
         assert "producers: " not in output
         return
