@@ -1,4 +1,7 @@
-"""Status, progress and results of tracked jobs, through the real server, in each mode."""
+"""Status, progress and results of tracked jobs, through the real server, in each mode.
+
+One server runs all modes, each with a queue of its name.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +23,26 @@ from pyworkers.asyncclient import AsyncClient
 from pyworkers.client import Client
 from pyworkers.errors import JobFailedError, ResultTimeout, UntrackedJobError
 from pyworkers.protocol.flow.track import MAX_RESULT_BYTES
-from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState, JobStatus, Progress
 from tests.helpers.proxy import Proxy, proxied
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import PATIENCE_S, wait_for
 
 CODE = """
-@worker.middleware
-def pass_on(message, call_next):
+def pass_on_MODE(message, call_next):
     return call_next(message)
 
-@worker.job(queue="q", concurrency=3, retry=1, retry_in=lambda count, error, message: 0.2)
-def work(what, *rest):
+OPTIONS = dict(concurrency=3, retry=1, retry_in=lambda count, error, message: 0.2)
+
+@worker.job(queue="MODE", mode="MODE", middleware=[pass_on_MODE], **OPTIONS)
+def work_MODE(what, *rest):
     message = current_message()
     if what == "return":
         return rest[0] if rest else None
     if what == "progress":
         for number in range(rest[0] + 1):
             message.progress(number, rest[0], f"page {number}")
-        meet("progress")
+        meet("progress MODE")
         message.progress(1)
         message.progress(2, text="last")
     if what == "meet":
@@ -56,28 +60,19 @@ def work(what, *rest):
     if what == "huge":
         return "x" * rest[0]
     if what == "sleep":
-        note("asleep")
+        note("asleep", "MODE")
         time.sleep(600)
 """
 
 
-@pytest.fixture(params=["process", "thread", "async"])
-def mode(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+MODES = ("process", "thread", "async")
 
 
-@pytest.fixture
-def server(tmp_path: Path, redis_url: str, namespace: str, mode: str) -> Iterator[ServerProcess]:
-    with in_mode(tmp_path, redis_url, namespace, mode) as running:
-        yield running
-
-
-def in_mode(folder: Path, url: str, namespace: str, mode: str) -> Any:
-    code = CODE.replace("concurrency=3", f"concurrency=3, mode={mode!r}")
+def code_of(mode: str) -> str:
+    code = CODE.replace("MODE", mode)
     if mode == "async":
-        code = code.replace("def work(", "async def work(").replace("def pass_on(", "async def pass_on(")
-        code = code.replace("return call_next(message)", "return await call_next(message)")
-        code = code.replace("    time.sleep(600)", "    import asyncio; await asyncio.sleep(600)")
+        code = code.replace("def ", "async def ").replace("return call_next(", "return await call_next(")
+        code = code.replace("    time.sleep(600)", "    await asyncio.sleep(600)")
         code = code.replace("meet(", "await met(")
         code = (
             """
@@ -89,13 +84,24 @@ async def met(name, *words):
 """
             + code
         )
-    return serving(folder, url, namespace, code)
+    return code
+
+
+@pytest.fixture
+def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
+    with serving(tmp_path, redis_url, namespace, "".join(map(code_of, MODES))) as running:
+        yield running
 
 
 @pytest.fixture
 def client(redis_url: str, namespace: str) -> Iterator[Client]:
     with Client(redis_url, namespace=namespace) as opened:
         yield opened
+
+
+def enqueue(client: Client, mode: str, *args: object, **options: Any) -> str:
+    """Enqueue a job that runs in this mode."""
+    return client.enqueue(mode, f"work_{mode}", args, **options)
 
 
 def becomes(client: Client, jid: str, state: str) -> JobStatus:
@@ -106,73 +112,80 @@ def becomes(client: Client, jid: str, state: str) -> JobStatus:
     return wait_for(there, message=f"the job is {state}")
 
 
+def shows(client: Client, jid: str, progress: Progress) -> None:
+    wait_for(lambda: client.status(jid).progress == progress, message="the progress")
+
+
 def test_a_tracked_job_shows_its_way_its_progress_and_its_result(
     server: ServerProcess, client: Client
 ) -> None:
-    before = time.time()
-    jid = client.enqueue("q", "work", ["progress", 50], track=60, delay=0.2)
-    assert client.status(jid) == JobStatus(JobState.SCHEDULED, "q")
-    server.wait_for_notes(1, "progress")
-    running = becomes(client, jid, "running")
-    assert (running.queue, running.attempt, running.finished_at, running.error) == ("q", 0, None, None)
-    assert running.started_at is not None
-    assert before <= running.started_at <= time.time()
-    # Only the first one, since the others came right after it.
-    wait_for(lambda: client.status(jid).progress == Progress(0, 50, "page 0"), message="the progress")
-    server.let_go("progress")
-    assert client.result(jid, PATIENCE_S) is None
-    done = client.status(jid)
-    assert (done.state, done.progress, done.error) == (JobState.DONE, Progress(2, None, "last"), None)
-    assert done.finished_at is not None
-    assert done.finished_at >= running.started_at
-    keys = Keys(server.keys.namespace)
-    assert all(50 < server.redis.ttl(key) <= 60 for key in (keys.job(jid), keys.result(jid)))
+    for mode in MODES:
+        before = time.time()
+        jid = enqueue(client, mode, "progress", 50, track=60, delay=0.2)
+        assert client.status(jid) == JobStatus(JobState.SCHEDULED, mode)
+        server.wait_for_notes(1, f"progress {mode}")
+        running = becomes(client, jid, "running")
+        assert (running.queue, running.attempt, running.finished_at, running.error) == (mode, 0, None, None)
+        assert running.started_at is not None
+        assert before <= running.started_at <= time.time()
+        # Only the first one, since the others came right after it.
+        shows(client, jid, Progress(0, 50, "page 0"))
+        server.let_go(f"progress {mode}")
+        assert client.result(jid, PATIENCE_S) is None
+        done = client.status(jid)
+        assert (done.state, done.progress, done.error) == (JobState.DONE, Progress(2, None, "last"), None)
+        assert done.finished_at is not None
+        assert done.finished_at >= running.started_at
+        keys = server.keys
+        assert all(50 < server.redis.ttl(key) <= 60 for key in (keys.job(jid), keys.result(jid)))
 
 
 def test_a_result_is_read_by_any_number_of_readers(server: ServerProcess, client: Client) -> None:
     values: list[object] = [7, "ä", [1, {"a": None}], True, 1.5, None]
-    for value in values:
-        jid = client.enqueue("q", "work", ["return", value], track=60)
+    for mode, value in product(MODES, values):
+        jid = enqueue(client, mode, "return", value, track=60)
         with ThreadPoolExecutor(5) as readers:
-            found = list(readers.map(lambda _, jid=jid: client.result(jid, PATIENCE_S), range(5)))
-        assert [(type(one), one) for one in found] == [(type(value), value)] * 5
+            found = list(readers.map(client.result, [jid] * 5, [PATIENCE_S] * 5))
+        assert [(type(one), one) for one in found] == [(type(value), value)] * 5, mode
         assert client.result(jid, 0) == value
 
 
 def test_a_failed_job_shows_its_error_and_its_result_raises_it(server: ServerProcess, client: Client) -> None:
-    jid = client.enqueue("q", "work", ["fail"], track=60)
-    with pytest.raises(JobFailedError, match=rf"the job {jid} is dead: ValueError: it is broken") as caught:
-        client.result(jid, PATIENCE_S)
-    error = caught.value
-    assert (error.jid, error.state, error.error_class, error.error) == (
-        jid, "dead", "ValueError", "it is broken",
-    )  # fmt: skip
-    status = client.status(jid)
-    assert (status.state, status.attempt, status.error) == ("dead", 1, "ValueError: it is broken")
+    for mode in MODES:
+        jid = enqueue(client, mode, "fail", track=60)
+        message = rf"the job {jid} is dead: ValueError: it is broken"
+        with pytest.raises(JobFailedError, match=message) as caught:
+            client.result(jid, PATIENCE_S)
+        error = caught.value
+        assert (error.jid, error.state, error.error_class, error.error) == (
+            jid, "dead", "ValueError", "it is broken",
+        )  # fmt: skip
+        status = client.status(jid)
+        assert (status.state, status.attempt, status.error) == ("dead", 1, "ValueError: it is broken")
 
 
 def test_the_other_ends_of_a_job_have_their_states(server: ServerProcess, client: Client) -> None:
-    discarded = client.enqueue("q", "work", ["discard"], track=60)
-    dropped = client.enqueue("q", "work", ["fail"], retry=False, track=60)
-    asleep = client.enqueue("q", "work", ["sleep"], track=60)
-    scheduled = client.enqueue("q", "work", ["sleep"], delay=3600, track=60)
-    server.wait_for_notes(1, "asleep")
-    becomes(client, asleep, "running")
-    for jid in (asleep, scheduled):
-        client.cancel(jid)
-    ends = {discarded: "failed", dropped: "failed", asleep: "cancelled", scheduled: "cancelled"}
-    for jid, state in ends.items():
-        with pytest.raises(JobFailedError, match=f"is {state}"):
-            client.result(jid, PATIENCE_S)
-        assert client.status(jid).state == state
+    for mode in MODES:
+        discarded = enqueue(client, mode, "discard", track=60)
+        dropped = enqueue(client, mode, "fail", retry=False, track=60)
+        asleep = enqueue(client, mode, "sleep", track=60)
+        scheduled = enqueue(client, mode, "sleep", delay=3600, track=60)
+        server.wait_for_notes(1, "asleep", mode)
+        becomes(client, asleep, "running")
+        for jid in (asleep, scheduled):
+            client.cancel(jid)
+        ends = {discarded: "failed", dropped: "failed", asleep: "cancelled", scheduled: "cancelled"}
+        for jid, state in ends.items():
+            with pytest.raises(JobFailedError, match=f"is {state}"):
+                client.result(jid, PATIENCE_S)
+            assert client.status(jid).state == state, mode
 
 
 def test_a_retried_job_is_shown_as_such_and_its_result_is_awaited(
     tmp_path: Path, redis_url: str, namespace: str, client: Client
 ) -> None:
-    with in_mode(tmp_path, redis_url, namespace, "process") as server:
-        server.write_app(CODE)
-        jid = client.enqueue("q", "work", ["die"], track=60)
+    with serving(tmp_path, redis_url, namespace, code_of("process")) as server:
+        jid = enqueue(client, "process", "die", track=60)
         server.wait_for_notes(1, "pid", 0)
         retrying = becomes(client, jid, "retrying")
         assert retrying.attempt == 1
@@ -187,15 +200,16 @@ def test_a_result_that_cannot_be_kept_fails_the_job(server: ServerProcess, clien
         (["bad"], r"result\['a'\]\[1\] is of type set, which JSON does not carry: it cannot be kept"),
         (["huge", MAX_RESULT_BYTES], f"the result has {MAX_RESULT_BYTES + 2} bytes; the limit is 4194304"),
     ]
-    for what, error in errors:
-        jid = client.enqueue("q", "work", what, retry=False, track=60)
+    for mode, (what, error) in product(MODES, errors):
+        jid = enqueue(client, mode, *what, retry=False, track=60)
         with pytest.raises(JobFailedError, match=f"BadResultError: {error}"):
             client.result(jid, PATIENCE_S)
-        untracked = client.enqueue("q", "work", what)
+        untracked = enqueue(client, mode, *what)
         server.wait_for_event("job.done", jid=untracked)
-    # The largest one arrives.
-    jid = client.enqueue("q", "work", ["huge", MAX_RESULT_BYTES - 2], track=60)
-    assert client.result(jid, PATIENCE_S) == "x" * (MAX_RESULT_BYTES - 2)
+    for mode in MODES:
+        # The largest one arrives.
+        jid = enqueue(client, mode, "huge", MAX_RESULT_BYTES - 2, track=60)
+        assert client.result(jid, PATIENCE_S) == "x" * (MAX_RESULT_BYTES - 2)
 
 
 def readers(server: ServerProcess) -> int:
@@ -203,11 +217,10 @@ def readers(server: ServerProcess) -> int:
     return sum(one["cmd"] == "xread" and "b" in one["flags"] for one in server.redis.client_list())
 
 
-@pytest.mark.parametrize("mode", ["process"])
 def test_a_waiting_reader_sends_one_command(server: ServerProcess, redis_url: str, namespace: str) -> None:
     async def wait() -> tuple[Any, dict[str, int]]:
         async with AsyncClient(redis_url, namespace=namespace) as client:
-            jid = await client.enqueue("q", "work", ["meet", "wait"], track=60)
+            jid = await client.enqueue("process", "work_process", ["meet", "wait"], track=60)
             waits = [asyncio.create_task(client.result(jid, PATIENCE_S)) for _ in range(3)]
             while readers(server) < 3:
                 await asyncio.sleep(0.01)
@@ -224,7 +237,6 @@ def test_a_waiting_reader_sends_one_command(server: ServerProcess, redis_url: st
     assert not {"cmdstat_xread", "cmdstat_xrange"} & calls.keys()
 
 
-@pytest.mark.parametrize("mode", ["process"])
 def test_a_wait_for_a_result_outlives_its_connections(
     server: ServerProcess, redis_url: str, namespace: str
 ) -> None:
@@ -245,7 +257,7 @@ def test_a_wait_for_a_result_outlives_its_connections(
 
     for name in ("blocking", "async"):
         with proxied(redis_url) as proxy, Client(proxy.url, namespace=namespace) as client:
-            jid = client.enqueue("q", "work", ["meet", "wait"], track=60)
+            jid = enqueue(client, "process", "meet", "wait", track=60)
             losing = threading.Thread(target=lose, args=(proxy,))
             losing.start()
             if name == "blocking":
@@ -256,18 +268,21 @@ def test_a_wait_for_a_result_outlives_its_connections(
         server.folder.joinpath("wait").unlink()
 
 
-@pytest.mark.parametrize("mode", ["process"])
 def test_a_job_of_a_producer_in_another_language_is_tracked(server: ServerProcess, client: Client) -> None:
     track: object
     for track in (3600, "an hour", True, 1e30, 0.001):
         jid = f"go-{track}"
-        raw = json.dumps({"class": "work", "args": ["return", 1], "jid": jid, "track": track}).encode()
-        server.redis.lpush(server.keys.queue("q"), raw)
+        raw = json.dumps(
+            {"class": "work_process", "args": ["return", 1], "jid": jid, "track": track}
+        ).encode()
+        server.redis.lpush(server.keys.queue("process"), raw)
         assert client.result(jid, PATIENCE_S) == 1
     for track in (None, False, 0, -5):
         jid = f"untracked-{track}"
-        raw = json.dumps({"class": "work", "args": ["return", 1], "jid": jid, "track": track}).encode()
-        server.redis.lpush(server.keys.queue("q"), raw)
+        raw = json.dumps(
+            {"class": "work_process", "args": ["return", 1], "jid": jid, "track": track}
+        ).encode()
+        server.redis.lpush(server.keys.queue("process"), raw)
         server.wait_for_event("job.done", jid=jid)
         with pytest.raises(UntrackedJobError):
             client.result(jid, PATIENCE_S)
@@ -277,16 +292,17 @@ def test_a_job_of_a_producer_in_another_language_is_tracked(server: ServerProces
 def test_an_evicted_status_neither_stops_the_job_nor_its_result(
     server: ServerProcess, client: Client
 ) -> None:
-    jid = client.enqueue("q", "work", ["meet", "go"], track=60)
-    server.wait_for_notes(1, "go")
-    becomes(client, jid, "running")
-    server.redis.delete(server.keys.job(jid))
-    assert client.status(jid).state == "unknown"
-    server.let_go("go")
-    assert client.result(jid, PATIENCE_S) == "met"
-    server.redis.delete(server.keys.result(jid))
-    with pytest.raises(UntrackedJobError, match="is done, but its result is gone"):
-        client.result(jid, PATIENCE_S)
+    for mode in MODES:
+        jid = enqueue(client, mode, "meet", mode, track=60)
+        server.wait_for_notes(1, mode)
+        becomes(client, jid, "running")
+        server.redis.delete(server.keys.job(jid))
+        assert client.status(jid).state == "unknown"
+        server.let_go(mode)
+        assert client.result(jid, PATIENCE_S) == "met"
+        server.redis.delete(server.keys.result(jid))
+        with pytest.raises(UntrackedJobError, match="is done, but its result is gone"):
+            client.result(jid, PATIENCE_S)
 
 
 @pytest.mark.fault("J1")
@@ -295,8 +311,8 @@ def test_a_job_whose_server_ends_has_its_result_from_the_next(
     tmp_path: Path, redis_url: str, namespace: str, client: Client, number: int
 ) -> None:
     options = {"PYWORKERS_SERVER__LEASE": "2", "PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "0.5"}
-    with serving(tmp_path, redis_url, namespace, CODE, **options) as server:
-        jid = client.enqueue("q", "work", ["meet", "end"], track=60)
+    with serving(tmp_path, redis_url, namespace, code_of("process"), **options) as server:
+        jid = enqueue(client, "process", "meet", "end", track=60)
         server.wait_for_notes(1, "end")
         becomes(client, jid, "running")
         os.kill(server.pid, number)
