@@ -66,26 +66,24 @@ def test_hup_applies_sizes_limits_log_level_and_cron_entries(serve: Serve, file:
         assert server.wait_for_event("reload.done", count=2)["queues"] == {"q": 1, "ticks": 1}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("concurrency = 3\n", "workers.toml:1: unknown key concurrency"),
-        ("[queues.q]\nconcurrency = 0\n", "queues.q.concurrency: must be at least 1, not 0"),
-        ("[queues.other]\nconcurrency = 2\n", "[queues.other]: the application has no handler"),
-        ('[groups.a]\nqueues = ["q"]\n[groups.b]\nqueues = ["q"]\n', "the queue 'q' stands in two groups"),
-    ],
-)
-def test_a_configuration_with_an_error_changes_nothing(
-    serve: Serve, file: Path, text: str, message: str
-) -> None:
+ERRORS = {
+    "concurrency = 3\n": "workers.toml:1: unknown key concurrency",
+    "[queues.q]\nconcurrency = 0\n": "queues.q.concurrency: must be at least 1, not 0",
+    "[queues.other]\nconcurrency = 2\n": "[queues.other]: the application has no handler",
+    '[groups.a]\nqueues = ["q"]\n[groups.b]\nqueues = ["q"]\n': "the queue 'q' stands in two groups",
+}
+
+
+def test_a_configuration_with_an_error_changes_nothing(serve: Serve, file: Path) -> None:
     with serve(APP, "--config", str(file)) as server:
-        [[before, *_], _] = server.wait_for_notes(2, "up")
-        file.write_text(text)
-        server.signal(signal.SIGHUP)
-        assert message in server.wait_for_event("reload.failed")["error"]
-        server.push("q", job("a", "ran", 1))
-        server.wait_for_notes(1, "ran", 1)
-        assert process_alive(before)
+        workers = [note[0] for note in server.wait_for_notes(2, "up")]
+        for count, (text, message) in enumerate(ERRORS.items(), start=1):
+            file.write_text(text)
+            server.signal(signal.SIGHUP)
+            assert message in server.wait_for_event("reload.failed", count=count)["error"]
+            server.push("q", job(f"j{count}", "ran", count))
+            server.wait_for_notes(1, "ran", count)
+            assert all(map(process_alive, workers)), text
 
 
 def test_a_lost_fork_server_is_replaced_while_the_file_is_invalid(serve: Serve, file: Path) -> None:

@@ -144,19 +144,16 @@ def test_the_new_server_takes_over_an_ordered_queue_after_the_job_that_runs(serv
 
 
 @pytest.mark.fault("M10")
-@pytest.mark.parametrize(
-    ("code", "reason", "output"),
-    [
+def test_after_an_error_the_old_server_continues(serve: Serve) -> None:
+    errors = [
         (BROKEN, "exit code 3", "no_such_package"),
         (BAD_HOOK, "exit code 1", "no worker of the group q starts"),
-    ],
-    ids=["import", "hook"],
-)
-def test_after_an_error_the_old_server_continues(serve: Serve, code: str, reason: str, output: str) -> None:
+    ]
     with serve(APP) as server:
-        failed = fails(server, code)
-        assert failed["reason"] == reason and output in failed["output"]
-        runs(server, "a", "old")
+        for code, reason, output in errors:
+            failed = fails(server, code)
+            assert failed["reason"] == reason and output in failed["output"]
+            runs(server, reason, "old")
         new = upgrade(server, NEW)
         assert server.wait() == 0
         runs(server, "b", "new")
