@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pyworkers.cli import main
 from pyworkers.web.security.attempts import OF_ADDRESS
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
 from tests.web.test_users import line
@@ -115,9 +117,13 @@ def test_it_listens_for_other_machines_with_users(tmp_path: Path, one_redis_url:
         (["--config", "nonesuch.toml"], "nonesuch.toml: no such file"),
     ],
 )
-def test_invalid_words_are_errors_with_a_reason(tmp_path: Path, words: list[str], text: str) -> None:
+def test_invalid_words_are_errors_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], text: str
+) -> None:
     (tmp_path / "users").write_text("broken")
-    assert text in refused(tmp_path, *words)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["web", "--url", NOWHERE, *words])
+    assert done.exit_code == 2 and text in done.output, done.output
 
 
 def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
