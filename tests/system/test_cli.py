@@ -13,20 +13,23 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner, Result
 from redis.typing import EncodableT, FieldT
 
+from pyworkers.cli import main
 from pyworkers.embedded import EmbeddedServer, socket_url
 from pyworkers.protocol.keys import Keys
 from tests.helpers.replies import as_bytes, as_scores
 from tests.helpers.support import ROOT, free_port
 
-Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+Cli = Callable[..., Result]
+# The variables of ours that reach no command.
+OURS = ("PYWORKERS_", "REDIS_")
 
 
 def python_m_pyworkers(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, which no variable of ours reaches."""
-    ours = ("PYWORKERS_", "REDIS_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     settings: dict[str, Any] = {
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
@@ -42,11 +45,13 @@ def python_m_pyworkers(*words: str, **options: Any) -> subprocess.CompletedProce
 
 @pytest.fixture
 def cli(redis_url: str, namespace: str) -> Cli:
-    """Run a command on the Redis of this test; it must succeed."""
+    """Run a command on the Redis of this test, without a process of its own; it must succeed."""
+    without = {name: None for name in os.environ if name.startswith(OURS)}
 
-    def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        done = python_m_pyworkers(*words, "--url", redis_url, "--namespace", namespace, **options)
-        assert (done.returncode, done.stderr) == (0, "")
+    def run(*words: str, **options: Any) -> Result:
+        place = ["--url", redis_url, "--namespace", namespace]
+        done = CliRunner(env=without).invoke(main, [*words, *place], **options)
+        assert (done.exit_code, done.stderr) == (0, "")
         return done
 
     return run
