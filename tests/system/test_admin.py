@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 from pyworkers.api import DeadSet, Queue
+from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import raw_job
@@ -357,10 +359,8 @@ def test_a_server_is_watched_paused_quieted_and_stopped(
     redis_url: str, namespace: str, where: list[str], keys: Keys, db: redis.Redis, tmp_path: Path
 ) -> None:
     def cli(*words: str) -> str:
-        command = [sys.executable, "-m", "pyworkers", *words, *where]
-        env = os.environ | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env)
-        assert (done.returncode, done.stderr) == (0, "")
+        done = CliRunner().invoke(main, [*words, *where])
+        assert (done.exit_code, done.stderr) == (0, "")
         return done.stdout
 
     def shown(command: str) -> list[dict[str, Any]]:
