@@ -13,6 +13,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
+def printable_lines(text: str) -> str:
+    """The text with every invisible character escaped, but for the newlines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def shorten(text: str, most: int) -> str:
     """Both ends of a text of more than ``most`` characters, and how many are missing between them."""
     if len(text) <= most:

@@ -20,6 +20,7 @@ import click
 
 from pyworkers.cli.setup.foreign import OF_ALL, parsed
 from pyworkers.errors import AppImportError, PyworkersError, RedisUnavailableError
+from pyworkers.text import printable_lines
 from pyworkers.version import __version__
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ def _in_project(command: click.Command, program: str) -> click.Command:
 def _presented(error: PyworkersError) -> str:
     traceback = error.traceback.rstrip() if isinstance(error, AppImportError) else ""
     absent = isinstance(error, RedisUnavailableError) and error.code in _NOT_THERE and not error.hint
-    return "\n".join(filter(None, (traceback, f"Error: {error}", _OTHER_ADDRESS if absent else "")))
+    reason = printable_lines(f"Error: {error}")
+    return "\n".join(filter(None, (traceback, reason, _OTHER_ADDRESS if absent else "")))
 
 
 def _group(name: str, text: str | None = None) -> Callable[[Callable[[], None]], click.Group]:

@@ -14,7 +14,7 @@ import click
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.tables import Column, show
-from pyworkers.cli.text import printable
+from pyworkers.cli.text import printable, printable_lines
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.groups import Only, spell_queues
@@ -73,7 +73,7 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
         print_json({**about, "findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
-            click.echo(f"{finding.code}: {finding.message}\n    {finding.fix}")
+            click.echo(printable_lines(f"{finding.code}: {finding.message}\n    {finding.fix}"))
         if not findings:
             click.echo(f"{mask_url(config.redis.url)}: no findings")
     if findings:

@@ -5,13 +5,21 @@ Pure.
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
-from pyworkers.text import printable
+from pyworkers.text import printable, printable_lines
 
-__all__ = ["duration", "fit", "printable", "width"]
+__all__ = ["duration", "fit", "printable", "printable_json", "printable_lines", "width"]
 
 _ELLIPSIS = "…"
+
+
+def printable_json(text: str) -> str:
+    """The same JSON value with every invisible character escaped; the text is JSON without white space."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def width(text: str) -> int:

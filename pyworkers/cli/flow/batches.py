@@ -133,7 +133,8 @@ def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bo
 def _row(about: BatchStatus, now: float, times: Times) -> tuple[str, ...]:
     numbers = (about.total, about.pending, about.done, about.failed, about.dead)
     created = times.cell(about.created_at, now)
-    return about.id, about.kind, about.state, *map(str, numbers), created, printable(about.description)
+    names = map(printable, (about.id, about.kind, about.state))
+    return *names, *map(str, numbers), created, printable(about.description)
 
 
 batches = listing_group("batches", _HELP, {"list": list_, "show": show, "delete": delete})

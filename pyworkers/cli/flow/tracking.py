@@ -12,7 +12,7 @@ from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.params import parse_duration, reads
-from pyworkers.cli.text import printable
+from pyworkers.cli.text import printable, printable_json
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import JobFailedError, PyworkersError, ResultTimeout, UntrackedJobError
@@ -85,7 +85,7 @@ def result(ctx: click.Context, source: Source, jid: str, timeout: float, as_json
         ctx.exit(1)
     except (UntrackedJobError, ResultTimeout) as error:
         raise _error_of(config, jid, error) from None
-    click.echo(encode({"state": "done", "result": value} if as_json else value))
+    click.echo(printable_json(encode({"state": "done", "result": value} if as_json else value)))
 
 
 def _error_of(
@@ -93,11 +93,12 @@ def _error_of(
 ) -> PyworkersError:
     """The error, in the words for a batch, chain or group if the id is that of one."""
     batch = BatchSet(config).find(jid)
+    kind = printable(batch.status.kind) if batch else "job"
+    if isinstance(error, JobFailedError):
+        # One line, as of `pyworkers status`.
+        return JobFailedError(jid, error.state, error.error_class, printable(error.error), kind=kind)
     if batch is None:
         return error
-    kind = printable(batch.status.kind)
-    if isinstance(error, JobFailedError):
-        return JobFailedError(jid, error.state, error.error_class, error.error, kind=kind)
     if isinstance(error, ResultTimeout):
         return ResultTimeout(f"the {kind} {jid} has not ended in the time")
     reason = f"no result of the {kind} {jid}: it is {batch.status.state}"
