@@ -19,7 +19,7 @@ from pyworkers.enqueueing.producer import PORTION, many_jobs, one_job
 from pyworkers.errors import BadArgumentError, DeclarationError, QueueFullError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.call import RESULT, RESULTS, Call
+from pyworkers.protocol.call import RESULT, RESULTS, Call, admitted
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, seconds, unlisted
 from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
@@ -199,7 +199,7 @@ class Job(Generic[P, R]):
         It is checked like an enqueue call. A parameter ``batch_id`` may be left out: it is the batch's id.
         An argument may be ``RESULT`` or ``RESULTS``. Raises TypeError and BadArgumentError.
         """
-        bound = self._binder.bind_call(args, kwargs)
+        bound = admitted(self._binder.bind_call(args, kwargs))
         self._draft.refuse_jid()
         self._draft.job(bound, 0.0)
         call = Call(self._draft, self.name, bound, self.clients)

@@ -212,7 +212,7 @@ class _Compiler:
             job.pop("enqueued_at", None)
             if job.get("encrypted") and (call.holds(RESULT) or call.holds(RESULTS)):
                 raise BadArgumentError(f"{call}: a result cannot become an argument of an encrypted job")
-            known = {"RESULT": [], "RESULTS": []} if before is Before.EMPTY else {"RESULTS": RESULT}
+            known = {"RESULT": [], "RESULTS": []} if before is Before.EMPTY else {"RESULTS": RESULT.awaited}
             job["args"] = fill(job["args"], known)
             job["batch"] = plan.id
             if place is not None:
@@ -254,5 +254,5 @@ def _ready(job: Job) -> str:
     """
     last = {name: job[name] for name in ("created_at", "expiry") if name in job}
     first = {name: value for name, value in job.items() if name not in last}
-    args = fill(job["args"], {"RESULT": RESULTS})
+    args = fill(job["args"], {"RESULT": RESULTS.awaited})
     return f"{job['queue']} {envelope.encode({**first, 'args': args, **last})}"

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.draft import Draft
 
 
-class Placeholder(dict[str, str]):
-    """Stands for an argument that is known later. In JSON it is an object with its name."""
+class Awaited(dict[str, str]):
+    """A placeholder in the arguments of a call. In JSON it is an object with its name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(pyworkers=name)
@@ -22,11 +23,21 @@ class Placeholder(dict[str, str]):
         return self["pyworkers"]
 
 
+class Placeholder:
+    """Stands for an argument that is known later. Not JSON: only a call takes it (``admitted``)."""
+
+    def __init__(self, name: str) -> None:
+        self.awaited = Awaited(name)
+
+    def __repr__(self) -> str:
+        return repr(self.awaited)
+
+
 RESULT: Any = Placeholder("RESULT")
 """In a step of a chain: the result of the step before."""
 RESULTS: Any = Placeholder("RESULTS")
 """In the job after a group: the list of the results, in the order of the group."""
-BATCH_ID: Any = Placeholder("BATCH_ID")
+BATCH_ID: Any = Awaited("BATCH_ID")
 """The id of the batch."""
 
 
@@ -52,10 +63,29 @@ class Call:
         return [fill(arg, {"BATCH_ID": batch}) for arg in self.args]
 
 
+def admitted(args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments with each placeholder as the object that stands for it in JSON.
+
+    Raises BadArgumentError for those that are nested too deep.
+    """
+    try:
+        return [_admitted(arg) for arg in args]
+    except RecursionError as error:
+        raise BadArgumentError("the arguments of a call are nested too deep") from error
+
+
+def _admitted(value: Any) -> Any:
+    if isinstance(value, Placeholder):
+        return value.awaited
+    if type(value) is dict:
+        return {key: _admitted(item) for key, item in value.items()}
+    return type(value)(map(_admitted, value)) if type(value) in (list, tuple) else value
+
+
 def contains(value: Any, placeholder: Placeholder) -> bool:
     """True if the value is the placeholder, or contains it."""
     if isinstance(value, dict):
-        return value == placeholder or any(contains(item, placeholder) for item in value.values())
+        return value == placeholder.awaited or any(contains(item, placeholder) for item in value.values())
     return isinstance(value, list | tuple) and any(contains(item, placeholder) for item in value)
 
 
@@ -65,7 +95,7 @@ def fill(value: Any, known: Mapping[str, Any]) -> Any:
         name = value.get("pyworkers") if len(value) == 1 else None
         if isinstance(name, str) and name in known:
             return known[name]
-        if isinstance(value, Placeholder):
+        if isinstance(value, Awaited):
             return value
         return {key: fill(item, known) for key, item in value.items()}
     if isinstance(value, list | tuple):

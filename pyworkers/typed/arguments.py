@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from pyworkers.errors import BadArgumentError, DeclarationError
-from pyworkers.protocol.call import Placeholder
+from pyworkers.protocol.call import Awaited, Placeholder
 from pyworkers.protocol.message import Keywords, Message
 from pyworkers.typed.annotations import Unresolved, evaluated, is_typed, may_be_typed, signature_of
 from pyworkers.typed.codec import Codec, TypeCodec, Unchanged
@@ -58,7 +58,7 @@ class Arguments:
             return args
         return [
             value
-            if codec is None or isinstance(value, Placeholder)
+            if codec is None or isinstance(value, Awaited | Placeholder)
             else codec.to_json(value, f"{path}[{index}]")
             for index, (value, codec) in enumerate(_pairs(args, codecs))
         ]

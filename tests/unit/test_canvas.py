@@ -250,6 +250,35 @@ def test_a_placeholder_needs_what_it_stands_for(app: App, queue: Fake, canvas: A
     queue.assert_none()
 
 
+@pytest.mark.parametrize(
+    "enqueue",
+    [
+        lambda app: app.start.enqueue(RESULT),
+        lambda app: app.start.enqueue([RESULTS]),
+        lambda app: app.start.enqueue_in(5, {"a": [RESULT]}),
+        lambda app: app.start.enqueue_bulk([[1], [{"a": (RESULTS,)}]]),
+        lambda app: app.start.options(unique_for=60).enqueue(RESULT),
+        lambda app: asyncio.run(app.start.aenqueue(RESULT)),
+        lambda app: app.worker.enqueue("default", "start", [RESULT]),
+        lambda app: app.worker.enqueue_bulk("default", "start", [[RESULT]]),
+    ],
+)
+def test_a_placeholder_is_taken_by_a_call_alone(app: App, queue: Fake, enqueue: Any) -> None:
+    with pytest.raises(BadArgumentError, match=r"\[0\].*Placeholder.*\nRESULT and RESULTS stand in"):
+        enqueue(app)
+    queue.assert_none()
+    app.start.enqueue({"pyworkers": "RESULT"})
+    queue.drain()
+    assert app.ran == [("start", {"pyworkers": "RESULT"})]
+
+
+def test_a_call_refuses_values_that_are_nested_too_deep(app: App) -> None:
+    endless: list[Any] = [RESULT]
+    endless.append(endless)
+    with pytest.raises(BadArgumentError, match="nested too deep"):
+        app.start.call(endless)
+
+
 def test_a_placeholder_may_stand_for_a_typed_argument(app: App, queue: Fake) -> None:
     @app.worker.job
     def typed(when: datetime, batch_id: str) -> None:
