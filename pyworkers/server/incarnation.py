@@ -50,6 +50,11 @@ class Incarnation:
         self._renewed_at = at
         self._registered = queues
 
+    @property
+    def may_fetch(self) -> bool:
+        """True once Redis has registered this identity: before, it refuses to hand out jobs."""
+        return self._renewed_at > -math.inf
+
     def is_registered(self, queues: tuple[str, ...]) -> bool:
         """True if exactly these queues were registered at the last renewal."""
         return self._registered == queues
@@ -79,6 +84,10 @@ class Incarnations:
     def identity(self) -> str:
         """The current identity."""
         return self.current.identity
+
+    def may_fetch(self, identity: str) -> bool:
+        """True if this is the current identity, and Redis has registered it."""
+        return identity == self.current.identity and self.current.may_fetch
 
     def log_as(self, config: LogConfig) -> None:
         """Log by this configuration, from now on."""

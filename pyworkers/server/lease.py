@@ -25,8 +25,9 @@ log = logs.get_logger()
 class Lease(Part):
     """Renews the lease; ends the incarnation when a peer has recovered its lists.
 
-    ``queues`` returns the queues whose jobs this server may hold; ``on_renewed`` is awaited with the identity
-    after each renewal. A new incarnation is registered at once by a nudge: it may fetch nothing before.
+    ``queues`` returns the queues whose jobs this server may hold; ``on_renewed`` is awaited after each
+    renewal, with True if it has registered something. A new incarnation is registered at once by a nudge: it
+    may fetch nothing before.
     """
 
     name = "lease"
@@ -38,7 +39,7 @@ class Lease(Part):
         health: Health,
         lease_s: float,
         queues: Callable[[], Sequence[str]],
-        on_renewed: Callable[[str], Awaitable[None]],
+        on_renewed: Callable[[bool], Awaitable[None]],
     ) -> None:
         super().__init__(health)
         self._store = store
@@ -74,4 +75,4 @@ class Lease(Part):
         mine.renewed(began, queues)
         if lease is LeaseState.RESTORED:
             log.debug("lease.restored")
-        await self._on_renewed(mine.identity)
+        await self._on_renewed(not known)

@@ -208,9 +208,9 @@ class Manager:
         if self.state in (ManagerState.RUNNING, ManagerState.PAUSED):
             self.pool.replace_idle()
 
-    def registered(self, identity: str) -> None:
-        """Fetch under this identity, which Redis has registered."""
-        self._fetcher.registered(identity)
+    def wake(self) -> None:
+        """Fetch, because Redis has registered this server."""
+        self._fetcher.wake()
 
     def drop_connection(self) -> None:
         """Drop the connections: another Redis server is the primary."""

@@ -176,10 +176,10 @@ class Queues:
         for manager in self.everyone():
             manager.move_to(identity)
 
-    def registered(self, identity: str) -> None:
-        """Fetch under this identity, which Redis has registered."""
+    def wake(self) -> None:
+        """Fetch, because Redis has registered this server."""
         for manager in self.everyone():
-            manager.registered(identity)
+            manager.wake()
 
     def clear_out(self, identity: str) -> None:
         """Give back the jobs that still arrive in the lists of an earlier incarnation."""

@@ -100,8 +100,9 @@ class Services:
         health = server.health.of(Lease.name)
         return Lease(server.store, server.incarnations, health, lease_s, lambda: self._served, self._renewed)
 
-    async def _renewed(self, identity: str) -> None:
-        self._server.queues.registered(identity)
+    async def _renewed(self, is_new: bool) -> None:
+        if is_new:
+            self._server.queues.wake()
         health = self._server.health.of("counters")
         try:
             await self._writer.write()

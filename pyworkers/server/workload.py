@@ -137,7 +137,12 @@ class Workload:
             self.queues.cancellations,
             self.services.suspects,
             self.services.asks,
-            Listeners(self.services.settled, self._incarnations.lost, self.services.recovery.saw_lease),
+            Listeners(
+                self.services.settled,
+                self._incarnations.lost,
+                self.services.recovery.saw_lease,
+                self._incarnations.may_fetch,
+            ),
             self._rng,
         )
 

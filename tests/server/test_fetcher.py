@@ -75,6 +75,7 @@ class Bench(RedisBench):
         self.settled: list[Report] = []
         self.lost: list[str] = []
         self.leases: list[tuple[str, float]] = []
+        self.registered = {IDENTITY}
         self.fetcher = self.make(
             Group("g", self.queues, strict=self.strict, concurrency=1, processes=1, mode="process"),
             InProgress(self.keys, list(self.queues), IDENTITY),
@@ -85,7 +86,12 @@ class Bench(RedisBench):
             ],
             self.outbox,
             self.deliveries,  # type: ignore[arg-type]
-            Listeners(lambda _queue, report: self.settled.append(report), self.lost.append, self.saw_lease),
+            Listeners(
+                lambda _queue, report: self.settled.append(report),
+                self.lost.append,
+                self.saw_lease,
+                lambda identity: identity in self.registered,
+            ),
             random.Random(1),
         )
         self.ends.push_async_callback(self.fetcher.close)
@@ -377,18 +383,29 @@ async def check_that_it_asks_once_registered(bench: Bench) -> None:
     await bench.redis.lpush(bench.keys.queue("q"), b"job")
     bench.fetcher.move_to(new)
     await bench.fetcher._round()
-    # Of the renewal that was under way.
-    bench.fetcher.registered(IDENTITY)
-    await bench.fetcher._round()
     assert (bench.health.troubles, bench.deliveries.jobs) == ({}, [])
     await bench.redis.hset(bench.keys.owners, new, '["q"]')
     bench.start(bench.fetcher.run())
-    bench.fetcher.registered(new)
+    bench.registered.add(new)
+    bench.fetcher.wake()
     await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
 
 
 async def test_a_new_identity_asks_for_nothing_until_it_is_registered(bench: Bench) -> None:
     await check_that_it_asks_once_registered(bench)
+
+
+async def test_a_fetcher_that_is_made_before_the_registration_waits_for_it(bench: Bench) -> None:
+    """A reload may make a manager between a lost lease and the next registration."""
+    bench.registered.clear()
+    await bench.redis.hdel(bench.keys.owners, IDENTITY)
+    await bench.redis.lpush(bench.keys.queue("q"), b"job")
+    await bench.fetcher._round()
+    assert (bench.health.troubles, bench.deliveries.jobs) == ({}, [])
+    await bench.prepare()
+    bench.registered.add(IDENTITY)
+    await bench.fetcher._round()
+    assert bench.deliveries.jobs == [b"job"]
 
 
 async def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_again(

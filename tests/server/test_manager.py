@@ -86,7 +86,12 @@ class Bench(RedisBench):
             Cancellations(),
             FakeSuspects(),
             FakeAsks(),
-            Listeners(lambda _, report: self.counted.append(report), lambda _: None, lambda _, __: None),
+            Listeners(
+                lambda _, report: self.counted.append(report),
+                lambda _: None,
+                lambda _, __: None,
+                lambda _: True,
+            ),
             random.Random(),
         )
 

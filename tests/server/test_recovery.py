@@ -30,6 +30,7 @@ class Bench(RedisBench):
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
         self.incarnations = Incarnations("host:1:x", LogConfig(), lambda _: None)
+        self.renewals: list[bool] = []
         self.store = Store(self.redis, self.keys)
         self.recovery = Recovery(
             self.store, self.incarnations, Health(time.monotonic, random.Random()), LEASE_S, lambda _: None
@@ -45,7 +46,8 @@ class Bench(RedisBench):
         self.incarnations.current.renewed(time.monotonic() - ago_s, ("q",))
 
     def lease(self, lease_s: float) -> Lease:
-        async def renewed(_identity: str) -> None: ...
+        async def renewed(is_new: bool) -> None:
+            self.renewals.append(is_new)
 
         health = Health(time.monotonic, random.Random())
         return Lease(self.store, self.incarnations, health, lease_s, lambda: ["q"], renewed)
@@ -135,6 +137,21 @@ async def test_no_owner_is_dead_while_redis_renews_no_lease(bench: Bench) -> Non
     assert await bench.recovery.sweep(3000) == 0
     assert await bench.recovery.sweep(3000 + 0.29 * LEASE_S) == 0
     assert await bench.recovery.sweep(3000 + 0.31 * LEASE_S) == 1
+
+
+async def test_an_identity_may_fetch_from_its_registration_to_the_loss_of_its_lease(bench: Bench) -> None:
+    lease, incarnations = bench.lease(LEASE_S), bench.incarnations
+    first = incarnations.identity()
+    assert not incarnations.may_fetch(first)
+    await lease.renew()
+    await lease.renew()
+    assert incarnations.may_fetch(first)
+    incarnations.lost(first)
+    second = incarnations.identity()
+    assert not incarnations.may_fetch(first) and not incarnations.may_fetch(second)
+    await lease.renew()
+    assert incarnations.may_fetch(second)
+    assert bench.renewals == [True, False, True]
 
 
 async def test_after_failures_a_lease_is_renewed_before_a_peer_counts_its_owner_as_dead(bench: Bench) -> None:

@@ -49,7 +49,7 @@ Look = tuple[str, Callable[[Any], None]]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The functions of the master that a fetcher calls for its events."""
+    """The functions of the master that a fetcher calls for its events, and before it asks for jobs."""
 
     settled: Callable[[str, Report], None]
     """Redis has taken this report of a job of a queue."""
@@ -57,6 +57,8 @@ class Listeners:
     """A peer has recovered the lists of this identity."""
     saw_lease: Callable[[str, float], None]
     """The lease of this peer expires in so many seconds; 0 if it has expired, and jobs are in its lists."""
+    may_fetch: Callable[[str], bool]
+    """True if Redis has registered this identity: before, it refuses to hand out jobs."""
 
 
 class Fetcher:
@@ -93,7 +95,6 @@ class Fetcher:
         self._certain = True
         """True if all jobs with an outcome in the outbox are in our lists."""
         self._adoption = Adoption(link, sources, deliveries, outbox)
-        self._registered = True
         self.use(group)
 
     def use(self, group: Group) -> None:
@@ -120,11 +121,7 @@ class Fetcher:
         await self._waits.end_closed()
 
     def move_to(self, identity: str) -> None:
-        """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer.
-
-        No job is asked for until ``registered``.
-        """
-        self._registered = False
+        """Continue under another identity: the jobs whose outcomes Redis has not taken belong to a peer."""
         self._outbox.clear()
         self._large.forget()
         if self._watching is not None:
@@ -134,11 +131,9 @@ class Fetcher:
         self._waits.move_to(self._inprogress)
         self._wake.set()
 
-    def registered(self, identity: str) -> None:
-        """Ask for jobs from now on, because Redis has registered this identity."""
-        if not self._registered and identity == self._inprogress.identity:
-            self._registered = True
-            self._wake.set()
+    def wake(self) -> None:
+        """Ask for jobs, if it may."""
+        self._wake.set()
 
     async def clear_out(self, identity: str) -> None:
         """Give back the jobs in the lists of an earlier incarnation; retry until Redis has executed it."""
@@ -352,12 +347,15 @@ class Fetcher:
 
         Not those for whose next job a blocking move waits: they were empty, and the move takes it.
         """
-        ready = [source for source in self._sources if source.ready] if self._registered else []
+        ready = [source for source in self._sources if source.ready] if self._may_fetch() else []
         if (weights := self._weights) is not None:
             # Sidekiq shuffles a list that holds each queue as many times as its weight, and takes the queues
             # as they first occur in it. Times with these rates, sorted, give the same chances.
             ready.sort(key=lambda source: self._rng.expovariate(weights[source.queue]))
         return ready
+
+    def _may_fetch(self) -> bool:
+        return self._listeners.may_fetch(self._inprogress.identity)
 
     def _account(self, portion: Portion, outcomes: int, found: Exchange) -> None:
         """Log and count a portion; the first ``outcomes`` of it are no notes."""

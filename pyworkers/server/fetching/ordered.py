@@ -149,7 +149,7 @@ class OrderedFetcher(Fetcher):
         try:
             if not self._source.open:
                 await self.release()
-            elif self._registered and self._deliveries.free > 0 and self._source.ready:
+            elif self._may_fetch() and self._deliveries.free > 0 and self._source.ready:
                 await self._take_next()
         except PyworkersError as error:
             await self._wait_out(error)
