@@ -18,6 +18,7 @@ from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, distance, utc_option
+from pyworkers.cli.output.unknown import warn_of_unknown
 from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_retry, reads
 from pyworkers.cli.text import printable
 from pyworkers.errors import BadArgumentError
@@ -137,6 +138,7 @@ def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[
         print_action("add", 1, name=name, entry=None if job is None else job.as_dict())
     elif job is not None:
         click.echo(f"{printable(name)} fires next {_moment(job, job.next_slots()[0], times)}")
+    warn_of_unknown(source.redis(), options["queue"], job_class)
 
 
 @click.command()

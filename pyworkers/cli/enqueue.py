@@ -6,23 +6,20 @@ Run by people and scripts. Parses the arguments strictly; the client builds and 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from datetime import datetime
 from itertools import repeat
 from typing import Any
 
 import click
 
-from pyworkers.api import ProcessSet
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_action
+from pyworkers.cli.output.unknown import warn_of_unknown
 from pyworkers.cli.params import NUMBER, parse_args, parse_duration, parse_queue, parse_retry, reads
-from pyworkers.cli.text import printable
 from pyworkers.client import Client
-from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import BadArgumentError, PyworkersError
+from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.options import EnqueueOptions, suggestion
+from pyworkers.protocol.options import EnqueueOptions
 
 # Up to this number, each jid is printed. A script that needs more of them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20
@@ -122,27 +119,4 @@ def enqueue(
         print_action("enqueue", len(jids), jids=jids)
     else:
         click.echo("\n".join(jids) if count <= _MOST_JIDS_SHOWN else count)
-    with suppress(PyworkersError):
-        # Users of the role `client` may not read the servers.
-        _warn(source.redis(), queue, job_class)
-
-
-def _warn(config: RedisConfig, queue: str, job_class: str) -> None:
-    """Say so if no server has the queue, but one like it, or if no server of the queue knows the class."""
-    servers = ProcessSet(config)
-    live = list(servers)
-    served = {name for server in live for name in server.queues}
-    # Any other queue may be that of a program that does not report itself, such as go-workers.
-    if queue not in served and (near := suggestion(queue, served)):
-        click.echo(f"No server serves {queue}; {printable(near)}", err=True)
-        return
-    serving = {server.identity for server in live if queue in server.queues}
-    ours = [one for one in servers.declared() if one.name in serving]
-    known = {name for one in ours for name in one.known}
-    takes_all = any(one.classes.get(queue, ()) is None for one in ours)
-    # A server of another program, or of another version, does not describe its classes.
-    if not ours or takes_all or job_class in known or len(ours) < len(serving):
-        return
-    near = suggestion(job_class, known)
-    hint = f"; {near}" if near else ""
-    click.echo(f"No server of the queue {queue} knows the class {printable(job_class)}{hint}", err=True)
+    warn_of_unknown(source.redis(), queue, job_class)

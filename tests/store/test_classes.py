@@ -64,6 +64,20 @@ def test_enqueue_warns_of_a_queue_that_is_like_one_of_a_server(cli: Cli, keys: K
     assert cli("enqueue", "mail", "SendMail").stderr == cli("enqueue", "other", "SendMail").stderr == ""
 
 
+def test_cron_add_warns_as_enqueue_does(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    server(db, keys, "shop:1:a", {"mail": ["SendMail"]}, "mail")
+    add = ("cron", "add", "nightly", "0 3 * * *")
+    added = cli(*add, "SendMal", "-q", "mail")
+    assert (added.exit_code, added.stderr) == (
+        0,
+        "No server of the queue mail knows the class SendMal; did you mean SendMail?\n",
+    )
+    replaced = (*add, "SendMail", "--replace", "-q")
+    assert cli(*replaced, "maill").stderr == "No server serves maill; did you mean mail?\n"
+    assert cli(*replaced, "mail").stderr == ""
+    assert db.hlen(keys.cron_entries) == 1
+
+
 @pytest.mark.parametrize("stored", ["", "no json", "[]", '{"q": 1}', '{"q": [1]}', "null", "9" * 5000])
 def test_a_server_without_a_description_of_its_classes_is_not_judged(
     run_work: Run, keys: Keys, db: redis.Redis, stored: str

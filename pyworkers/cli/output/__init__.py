@@ -1,1 +1,1 @@
-"""What the commands print: tables, times and JSON, in one form for all of them."""
+"""What the commands print: tables, times, warnings and JSON, in one form for all of them."""
