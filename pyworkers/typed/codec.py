@@ -7,7 +7,7 @@ another one is refused. No error text quotes a value: arguments are never logged
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, get_args
 
@@ -186,13 +186,16 @@ def _flaws(sent: Any, got: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def _ordered(value: Any, written: Any) -> Any:
     """The JSON of a value with its sets in order, so that equal sets have equal keys of unique jobs."""
-    if isinstance(written, list) and isinstance(value, list | tuple | Set) and len(written) == len(value):
+    if getattr(value, "__pydantic_root_model__", False):
+        return _ordered(value.root, written)
+    if isinstance(written, list) and isinstance(value, Sequence | Set) and len(written) == len(value):
         inner = list(map(_ordered, value, written))
         return sorted(inner, key=encode) if isinstance(value, Set) else inner
     if isinstance(written, dict) and isinstance(value, Mapping) and len(written) == len(value):
         return dict(zip(written, map(_ordered, value.values(), written.values()), strict=True))
     if isinstance(written, dict) and (members := _members(value)) is not None:
         named = {_alias(value, name): getattr(value, name, None) for name in members}
+        named |= getattr(value, "__pydantic_extra__", None) or {}
         return {name: _ordered(named.get(name), inner) for name, inner in written.items()}
     return written
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import traceback
 import typing
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, RootModel
 
 from pyworkers import BadArgumentError, BadResultError, Client, Message, Worker
 from pyworkers.errors import DeclarationError
@@ -387,6 +387,31 @@ class Labelled:
     labels: Labels
     others: dict[str, list[frozenset[int]]]
     place: tuple[str, set[int]]
+
+
+class Root(RootModel[set[int]]):
+    pass
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "holding", "written"),
+    [
+        (Root, Root, [0, 8]),
+        (dict[str, Root], lambda ids: {"x": Root(ids)}, {"x": [0, 8]}),
+        (deque[set[int]], lambda ids: deque([ids]), [[0, 8]]),
+        (Open, lambda ids: Open.model_validate({"more": ids}), {"more": [0, 8]}),
+    ],
+)
+def test_a_set_is_written_in_order_in_each_container(
+    annotation: Any, holding: Callable[[set[int]], Any], written: Any
+) -> None:
+    # Of two ids with the same place in the table, the one that was added first comes first.
+    for ids in ({0, 8}, {8, 0}):
+        assert arguments.type_codec(annotation).to_json(holding(ids), "args[0]") == written
 
 
 def test_equal_sets_are_the_same_unique_job() -> None:
