@@ -8,9 +8,17 @@ import click
 
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.params import reads
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.store.acl import Role, line
+
+
+def _user(name: str) -> str:
+    """The name of a user, as redis-cli reads it. Raises ValueError."""
+    if not name or not name.isprintable() or not {" ", '"', "'"}.isdisjoint(name):
+        raise ValueError(f"{name!r} cannot be a Redis user: use a name without white space and quotes")
+    return name
 
 
 @click.command()
@@ -21,7 +29,12 @@ from pyworkers.store.acl import Role, line
     show_default=True,
     help="What the Redis user may do: run jobs, enqueue them, administer, or only read.",
 )
-@click.option("--user", metavar="NAME", help="Name of the Redis user.  [default: pyworkers-ROLE]")
+@click.option(
+    "--user",
+    metavar="NAME",
+    callback=reads(_user),
+    help="Name of the Redis user, new or not.  [default: pyworkers-ROLE]",
+)
 @json_option
 @config_options
 def acl(source: Source, role: str, user: str | None, as_json: bool) -> None:

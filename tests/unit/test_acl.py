@@ -115,3 +115,12 @@ def test_the_command_prints_the_line() -> None:
     assert result.stdout == line(Role.CLIENT, "app:", "pyworkers-client") + "\n"
     assert result.stderr.startswith("Run it in redis-cli -")
     assert line(Role.WORKER, "", "me") in CliRunner().invoke(main, ["acl", "--user", "me"]).stdout
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\tb", 'a"b', "a'b"])
+def test_a_name_that_redis_cli_would_split_is_refused(name: str) -> None:
+    result = CliRunner().invoke(main, ["acl", "--user", name])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "cannot be a Redis user: use a name without white space and quotes" in " ".join(
+        result.stderr.split()
+    )
