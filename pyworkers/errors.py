@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import ClassVar
@@ -213,16 +214,23 @@ class Kill(FateChosen):
 
 
 class Retry(FateChosen):
-    """Count a failure and run the job again after ``delay`` seconds (Sidekiq's delay if None)."""
+    """Count a failure and run the job again after ``delay``.
 
-    def __init__(self, message: str = "", *, delay: float | None = None) -> None:
+    ``delay`` is in seconds, or a timedelta; None is Sidekiq's delay.
+    """
+
+    def __init__(self, message: str = "", *, delay: float | timedelta | None = None) -> None:
         super().__init__(message or "retry requested by the job")
         self.delay = delay
 
 
 class Snooze(FateChosen):
-    """Run the job again after ``delay`` seconds. Not a failure, and not counted as an attempt."""
+    """Run the job again after ``delay``: not a failure, and not counted as an attempt.
 
-    def __init__(self, delay: float, message: str = "") -> None:
-        super().__init__(message or f"snoozed for {delay:g} s")
+    ``delay`` is in seconds, or a timedelta.
+    """
+
+    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+        delay_s = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        super().__init__(message or f"snoozed for {delay_s} s")
         self.delay = delay

@@ -8,6 +8,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -236,6 +237,13 @@ def test_an_interrupted_job_is_given_back_and_not_counted() -> None:
 
 def test_a_snooze_is_no_failure_and_keeps_the_job_as_it_is() -> None:
     assert chain(raising(Snooze(60)))(message(retry_count=3)) == Outcome(Fate.SNOOZE, NOW + 60)
+
+
+def test_a_job_chooses_its_delay_as_a_timedelta_too() -> None:
+    minute = timedelta(minutes=1)
+    assert chain(raising(Snooze(delay=minute)))(message()) == Outcome(Fate.SNOOZE, NOW + 60)
+    assert chain(raising(Retry(delay=minute)))(message()).at == NOW + 60
+    assert str(Snooze(minute)) == "snoozed for 60.0 s"
 
 
 @pytest.mark.parametrize(
