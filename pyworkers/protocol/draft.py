@@ -6,8 +6,8 @@ draft, because a bulk enqueue spends its time here.
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -290,7 +290,8 @@ def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None
 def seconds(delay: float | timedelta) -> float:
     """A delay in seconds. Raises BadArgumentError for an invalid delay."""
     number = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if not is_number or not 0 <= number <= sys.float_info.max:
         raise BadArgumentError(
             f"{delay!r} is not a delay: write seconds from 0, or a timedelta",
             hint="a time is for enqueue_at, or at=…" if isinstance(delay, datetime) else "",

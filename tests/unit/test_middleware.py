@@ -259,6 +259,11 @@ def test_a_snoozed_job_finds_its_queue_again(fields: dict[str, Any], kept: dict[
     assert kept.items() <= json.loads(outcome.payload).items()
 
 
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_delay_beyond_all_floats_or_texts_is_invalid(digits: int) -> None:
+    assert chain(raising(Retry(delay=10**digits)))(message()).at == NOW + 15
+
+
 def test_a_snooze_without_a_usable_delay_is_a_failure() -> None:
     outcome = chain(raising(Snooze(-1)))(message())
     assert (outcome.fate, outcome.error_class, outcome.failed) == (Fate.RETRY, "BadArgumentError", True)

@@ -26,6 +26,7 @@ from pyworkers.errors import (
     Snooze,
 )
 from pyworkers.handler import RetryIn
+from pyworkers.logs.lines import safe_repr
 from pyworkers.protocol import envelope, retry, timestamps
 from pyworkers.protocol.draft import seconds
 from pyworkers.protocol.envelope import Rng
@@ -130,8 +131,8 @@ def _delay(delay: object) -> float | None:
     """The delay that a job has chosen; None, the default, for an invalid one."""
     try:
         return None if delay is None else seconds(delay)  # type: ignore[arg-type]
-    except BadArgumentError:
-        log.warning("job.bad_delay", delay=repr(delay))
+    except ValueError:  # BadArgumentError, and that of Python for the text of too many digits
+        log.warning("job.bad_delay", delay=safe_repr(delay))
         return None
 
 
