@@ -77,11 +77,15 @@ def _from_text(text: str) -> float | None:
 
 
 def due(at: datetime | float) -> float:
-    """The score of a moment. Raises BadArgumentError for naive datetimes and for invalid numbers."""
+    """The score of a moment. Raises BadArgumentError for naive datetimes and for invalid numbers.
+
+    A datetime before 1970 is past as 0 is, and the last second of the year 9999 is one moment: as floats,
+    its microseconds are the year 10000.
+    """
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise BadArgumentError(f"{at!r} has no time zone", hint="use datetime.now(UTC) or .astimezone()")
-        return at.timestamp()
+        return min(max(at.timestamp(), 0.0), LATEST)
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= LATEST:
         raise BadArgumentError(
             f"{at!r} is not a time: write epoch seconds up to the year 9999 or an aware datetime",

@@ -78,10 +78,12 @@ def test_seconds(value: object, seconds: float | None) -> None:
         (0, 0.0),
         (datetime(2026, 11, 21, 4, tzinfo=UTC), 1795233600.0),
         (datetime(2026, 11, 21, 5, tzinfo=timezone(timedelta(hours=1))), 1795233600.0),
+        (datetime(1960, 1, 1, tzinfo=UTC), 0.0),
+        (datetime.max.replace(tzinfo=UTC), timestamps.LATEST),
     ],
 )
 def test_due(at: datetime | float, score: float) -> None:
-    assert timestamps.due(at) == score
+    assert timestamps.due(at) == timestamps.due(score) == score
 
 
 @pytest.mark.parametrize(
