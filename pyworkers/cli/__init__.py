@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -137,6 +138,7 @@ class _LazyGroup(click.Group):
         """Run the command. A PyworkersError is printed as a message on stderr, without a traceback."""
         # The memory goes with the process: no search for garbage in it at the exit, a tenth of a command.
         atexit.register(gc.freeze)
+        _open_standard_streams()
         # Names and arguments may hold characters that the terminal's encoding lacks.
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
@@ -147,6 +149,19 @@ class _LazyGroup(click.Group):
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null in place of each standard stream that is closed.
+
+    Otherwise the next socket has its number: what a job writes to file 1 or 2 would be sent there, and
+    uvloop aborts when it closes one.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # The new descriptor is this one: the lowest that is free.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _in_project(command: click.Command, program: str) -> click.Command:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -417,3 +418,24 @@ def test_a_job_that_comes_while_workers_leave_stays_in_its_queue_although_the_wa
                 assert clean(server)
         finally:
             admin.acl_deluser(user)
+
+
+def test_a_server_started_without_standard_streams_opens_nothing_in_their_place(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    server = ServerProcess(tmp_path, redis_url, namespace)
+    server.write_app("""
+    @worker.process("q", retry=False)
+    def handle(message):
+        for pid in ("self", message.args[0]):
+            note("streams", *(os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)))
+    """)
+    closing = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
+    try:
+        server.start_with_log(subprocess.DEVNULL, through=closing)
+        server.push("q", job("a", "Any", server.pid))
+        notes = server.wait_for_notes(2, "streams")
+        assert [note[2:] for note in notes] == [["/dev/null"] * 3] * 2
+        assert server.stop() == 0
+    finally:
+        server.kill()
