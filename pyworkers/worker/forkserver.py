@@ -323,7 +323,8 @@ def main(channel: int, lifeline: int) -> None:
         signal.signal(number, lambda *_: None)
     # The master starts this process with signals blocked; jobs and their programs must not inherit that.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    ForkServer(socket.socket(fileno=channel)).serve()
+    with socket.socket(fileno=channel) as connection:
+        ForkServer(connection).serve()
 
 
 if __name__ == "__main__":

@@ -439,3 +439,11 @@ def test_a_server_started_without_standard_streams_opens_nothing_in_their_place(
         assert server.stop() == 0
     finally:
         server.kill()
+
+
+def test_a_server_leaves_nothing_open_that_python_warns_of(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    with serving(tmp_path, redis_url, namespace, CODE, PYTHONWARNINGS="error") as server:
+        assert server.stop() == 0
+        assert [line for line in server.log_text().splitlines() if not line.startswith("{")] == []
