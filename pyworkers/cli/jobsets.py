@@ -27,7 +27,7 @@ from pyworkers.protocol.options import suggestion
 
 _SHOWN = 25
 # The fields that hold a time, in any form of any program.
-_MOMENTS = ("at", "created_at", "enqueued_at", "expiry", "failed_at", "retried_at", "score")
+_MOMENTS = ("at", "created_at", "enqueued_at", "expiry", "failed_at", "retried_at")
 _YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the number of jobs; change nothing.")
 
@@ -142,7 +142,8 @@ def _details(job: JobRecord, times: Times) -> Iterator[str]:
     names = [printable(name) for name in shown]
     widest = min(max(map(len, names), default=0), 20)
     for name, value in zip(names, shown.values(), strict=True):
-        moment = timestamps.read(value) if name in _MOMENTS else None
+        # A score is in seconds, however large; large times in the envelope are milliseconds.
+        moment = score if name == "score" else timestamps.read(value) if name in _MOMENTS else None
         if moment is not None:
             text = times.full(moment, now)
         else:

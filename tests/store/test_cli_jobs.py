@@ -122,6 +122,17 @@ def test_a_job_is_shown_with_all_its_fields(cli: Cli, keys: Keys, db: redis.Redi
     assert (missing.exit_code, missing.stderr) == (1, "no such job: b\\x1b\n")
 
 
+@pytest.mark.parametrize(
+    ("score", "shown"), [(253_402_300_799, "9999-12-31T23:59:59.000Z"), ("inf", "inf"), (2e11, "8307-")]
+)
+def test_a_score_is_in_seconds_however_large(
+    cli: Cli, keys: Keys, db: redis.Redis, score: Any, shown: str
+) -> None:
+    db.zadd(keys.schedule, {raw_job("a"): score})
+    (line,) = [x for x in cli("scheduled", "show", "a", "--utc").stdout.splitlines() if x.startswith("score")]
+    assert line.split()[1].startswith(shown)
+
+
 def test_the_options_for_redis_may_stand_before_the_command(
     redis_url: str, namespace: str, keys: Keys, db: redis.Redis
 ) -> None:
