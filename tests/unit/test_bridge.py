@@ -573,6 +573,15 @@ def test_an_alarm_ends_async_code(serial: Runner, links: str) -> None:
     assert announced == [(7, 0.05)]
 
 
+@pytest.mark.parametrize("timeout", [1e12, 10**400], ids=["time", "float"])
+def test_a_limit_that_no_clock_can_count_is_shortened(serial: Runner, timeout: float) -> None:
+    worker, announced = Worker(), list[tuple[int, float]]()
+    worker.job(name="job")(lambda *args: None)
+    limits = Limits(timeout, lambda *about: announced.append(about), Alarm)
+    assert serial.run(worker, Execution(MESSAGE, 7), limits=limits).fate is Fate.DONE
+    assert announced == [(7, 1e9)]
+
+
 def test_a_request_while_the_loop_is_made_cancels_the_code_on_it(
     serial: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,12 +19,16 @@ Announce = Callable[[int, float], None]
 MakeTimer = Callable[[float, Callable[[BaseException], None]], Timer]
 """A timer that passes JobTimeout to the function after that many seconds."""
 
+# 31 years. A lock waits 292 years at most, and raises for a longer time: that would end the thread with
+# all time limits of a process.
+_LONGEST_S = 1e9
+
 
 class Limits:
     """The limit of a handler's jobs: the message's ``timeout``, or else ``default_s``; 0 is no limit."""
 
     def __init__(self, default_s: float, announce: Announce, timer: MakeTimer) -> None:
-        self._default_s = default_s
+        self._default_s = min(default_s, _LONGEST_S)
         self._announce = announce
         self._timer = timer
 
@@ -46,7 +50,7 @@ def _own_limit(own: object) -> float:
     """The limit in the message, in seconds; 0 for an invalid value."""
     if isinstance(own, bool) or not isinstance(own, int | float):
         return 0.0
-    return float(own) if 0 < own < 1e9 else 0.0
+    return float(own) if 0 < own < _LONGEST_S else 0.0
 
 
 class Alarm:
