@@ -22,6 +22,7 @@ from pyworkers.config.reloading import Configurations
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
+from pyworkers.server.generations import filelimit
 from pyworkers.server.generations.launch import Launch, Launched, execute, fork
 from pyworkers.server.generations.watching import check_installed
 from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
@@ -63,6 +64,7 @@ def serve(
         launch = fork if threading.active_count() == 1 else execute
         first = _launch(config, identity, launch)
         stack.callback(first.kill)
+        filelimit.lift()
         # Imported while the fork server imports the application.
         from pyworkers.server.master import Master, Start
 
@@ -99,7 +101,9 @@ async def _rehearse(load: Load) -> Loaded:
 
 def _launch(config: Config, identity: str, launch: Launch = execute) -> Launched:
     """Launch a fork server for the application. Raises ConfigError if the configuration names none."""
-    return Launched(_load(config, identity), os.environ | _config_environment(config), launch)
+    launched = Launched(_load(config, identity), os.environ | _config_environment(config), launch)
+    filelimit.give_back(launched.process.pid)
+    return launched
 
 
 def _load(config: Config, identity: str) -> Load:

@@ -881,6 +881,35 @@ def test_a_server_starts_with_a_log_that_goes_nowhere_and_descriptors_that_other
         server.kill()
 
 
+def test_more_workers_than_the_limit_of_files_allows_start_and_their_jobs_keep_that_limit(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    server = ServerProcess(tmp_path, one_redis_url, namespace)
+    server.write_app("""
+    import resource
+    @worker.process("q", concurrency=25)
+    def handle(message):
+        note("limit", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    """)
+    with (tmp_path / "log").open("ab") as log:
+        server.start_with_log(log.fileno(), through=("sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh"))
+    try:
+        wait_for(lambda: len(server.tree()) == 26, message="a fork server and 25 workers")
+        first = server.tree()
+        server.push("q", job("a", "Any"))
+        server.wait_for_notes(1, "limit")
+        # A reload starts the next fork server after the master has lifted its own limit.
+        server.signal(signal.SIGHUP)
+        server.wait_for_event("reload.done")
+        wait_for(lambda: len(server.tree() - first) == 26 and not server.tree() & first, message="new ones")
+        server.push("q", job("b", "Any"))
+        assert [note[2] for note in server.wait_for_notes(2, "limit")] == [64, 64]
+        assert server.stop() == 0
+        assert server.events("worker.lost") == []
+    finally:
+        server.kill()
+
+
 def test_jobs_that_wait_behind_exhaustion_hooks_are_fetched(serve: Serve) -> None:
     code = """
     @worker.on_exhausted

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyworkers.server.generations import filelimit
 from pyworkers.server.generations.launch import Executed
 from pyworkers.server.upgrade.predecessor import READY, VARIABLE
 
@@ -69,6 +70,7 @@ class Successor:
         finally:
             os.close(theirs)
             os.close(stderr)
+        filelimit.give_back(self.process.pid)
         os.set_blocking(self._pipe, False)
 
     def read(self) -> bool:
