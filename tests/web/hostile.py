@@ -10,8 +10,9 @@ import itertools
 import json
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import redis
@@ -60,8 +61,13 @@ SCORES = ("-inf", "inf", "-1e300", "1e300", "0", "-1", "1.7976931348623157e308",
 _DEEP = b"[" * 5_000 + b"]" * 5_000
 
 
-def envelopes() -> Iterator[bytes]:
+@cache
+def envelopes() -> tuple[bytes, ...]:
     """Jobs, or what stands in their place: each of a shape that no page may fail on."""
+    return tuple(_envelopes())
+
+
+def _envelopes() -> Iterator[bytes]:
     yield from (b"", b"null", b"7", b"[]", b"{}", b'"xhostile"', b"{", b"\x00", b"\xff\xfe<xhostile>")
     yield from (b"<xhostile>no job</xhostile>", b'{"class":"A","args":[Infinity,NaN,-Infinity]}', _DEEP)
     yield b'{"class":"Twice","class":"xhostile","args":[],"args":[1],"jid":"d1","jid":"d2"}'
@@ -129,18 +135,20 @@ def _fields() -> Iterator[dict[str, Any]]:
 
 def fill(db: redis.Redis, keys: Keys) -> None:
     """Fill the namespace with hostile data of every kind; each key has the type that programs expect."""
-    jobs = list(envelopes())
-    _queues(db, keys, jobs)
-    for key in (keys.schedule, keys.retry, keys.dead, keys.goretry):
-        scored = zip(jobs, itertools.cycle(map(float, SCORES)), strict=False)
-        db.zadd(key, dict(scored))
-    _servers(db, keys, jobs)
-    _tracked(db, keys, jobs)
-    _batches(db, keys)
-    _locks_and_limits(db, keys)
-    _cron(db, keys)
-    _counters(db, keys)
-    _dashboards(db, keys)
+    jobs = envelopes()
+    with db.pipeline(transaction=False) as pipeline:
+        _queues(pipeline, keys, jobs)
+        for key in (keys.schedule, keys.retry, keys.dead, keys.goretry):
+            scored = zip(jobs, itertools.cycle(map(float, SCORES)), strict=False)
+            pipeline.zadd(key, dict(scored))
+        _servers(pipeline, keys, jobs)
+        _tracked(pipeline, keys, jobs)
+        _batches(pipeline, keys)
+        _locks_and_limits(pipeline, keys)
+        _cron(pipeline, keys)
+        _counters(pipeline, keys)
+        _dashboards(pipeline, keys)
+        pipeline.execute()
 
 
 def wrong_types(db: redis.Redis, keys: Keys) -> None:
@@ -165,7 +173,7 @@ def _named(keys: Keys, name: str, suffix: bytes) -> bytes:
     return keys.own(name).removesuffix(f"pyworkers:{name}").encode() + name.encode() + suffix
 
 
-def _queues(db: redis.Redis, keys: Keys, jobs: list[bytes]) -> None:
+def _queues(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
     db.sadd(keys.queues, "default", "wrong", "empty", *NAMES)
     db.sadd(keys.paused, *NAMES[::2])
     db.lpush(keys.queue("default"), *jobs)
@@ -179,7 +187,7 @@ def _queues(db: redis.Redis, keys: Keys, jobs: list[bytes]) -> None:
         db.lpush(_named(keys, "queue:", name + b":" + name + b":inprogress"), jobs[0])
 
 
-def _servers(db: redis.Redis, keys: Keys, jobs: list[bytes]) -> None:
+def _servers(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
     for number, name in enumerate(NAMES):
         db.sadd(keys.processes, name)
         text = TEXTS[number % len(TEXTS)]
@@ -233,7 +241,7 @@ def job_text(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
-def _tracked(db: redis.Redis, keys: Keys, jobs: list[bytes]) -> None:
+def _tracked(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
     for number, jid in enumerate((*NAMES, b"megabyte", b"deep", b"twice")):
         text = TEXTS[number % len(TEXTS)].encode()
         state = (b"running", b"done", b"failed", text)[number % 4]
