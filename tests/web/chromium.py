@@ -224,15 +224,17 @@ class Chromium:
         """Press keys, in the element that has the focus."""
         ActionChains(self._driver).send_keys(*keys).perform()
 
-    def violations(self) -> list[str]:
-        """What axe finds wrong: each rule with the first elements that break it."""
-        self.run(_AXE.read_text())
+    def violations(self, *rules: str) -> list[str]:
+        """What axe finds wrong by these rules, or by all: each rule with the first elements that break it."""
+        if not self.run("return 'axe' in window"):
+            self.run(_AXE.read_text())
         # Not meta-refresh: a search or a task goes on by itself, says so, and can be left or stopped.
+        options = {"resultTypes": ["violations"], "rules": {"meta-refresh": {"enabled": False}}}
         found = self._driver.execute_async_script(
-            "const done = arguments[arguments.length - 1];"
-            "const options = {resultTypes: ['violations'], rules: {'meta-refresh': {enabled: false}}};"
+            "const [options, done] = arguments;"
             "axe.run(document, options).then(r => done(JSON.stringify(r.violations)),"
-            " e => done(JSON.stringify([{id: 'axe failed', help: String(e), nodes: []}])));"
+            " e => done(JSON.stringify([{id: 'axe failed', help: String(e), nodes: []}])));",
+            {**options, "runOnly": rules} if rules else options,
         )
         return [
             f"{rule['id']}: {rule['help']}: {[node['html'][:200] for node in rule['nodes'][:3]]}"
