@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,8 +16,44 @@ import pytest
 from tests.conftest import missing
 from tests.helpers.django_project import DjangoProject
 from tests.helpers.postgres import connected, postgres_binary, running_postgres
+from tests.helpers.support import PATIENCE_S
 
 Project: TypeAlias = Callable[..., DjangoProject]
+# Each command in a process of its own, forked from one that has imported the most, but read no settings.
+_MANAGE_EACH = """
+import json, os, sys, tempfile
+from django.core.management import execute_from_command_line
+import django.views.debug, pyworkers.cli, pyworkers.integrations.django
+found = []
+for change, words in json.loads(sys.stdin.read()):
+    with tempfile.TemporaryFile("w+") as output:
+        if not (pid := os.fork()):
+            for stream in (1, 2):
+                os.dup2(output.fileno(), stream)
+            from project import settings
+            exec(change, vars(settings))
+            sys.argv = ["manage.py", *words]
+            sys.exit(execute_from_command_line(sys.argv))
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        output.seek(0)
+        found.append((code, output.read()))
+print(json.dumps(found))
+"""
+
+
+def manage_each(site: DjangoProject, commands: Sequence[tuple[str, str]]) -> list[tuple[int, str]]:
+    """The exit code and the output of commands of ``manage.py``, each after a change of the settings."""
+    done = subprocess.run(
+        [sys.executable, "-c", _MANAGE_EACH],
+        cwd=site.folder,
+        env=site.environment(),
+        input=json.dumps([(change, words.split()) for change, words in commands]),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    return [(code, output) for code, output in json.loads(done.stdout)]
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.integrations.django.conftest import Project
+from tests.integrations.django.conftest import Project, manage_each
 
 
 def test_a_project_without_a_redis_fails_the_check(project: Project) -> None:
@@ -17,23 +15,25 @@ def test_a_project_without_a_redis_fails_the_check(project: Project) -> None:
     assert "no issues" in site.manage("check")
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ("PYWORKERS['redsi'] = {}", "unknown key redsi\n\tHINT: did you mean redis?"),
-        ("PYWORKERS['dashbord_url'] = ''", "unknown key dashbord_url\n\tHINT: did you mean dashboard_url?"),
-        ("PYWORKERS['redis']['ulr'] = ''", "unknown key redis.ulr\n\tHINT: did you mean redis.url?"),
-        ("PYWORKERS['server'] = {'lease': 'x'}", "server.lease: must be a number, not a string"),
-        ("PYWORKERS['server'] = 3", "server: must be a table"),
-        ("PYWORKERS['on_commit'] = 'yes'", "on_commit: must be True or False, not 'yes'"),
-        ("PYWORKERS = 3", "must be a dict with the keys of the configuration file"),
-        ("PYWORKERS = {3: 4}", "must be a dict with the keys of the configuration file"),
-    ],
-)
-def test_a_wrong_setting_fails_the_check(project: Project, change: str, expected: str) -> None:
-    shown = project(settings=f"\n{change}\n").manage("check", code=1)
-    assert "(pyworkers.E002) PYWORKERS in project.settings: " in shown
-    assert expected in shown
+WRONG = {
+    "PYWORKERS['redsi'] = {}": "unknown key redsi\n\tHINT: did you mean redis?",
+    "PYWORKERS['dashbord_url'] = ''": "unknown key dashbord_url\n\tHINT: did you mean dashboard_url?",
+    "PYWORKERS['redis']['ulr'] = ''": "unknown key redis.ulr\n\tHINT: did you mean redis.url?",
+    "PYWORKERS['server'] = {'lease': 'x'}": "server.lease: must be a number, not a string",
+    "PYWORKERS['server'] = 3": "server: must be a table",
+    "PYWORKERS['on_commit'] = 'yes'": "on_commit: must be True or False, not 'yes'",
+    "PYWORKERS = 3": "must be a dict with the keys of the configuration file",
+    "PYWORKERS = {3: 4}": "must be a dict with the keys of the configuration file",
+}
+"""A change of the settings, and what the check says about it."""
+
+
+def test_a_wrong_setting_fails_the_check(project: Project) -> None:
+    found = manage_each(project(), [(change, "check") for change in WRONG])
+    for (change, expected), (code, shown) in zip(WRONG.items(), found, strict=True):
+        assert code == 1, change
+        assert "(pyworkers.E002) PYWORKERS in project.settings: " in shown, change
+        assert expected in shown, change
 
 
 def test_an_unknown_database_fails_the_check(project: Project) -> None:

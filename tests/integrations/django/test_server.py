@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.helpers.support import PATIENCE_S
-from tests.integrations.django.conftest import Project
+from tests.integrations.django.conftest import Project, manage_each
 
 TASKS = """
 @worker.job
@@ -134,19 +134,20 @@ def test_the_commands_use_the_settings(project: Project) -> None:
     assert "default" in text
 
 
-@pytest.mark.parametrize(
-    ("command", "example"),
-    [("check", ""), ("config show", " --chain"), ("stats", " --history 7"), ("limits reset", " stripe")],
-)
-def test_the_example_of_a_command_is_that_of_a_project(project: Project, command: str, example: str) -> None:
-    output = project().manage("pyworkers", *command.split(), "--help")
-    assert f"Example: python manage.py pyworkers {command}{example}\n" in output
+def test_the_example_of_a_command_is_that_of_a_project(project: Project) -> None:
+    examples = {
+        "check": "", "config show": " --chain", "stats": " --history 7", "limits reset": " stripe",
+    }  # fmt: skip
+    found = manage_each(project(), [("", f"pyworkers {command} --help") for command in examples])
+    for (command, example), (code, shown) in zip(examples.items(), found, strict=True):
+        assert code == 0
+        assert f"Example: python manage.py pyworkers {command}{example}\n" in shown
 
 
-@pytest.mark.parametrize("command", ["run", "stats", "cron", "cron list", "config show"])
-def test_the_help_of_a_command_lists_no_file(project: Project, command: str) -> None:
-    output = project().manage("pyworkers", *command.split(), "--help")
-    assert ("--url URL" in output, "--config" in output) == (True, False), output
+def test_the_help_of_a_command_lists_no_file(project: Project) -> None:
+    commands = ("run", "stats", "cron", "cron list", "config show")
+    for code, shown in manage_each(project(), [("", f"pyworkers {command} --help") for command in commands]):
+        assert (code, "--url URL" in shown, "--config" in shown) == (0, True, False), shown
 
 
 def test_a_module_that_is_missing_is_searched_in_the_folder_of_the_project(project: Project) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.django_project import FRAMEWORK, DjangoProject
 from tests.helpers.support import PATIENCE_S, wait_for
-from tests.integrations.django.conftest import Project
+from tests.integrations.django.conftest import Project, manage_each
 
 SETTINGS = """
 TASKS = {"default": {"BACKEND": "pyworkers.integrations.django.TaskBackend"}}
@@ -257,25 +257,23 @@ def once(number): ...
     assert "shop.tasks.add: " in nan
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ("TASKS['default']['OPTIONS'] = {'trak': 60}", "OPTIONS has no key 'trak': did you mean track?"),
-        ("TASKS['default']['OPTIONS'] = {'track': 0}", "track is seconds above 0"),
-        ("PYWORKERS['task_queues'] = {'high': 7}", "['high'] must be the lowest and the highest priority"),
-        ("PYWORKERS['task_queues'] = {'high': [5, 101]}", "must be the lowest and the highest priority"),
-        (
-            "PYWORKERS['task_queues'] = {'a': [0, 9], 'b': [9, 10]}",
-            "the priority 9 has two queues, 'a' and 'b'",
-        ),
-        ("PYWORKERS['task_queues'] = {'': [0, 9]}", "PYWORKERS[\"task_queues\"]['']: "),
-    ],
-)
-def test_a_wrong_setting_is_named(project: Project, settings: str, expected: str) -> None:
-    site = project(settings=f"{SETTINGS}{settings}\n")
-    shown = site.manage("check", code=1)
-    assert "(pyworkers.E010) " in shown
-    assert expected in shown
+WRONG = {
+    "TASKS['default']['OPTIONS'] = {'trak': 60}": "OPTIONS has no key 'trak': did you mean track?",
+    "TASKS['default']['OPTIONS'] = {'track': 0}": "track is seconds above 0",
+    "PYWORKERS['task_queues'] = {'high': 7}": "['high'] must be the lowest and the highest priority",
+    "PYWORKERS['task_queues'] = {'high': [5, 101]}": "must be the lowest and the highest priority",
+    "PYWORKERS['task_queues'] = {'a': [0, 9], 'b': [9, 10]}": "the priority 9 has two queues, 'a' and 'b'",
+    "PYWORKERS['task_queues'] = {'': [0, 9]}": "PYWORKERS[\"task_queues\"]['']: ",
+}
+"""A change of the settings, and what the check says about it."""
+
+
+def test_a_wrong_setting_is_named(project: Project) -> None:
+    found = manage_each(project(settings=SETTINGS), [(change, "check") for change in WRONG])
+    for (change, expected), (code, shown) in zip(WRONG.items(), found, strict=True):
+        assert code == 1, change
+        assert "(pyworkers.E010) " in shown, change
+        assert expected in shown, change
 
 
 def test_queues_that_the_configuration_places_are_left_to_it(project: Project) -> None:
