@@ -122,6 +122,7 @@ def test_a_task_is_stopped_although_its_page_loads_anew(show: Open, admin: Admin
 def test_enter_in_the_new_time_of_a_job_reschedules_it(show: Open, admin: Admin) -> None:
     jid = next(iter(RetrySet(admin))).jid
     page = show(f"jobs/{jid}?in=retries")
+    page.wait_for_search()
     page.run("document.querySelector('[name=when]').value = '2040-01-02T03:04'")
     focus(page, "[name=when]")
     page.type(Key.ENTER)
