@@ -6,8 +6,9 @@ import itertools
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from urllib.parse import urlsplit
 
 import pytest
@@ -70,7 +71,11 @@ def test_keys_of_another_type(dashboard: Visitor, db: redis.Redis, keys: Keys, k
         keys.locks,
         keys.cron_entries,
     }
-    stored = [key for key in db.scan_iter(f"{keys.namespace}*", count=1000) if db.type(key) != kind]
+    found = list(db.scan_iter(f"{keys.namespace}*", count=1000))
+    with db.pipeline(transaction=False) as pipeline:
+        for key in found:
+            pipeline.type(key)
+        stored = [key for key, type_ in zip(found, pipeline.execute(), strict=True) if type_ != kind]
     named = [key for key in stored if key.decode(errors="replace") not in indexes]
     _replace(db, named, kind)
     answers = {page: dashboard.ask(page) for page in pages}
@@ -80,10 +85,13 @@ def test_keys_of_another_type(dashboard: Visitor, db: redis.Redis, keys: Keys, k
     assert {dashboard.ask(page).status for page in pages} <= {200, 404, 503}
 
 
-def _replace(db: redis.Redis, stored: Iterable[bytes], kind: bytes) -> None:
-    for key in stored:
-        if db.delete(key):
-            TYPES[kind](db, key)
+def _replace(db: redis.Redis, stored: Sequence[bytes], kind: bytes) -> None:
+    with db.pipeline(transaction=False) as pipeline:
+        for key in stored:
+            pipeline.delete(key)
+        for key in compress(stored, pipeline.execute()):
+            TYPES[kind](pipeline, key)
+        pipeline.execute()
 
 
 @pytest.mark.fault("Q1")
