@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,12 +30,13 @@ def parts_in(listener: Listener) -> Callable[[], dict[str, str]]:
     return lambda: listener.events[-1]["parts"] if listener.events else {}
 
 
-def html_of(dashboard: Visitor, feed: str) -> str:
-    """The parts of a feed, once they were read."""
-    with Listener(dashboard.root, f"?{urlencode({'feed': feed})}") as listener:
-        parts = parts_in(listener)
-        wait_for(lambda: parts().keys() - {"away"}, message=feed)
-        return "".join(parts().values())
+def html_of(dashboard: Visitor, feeds: Sequence[str]) -> list[str]:
+    """The parts of each feed, once they were read; each has a stream of its own."""
+    with ExitStack() as stack:
+        queries = [urlencode({"feed": feed}) for feed in feeds]
+        streams = [parts_in(stack.enter_context(Listener(dashboard.root, f"?{query}"))) for query in queries]
+        wait_for(lambda: all(parts().keys() - {"away"} for parts in streams), message="all were read")
+        return ["".join(parts().values()) for parts in streams]
 
 
 @pytest.fixture
@@ -160,8 +162,7 @@ def test_the_parts_have_no_buttons_and_are_escaped(
     name = segment(NAME)
     db.sadd(f"{keys.batch(NAME)}:dead", NAME)
     feeds = (f"batch?{name}", "batches?0", "limits?0", f"limit?{name}", "cron?0", f"entry?{name}")
-    for feed in (*feeds, f"members?dead/0/{name}"):
-        html = html_of(dashboard, feed)
+    for html in html_of(dashboard, [*feeds, f"members?dead/0/{name}"]):
         assert "<i>" not in html and "<button" not in html and "csrf" not in html
 
 
