@@ -6,8 +6,6 @@ Run by people and scripts. The module of a command is imported when that command
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import re
 import sys
@@ -136,8 +134,6 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. A PyworkersError is printed as a message on stderr, without a traceback."""
-        # The memory goes with the process: no search for garbage in it at the exit, a tenth of a command.
-        atexit.register(gc.freeze)
         _open_standard_streams()
         # Names and arguments may hold characters that the terminal's encoding lacks.
         if isinstance(sys.stdout, TextIOWrapper):

@@ -121,21 +121,23 @@ def test_a_command_that_reads_loads_nothing_that_makes_or_ends_jobs(command: str
     assert loaded & {f"{store}.producer", f"{store}.queues", f"{store}.sets", "pyworkers.client"} == set()
 
 
-def test_no_garbage_is_collected_at_the_exit() -> None:
+def test_no_garbage_is_collected_at_the_exit_of_the_program() -> None:
     code = """
+import sys
 class Cycle:
     def __del__(self, print=print): print("collected")
 kept = Cycle()
 kept.itself = kept
-from pyworkers.cli import main
+from pyworkers.__main__ import main, run
+sys.argv = ["pyworkers", "version", "--json"]
 """
-    run_it = "main(['version', '--json'])"
-    ends = [
+    program, call = (
         subprocess.run([sys.executable, "-c", code + last], capture_output=True, text=True, check=True).stdout
-        for last in ("", run_it)
-    ]
-    assert ends[0] == "collected\n"
-    assert "pyworkers" in ends[1] and "collected" not in ends[1]
+        for last in ("run()", "main()")
+    )
+    assert "redis" in program and "collected" not in program
+    # A program of a user's that calls a command ends as it would without it.
+    assert call == f"{program}collected\n"
 
 
 # How errors end
