@@ -77,9 +77,9 @@ def admitted(args: Sequence[Any]) -> Sequence[Any]:
 def _admitted(value: Any) -> Any:
     if isinstance(value, Placeholder):
         return value.awaited
-    if type(value) is dict:
+    if isinstance(value, dict):
         return {key: _admitted(item) for key, item in value.items()}
-    return type(value)(map(_admitted, value)) if type(value) in (list, tuple) else value
+    return list(map(_admitted, value)) if isinstance(value, list | tuple) else value
 
 
 def contains(value: Any, placeholder: Placeholder) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -95,6 +96,16 @@ def test_the_job_after_a_group_gets_the_results_in_order(app: App, queue: Fake) 
     queue.drain()
     assert app.ran[-1] == ("show", [0, 1, 2, 3])
     assert batch.status().success_at is not None
+
+
+class One(NamedTuple):
+    number: int
+
+
+def test_a_result_stands_in_any_kind_of_list_and_dict(app: App, queue: Fake) -> None:
+    chain(app.start.call(1), app.show.call(OrderedDict(a=RESULT), One(RESULT))).enqueue()
+    queue.drain()
+    assert app.ran[-1] == ("show", {"a": 1}, [1])
 
 
 @pytest.mark.parametrize(
