@@ -232,5 +232,5 @@ class Snooze(FateChosen):
 
     def __init__(self, delay: float | timedelta, message: str = "") -> None:
         delay_s = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        super().__init__(message or f"snoozed for {delay_s} s")
+        super().__init__(message or f"snoozed for {delay_s:g} s")
         self.delay = delay

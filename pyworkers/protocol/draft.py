@@ -292,8 +292,12 @@ def seconds(delay: float | timedelta) -> float:
     number = delay.total_seconds() if isinstance(delay, timedelta) else delay
     is_number = isinstance(number, int | float) and not isinstance(number, bool)
     if not is_number or not 0 <= number <= sys.float_info.max:
+        try:
+            shown = repr(delay)
+        except Exception:  # of a job, or that of Python for too many digits
+            shown = f"This {type(delay).__name__}"
         raise BadArgumentError(
-            f"{delay!r} is not a delay: write seconds from 0, or a timedelta",
+            f"{shown} is not a delay: write seconds from 0, or a timedelta",
             hint="a time is for enqueue_at, or at=…" if isinstance(delay, datetime) else "",
         )
     return float(number)

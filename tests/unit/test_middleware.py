@@ -243,7 +243,7 @@ def test_a_job_chooses_its_delay_as_a_timedelta_too() -> None:
     minute = timedelta(minutes=1)
     assert chain(raising(Snooze(delay=minute)))(message()) == Outcome(Fate.SNOOZE, NOW + 60)
     assert chain(raising(Retry(delay=minute)))(message()).at == NOW + 60
-    assert str(Snooze(minute)) == "snoozed for 60.0 s"
+    assert str(Snooze(minute)) == "snoozed for 60 s"
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,17 @@ def test_a_snoozed_job_finds_its_queue_again(fields: dict[str, Any], kept: dict[
 @pytest.mark.parametrize("digits", [400, 5000])
 def test_a_delay_beyond_all_floats_or_texts_is_invalid(digits: int) -> None:
     assert chain(raising(Retry(delay=10**digits)))(message()).at == NOW + 15
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("delay", [10**5000, Unprintable()], ids=["digits", "repr"])
+def test_a_delay_that_has_no_text_is_invalid(delay: Any) -> None:
+    assert chain(raising(Retry(delay=delay)))(message()).at == NOW + 15
+    assert chain(raising(Snooze(delay, "later")))(message()).error_class == "BadArgumentError"
 
 
 def test_a_snooze_without_a_usable_delay_is_a_failure() -> None:

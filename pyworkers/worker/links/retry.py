@@ -131,7 +131,7 @@ def _delay(delay: object) -> float | None:
     """The delay that a job has chosen; None, the default, for an invalid one."""
     try:
         return None if delay is None else seconds(delay)  # type: ignore[arg-type]
-    except ValueError:  # BadArgumentError, and that of Python for the text of too many digits
+    except BadArgumentError:
         log.warning("job.bad_delay", delay=safe_repr(delay))
         return None
 
