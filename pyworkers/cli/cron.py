@@ -208,7 +208,7 @@ def trigger(source: Source, name: str, as_json: bool) -> None:
     if as_json:
         print_action("trigger", int(bool(jid)), name=name, jid=jid)
     else:
-        click.echo(jid)
+        click.echo(printable(jid))
 
 
 @click.command("next")

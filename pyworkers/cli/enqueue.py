@@ -16,6 +16,7 @@ from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.output.unknown import warn_of_unknown
 from pyworkers.cli.params import NUMBER, parse_args, parse_duration, parse_queue, parse_retry, reads
+from pyworkers.cli.text import printable
 from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import timestamps
@@ -118,5 +119,5 @@ def enqueue(
     if as_json:
         print_action("enqueue", len(jids), jids=jids)
     else:
-        click.echo("\n".join(jids) if count <= _MOST_JIDS_SHOWN else count)
+        click.echo("\n".join(map(printable, jids)) if count <= _MOST_JIDS_SHOWN else count)
     warn_of_unknown(source.redis(), queue, job_class)
