@@ -12,9 +12,9 @@ import re
 from urllib.parse import parse_qs, unquote, urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
+from pyworkers.protocol.cronlines import check_schedule
 from pyworkers.protocol.flow.carrying import check_names
 from pyworkers.protocol.limits import parse_rate
-from pyworkers.protocol.schedules import check_schedule
 
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 # From the first colon after the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may

@@ -29,8 +29,8 @@ from pyworkers.config.checks import (
     mask_url,
 )
 from pyworkers.config.groups import MODES, check_queues
+from pyworkers.protocol.cronlines import check_schedule
 from pyworkers.protocol.keys import check_queue_name
-from pyworkers.protocol.schedules import check_schedule
 
 
 def _option(

@@ -21,9 +21,9 @@ from sentry_sdk.scope import use_isolation_scope
 from pyworkers import CallNext, Discard, DualLink, Message, Outcome, PyworkersError, Retry, Worker, WorkerLost
 from pyworkers.middleware import AsyncCallNext, ClientCallNext
 from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.cronlines import line_of, period_s
 from pyworkers.protocol.draft import JobDraft
 from pyworkers.protocol.outcome import Fate
-from pyworkers.protocol.schedules import line_of, period_s
 
 TRACE_FIELD = "trace_propagation_headers"
 """The field of the envelope with the headers of a trace; that of Sentry's package for Sidekiq."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from pyworkers.protocol.cronlines import candidates, check_schedule
 from pyworkers.protocol.draft import PushedJob, draft
 from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import runs
-from pyworkers.protocol.schedules import candidates, check_schedule
 from pyworkers.protocol.terms import Terms
 
 MISFIRES = ("skip", "once", "all")

@@ -28,7 +28,7 @@ from pyworkers.protocol.cron import (
     next_slot,
     slots,
 )
-from pyworkers.protocol.schedules import check_schedule
+from pyworkers.protocol.cronlines import check_schedule
 
 NOON = 1_793_534_400  # Sunday 2026-11-01 12:00 UTC
 HOUR, DAY = 3600, 86_400

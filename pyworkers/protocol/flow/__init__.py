@@ -1,6 +1,6 @@
 """Flow: the effects that the end of a job has, by the fields of its envelope (rules.py).
 
-Pure. Each feature is one module, with its rule and the fields and keys that it has in Redis.
+Pure. Each feature has a module with its rule; the other modules serve several.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cron: enqueues the jobs of the cron entries at their slots.
 
 Runs in the master's event loop, in every master. All of them may fire a slot; the script lets one do it, so
-that no leader is needed. The meaning of a line is decided in ``pyworkers.protocol.cron``.
+that no leader is needed. The meaning of a line is decided in ``pyworkers.protocol.cronlines``.
 """
 
 from __future__ import annotations

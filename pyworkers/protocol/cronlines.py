@@ -1,4 +1,4 @@
-"""Schedules: the times of a cron line or of a period, on the clocks of a time zone.
+"""Cron lines: the times of a cron line or of a period, on the clocks of a time zone.
 
 Pure; read by the configuration and by cron entries. croniter computes only wall-clock times, without a time
 zone, because it does not follow these rules on the days of a clock change:
