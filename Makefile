@@ -9,8 +9,9 @@ PARALLEL := -n 4 --dist worksteal
 # The suite starts some thousand interpreters. Without files of bytecode each compiles all modules: a quarter more CPU.
 unexport PYTHONDONTWRITEBYTECODE
 # What depends on the server.
-OLDEST := tests/store tests/faults/test_redis.py tests/system/test_acl.py tests/system/test_outages.py \
-  tests/system/test_fates.py tests/system/test_cancel.py
+OLDEST := tests/store tests/faults/test_redis.py tests/server/test_fetcher.py tests/server/test_ordered_fetcher.py \
+  tests/server/test_recovery.py tests/system/test_acl.py tests/system/test_outages.py tests/system/test_fates.py \
+  tests/system/test_cancel.py
 
 # Looked at each time; a new date only if the environment was made again.
 $(VENV)/.made: FORCE
@@ -33,7 +34,7 @@ help: ## List the targets.
 run: $(VENV)/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
 
-test: $(VENV)/.development $(VENV)/axe ## Run the whole suite.
+test: $(VENV)/.development $(VENV)/axe $(VENV)/rich ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(PARALLEL) $(ARGS)
 
 # What the browser tests check pages with. Without it those tests are skipped, or fail under CI.
@@ -41,6 +42,10 @@ $(VENV)/axe: tests/web/peers/package-lock.json | $(VENV)/.development
 	@rm -rf $@.new && mkdir $@.new && cp tests/web/peers/package*.json $@.new
 	@if npm ci --prefix $@.new --prefer-offline --silent --no-audit --no-fund; then rm -rf $@ && mv $@.new $@ && touch $@; \
 	else echo "axe-core is not installed: npm is missing, or cannot reach its registry" >&2; fi
+
+# For the one test of coloured tracebacks. In the environment itself, structlog would import it in each process.
+$(VENV)/rich: | $(VENV)/.development
+	@$(BIN)/python -m pip install --quiet --target $@ 'rich>=13' || echo "rich is not installed" >&2
 
 # Any Python can run that server, so it is installed beside the packages of this one.
 $(VENV)/redis-6.2: | $(VENV)/.development

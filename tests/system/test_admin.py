@@ -33,12 +33,6 @@ MOST_MB = 3
 
 
 @pytest.fixture
-def redis_url(one_redis_url: str) -> str:
-    """One server is enough for what takes long."""
-    return one_redis_url
-
-
-@pytest.fixture
 def where(redis_url: str, namespace: str) -> list[str]:
     return ["--url", redis_url, "--namespace", namespace]
 
@@ -359,7 +353,7 @@ def test_a_server_is_watched_paused_quieted_and_stopped(
     redis_url: str, namespace: str, where: list[str], keys: Keys, db: redis.Redis, tmp_path: Path
 ) -> None:
     def cli(*words: str) -> str:
-        done = CliRunner().invoke(main, [*words, *where])
+        done = CliRunner().invoke(main, [*words, *where], catch_exceptions=False)
         assert (done.exit_code, done.stderr) == (0, "")
         return done.stdout
 
