@@ -51,7 +51,7 @@ def check_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(*options: str, **variables: str) -> tuple[int, str]:
-        result = CliRunner().invoke(main, ["check", *options], env=variables)
+        result = CliRunner().invoke(main, ["check", *options], env=variables, catch_exceptions=False)
         return result.exit_code, result.output
 
     return run

@@ -50,7 +50,7 @@ def cli(redis_url: str, namespace: str) -> Cli:
 
     def run(*words: str, **options: Any) -> Result:
         place = ["--url", redis_url, "--namespace", namespace]
-        done = CliRunner(env=without).invoke(main, [*words, *place], **options)
+        done = CliRunner(env=without).invoke(main, [*words, *place], catch_exceptions=False, **options)
         assert (done.exit_code, done.stderr) == (0, "")
         return done
 

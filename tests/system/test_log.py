@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -57,14 +56,11 @@ def test_a_job_neither_steers_the_terminal_nor_forges_or_floods_the_log(
     assert max(map(len, text.split("\n"))) < 100_000
 
 
-@pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with rich: in the environment of the tests, structlog would import it in each process."""
-    folder = tmp_path_factory.mktemp("rich")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "rich>=13"]
-    if subprocess.run(command, check=False).returncode:
-        missing("rich cannot be installed")
-    return folder
+@pytest.fixture
+def rich() -> Path:
+    """The folder with the package rich, which is not in the environment of the tests (Makefile)."""
+    folder = Path(sys.prefix) / "rich"
+    return folder if folder.exists() else missing("rich is not installed: `make test` does it")
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from pyworkers import Client
 from pyworkers.cli import main
+from tests.conftest import missing
 from tests.helpers.redises import OwnRedis, Sentinel
 from tests.helpers.server_process import WAITING_APP, serving
 from tests.helpers.support import stretched, wait_for
@@ -29,9 +30,7 @@ class Group:
     """Primary and replica with their sentinels; who is who changes."""
 
     def __init__(self, folder: Path) -> None:
-        binary = shutil.which("redis-server")
-        if binary is None:
-            pytest.skip("redis-server is not installed")
+        binary = shutil.which("redis-server") or missing("redis-server is not installed")
         self.servers = [OwnRedis(binary, folder / name, *PERSISTENT) for name in ("one", "two")]
         self.sentinels = [Sentinel(binary, folder / f"sentinel{n}", self.servers[0]) for n in range(3)]
         for sentinel in self.sentinels:

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
 import redis
 
 from pyworkers import Client
 from pyworkers.api import CronSet
+from tests.conftest import missing
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import by_load, free_port, running_server, stretched, wait_for
 
@@ -214,9 +214,7 @@ class Idle:
 
 
 def test_an_idle_server_sends_as_few_commands_as_the_docs_say(tmp_path: Path) -> None:
-    binary = shutil.which("redis-server")
-    if binary is None:
-        pytest.skip("redis-server is not installed")
+    binary = shutil.which("redis-server") or missing("redis-server is not installed")
     with contextlib.ExitStack() as stack:
         idle, servers = [], []
         for queues in (1, 10):

@@ -122,7 +122,7 @@ def test_invalid_words_are_errors_with_a_reason(
 ) -> None:
     (tmp_path / "users").write_text("broken")
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["web", "--url", NOWHERE, *words])
+    done = CliRunner().invoke(main, ["web", "--url", NOWHERE, *words], catch_exceptions=False)
     assert done.exit_code == 2 and text in done.output, done.output
 
 

@@ -245,7 +245,7 @@ def test_a_result_that_is_too_large_for_the_jobs_that_follow_fails_its_job(app: 
 
 def test_a_long_chain_is_flat(app: App, queue: Fake) -> None:
     limit = sys.getrecursionlimit()
-    # Too low for a level, in the payload or in the run, for each step.
+    # Too low for a level of the run for each step.
     sys.setrecursionlimit(len(inspect.stack()) + 150)
     try:
         chain(app.start.call(0), *(app.add.call(1, RESULT) for _ in range(150))).enqueue()

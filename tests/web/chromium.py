@@ -234,7 +234,7 @@ class Chromium:
             "const [options, done] = arguments;"
             "axe.run(document, options).then(r => done(JSON.stringify(r.violations)),"
             " e => done(JSON.stringify([{id: 'axe failed', help: String(e), nodes: []}])));",
-            {**options, "runOnly": rules} if rules else options,
+            {**options, "runOnly": {"type": "rule", "values": rules}} if rules else options,
         )
         return [
             f"{rule['id']}: {rule['help']}: {[node['html'][:200] for node in rule['nodes'][:3]]}"

@@ -161,9 +161,12 @@ def test_the_parts_have_no_buttons_and_are_escaped(
     db.hset(keys.limits, NAME, "4 0")
     name = segment(NAME)
     db.sadd(f"{keys.batch(NAME)}:dead", NAME)
-    feeds = (f"batch?{name}", "batches?0", "limits?0", f"limit?{name}", "cron?0", f"entry?{name}")
-    for html in html_of(dashboard, [*feeds, f"members?dead/0/{name}"]):
-        assert "<i>" not in html and "<button" not in html and "csrf" not in html
+    feeds = (
+        f"batch?{name}", "batches?0", "limits?0", f"limit?{name}", "cron?0", f"entry?{name}",
+        f"members?dead/0/{name}",
+    )  # fmt: skip
+    for feed, html in zip(feeds, html_of(dashboard, feeds), strict=True):
+        assert "<i>" not in html and "<button" not in html and "csrf" not in html, feed
 
 
 def test_a_feed_that_redis_refuses_disturbs_no_other(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:

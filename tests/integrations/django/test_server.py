@@ -140,7 +140,7 @@ def test_the_example_of_a_command_is_that_of_a_project(project: Project) -> None
     }  # fmt: skip
     found = manage_each(project(), [("", f"pyworkers {command} --help") for command in examples])
     for (command, example), (code, shown) in zip(examples.items(), found, strict=True):
-        assert code == 0
+        assert code == 0, (command, shown)
         assert f"Example: python manage.py pyworkers {command}{example}\n" in shown
 
 
