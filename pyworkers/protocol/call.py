@@ -77,9 +77,11 @@ def admitted(args: Sequence[Any]) -> Sequence[Any]:
 def _admitted(value: Any) -> Any:
     if isinstance(value, Placeholder):
         return value.awaited
+    if isinstance(value, Awaited):
+        return value
     if isinstance(value, dict):
         return {key: _admitted(item) for key, item in value.items()}
-    return list(map(_admitted, value)) if isinstance(value, list | tuple) else value
+    return [_admitted(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def contains(value: Any, placeholder: Placeholder) -> bool:
