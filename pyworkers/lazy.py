@@ -1,6 +1,6 @@
 """Lazy names: a package whose public names are imported from their modules at their first use (PEP 562).
 
-Used by packages that have many names, of which a program needs few. It imports nothing before.
+Used by packages that have many names, of which a program needs few. The package alone loads none of them.
 """
 
 from __future__ import annotations
