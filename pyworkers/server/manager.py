@@ -25,6 +25,8 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.asks import Asks
+from pyworkers.server.pool.cpus.reserved import ReservedCpu
+from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
@@ -76,6 +78,7 @@ class Manager:
         cancellations: Cancellations,
         suspects: Suspects,
         asks: Asks,
+        reserved: ReservedCpu,
         listeners: Listeners,
         rng: random.Random,
     ) -> None:
@@ -94,6 +97,7 @@ class Manager:
         crew = Crew()
         self.deliveries = Deliveries(
             crew,
+            Scheduling(crew, reserved),
             self._endings,
             cancellations,
             suspects,

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -83,9 +84,22 @@ class Memory:
                 loop.call_soon_threadsafe(self._idle.set)
 
 
+def affinity() -> frozenset[int]:
+    """The CPUs that this process may use; none where the system does not say so."""
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
+def used_s(pid: int) -> float:
+    """The CPU time that a process on Linux has used, in seconds; 0 if it has ended."""
+    # The number of its clock, as clock_getcpuclockid(3) makes it.
+    with suppress(OSError):
+        return time.clock_gettime(~pid << 3 | 2)
+    return 0.0
+
+
 def cores(quota: Path = _CPU_QUOTA) -> int:
     """The number of cores that this process may use: of its affinity, and of the quota of its container."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = len(affinity()) or os.cpu_count() or 1
     # "max 100000", or the microseconds of CPU time per period and the period.
     with suppress(OSError, ValueError):
         time_us, period_us = map(int, quota.read_text().split())

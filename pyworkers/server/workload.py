@@ -29,8 +29,9 @@ from pyworkers.server.incarnation import Incarnation, Incarnations
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
+from pyworkers.server.pool.cpus.reserved import ReservedCpu
 from pyworkers.server.pool.losses import Losses
-from pyworkers.server.proc import cores
+from pyworkers.server.proc import affinity, cores, used_s
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Server, Services
 from pyworkers.store.jobs import InProgress
@@ -75,6 +76,7 @@ class Workload:
         self._only = only
         self._control = control
         self._rng = random.Random()
+        self._reserved = ReservedCpu(affinity(), used_s)
         self.health = ServerHealth(time.monotonic, self._rng)
         self.store = Store(connect_async(config.redis), Keys(config.redis.namespace))
         self._incarnations = Incarnations(origin.identity, config.log, self._lease_lost)
@@ -137,6 +139,7 @@ class Workload:
             self.queues.cancellations,
             self.services.suspects,
             self.services.asks,
+            self._reserved,
             Listeners(
                 self.services.settled,
                 self._incarnations.lost,

@@ -16,6 +16,8 @@ from pyworkers.protocol.limits import Ask, Want
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.pool.cpus.reserved import ReservedCpu
+from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.endings import Endings
@@ -61,7 +63,10 @@ class Table:
             self._settle, self._hand_back, Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1))
         )
         callbacks = self._free, self._run_alone, lambda: None, lambda *_: None
-        self.jobs = Deliveries(crew, endings, self.cancellations, self.suspects, self.asks, *callbacks)
+        scheduling = Scheduling(crew, ReservedCpu((), float))
+        self.jobs = Deliveries(
+            crew, scheduling, endings, self.cancellations, self.suspects, self.asks, *callbacks
+        )
         self.requests = Requests(crew, self.jobs, self.cancellations)
 
     def _settle(self, queue: str, raw: bytes, report: Report) -> None:

@@ -26,6 +26,7 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.manager import Manager
 from pyworkers.server.plan import Group
+from pyworkers.server.pool.cpus.reserved import ReservedCpu
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress
@@ -86,6 +87,7 @@ class Bench(RedisBench):
             Cancellations(),
             FakeSuspects(),
             FakeAsks(),
+            ReservedCpu((), float),
             Listeners(
                 lambda _, report: self.counted.append(report),
                 lambda _: None,

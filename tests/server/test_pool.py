@@ -27,6 +27,8 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.pool.cpus.reserved import ReservedCpu
+from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew as Workers
 from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.endings import Endings
@@ -133,6 +135,7 @@ class Crew:
         self.asks = FakeAsks()
         self.deliveries = Deliveries(
             self.workers,
+            Scheduling(self.workers, ReservedCpu((), float)),
             self.endings,
             Cancellations(),
             FakeSuspects(),

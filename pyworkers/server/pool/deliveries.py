@@ -19,6 +19,7 @@ from pyworkers.protocol.suspects import MARK
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.asks import Asks
+from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
 from pyworkers.server.pool.endings import Endings
@@ -40,6 +41,7 @@ class Deliveries:
     def __init__(
         self,
         crew: Crew,
+        scheduling: Scheduling,
         endings: Endings,
         cancellations: Cancellations,
         suspects: Suspects,
@@ -68,7 +70,7 @@ class Deliveries:
         self._numbers = itertools.count(1)
         self._kept: dict[int, Delivery] = {}
         """The jobs that may not start yet, by number: marked ones, and those that ask for their limits."""
-        self.hand_out = HandOut(crew, limits, freed, drain, self._untaken, self._vanished)
+        self.hand_out = HandOut(crew, scheduling, limits, freed, drain, self._untaken, self._vanished)
 
     # For the fetcher
 

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.jobsocket import JobSocket
+from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.missing import Missing
-from pyworkers.server.pool.scheduling import Scheduling
 from pyworkers.server.pool.worker import Worker
 
 # Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
@@ -44,6 +44,7 @@ class HandOut:
     def __init__(
         self,
         crew: Crew,
+        scheduling: Scheduling,
         limits: Limits,
         freed: Callable[[], None],
         drain: Callable[[], None],
@@ -69,7 +70,7 @@ class HandOut:
         """The suspects that wait, and those that have a worker of their own."""
         self._room = 0
         self._ahead = LookAhead()
-        self._scheduling = Scheduling(crew)
+        self._scheduling = scheduling
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
         self._retry: asyncio.TimerHandle | None = None
@@ -202,6 +203,7 @@ class HandOut:
             self._loop.remove_writer(self._ours)
         self._ours.close()
         self._theirs.close()
+        self._scheduling.close()
 
     # The socket
 

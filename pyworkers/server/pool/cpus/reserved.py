@@ -1,0 +1,116 @@
+"""ReservedCpu: one CPU of a small machine, which workers with many short jobs leave to the master.
+
+Used in the master's event loop, twice a second while a group has many short jobs. One for all groups.
+
+A wake-up through a socket tells Linux that the sender is about to sleep, so it places the worker on the
+sender's CPU. But the master sends on, and if a small machine is busy, Linux looks for no other CPU
+(select_idle_sibling in its kernel/sched/fair.c): the worker waits, and another CPU idles. Whether it helps to
+reserve a CPU depends on the jobs, so it is tried, and kept if more jobs end, or for less CPU time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyworkers.server.pool.crew import Crew
+
+# With more, Linux finds one that idles. Measured with two.
+_MOST_CPUS = 4
+_WINDOW_S = 0.5
+# The first window has cold caches. And the figures of one that lasted longer are about a load that is gone.
+_FIRST_TRIAL_S, _STALE_S = 1.0, 5.0
+# From one trial to the next, whatever came of it: jobs change.
+_AGAIN_S = 30.0
+# With jobs that need more than this many times the master's time on each of the other CPUs, the workers
+# would miss the reserved one.
+_LOAD = 4.0
+# Kept if jobs a second, times those that a second of CPU time buys, grow to so many times as many.
+_GAIN = 1.1
+# Until a job costs so many times what it cost in the trial.
+_DEARER = 1.5
+# No job costs less than the clocks can tell.
+_CLOCK_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """The CPU time used up to a moment, in seconds; each worker's with the number of its jobs, by pid."""
+
+    at: float
+    master_s: float
+    workers: dict[int, tuple[float, int]]
+
+
+class ReservedCpu:
+    """Decides whether workers with many short jobs keep to ``others`` among all CPUs, ``every``."""
+
+    def __init__(self, cpus: Iterable[int], used_s: Callable[[int], float]) -> None:
+        """``used_s`` returns the CPU time that a process has used, in seconds."""
+        self.every = frozenset(cpus)
+        few = 2 <= len(self.every) <= _MOST_CPUS
+        self.others = self.every - {min(self.every)} if few else frozenset()
+        self._used_s = used_s
+        self._crews: list[Crew] = []
+        self._last: _Use | None = None
+        self._reserved = False
+        self._change_at = 0.0
+        """When the next trial begins; while the CPU is reserved, when it ends."""
+        self._trial = False
+        self._value = 0.0
+        """Before the trial: jobs a second, times those that a second of CPU time buys."""
+        self._most_s = 0.0
+        """What a job may cost after the trial, in seconds of CPU time."""
+
+    def add(self, crew: Crew) -> None:
+        """Count the workers of another group."""
+        self._crews.append(crew)
+
+    def remove(self, crew: Crew) -> None:
+        """Forget a group; a second call does nothing."""
+        with suppress(ValueError):
+            self._crews.remove(crew)
+
+    def look(self, now: float) -> bool:
+        """True if the workers of a group with many short jobs are to keep to ``others``."""
+        last = self._last
+        if not self.others:
+            return False
+        if last is None or now - last.at > _STALE_S:
+            self._last = self._use(now)
+            self._leave(now + _FIRST_TRIAL_S)
+        elif now - last.at >= _WINDOW_S:
+            self._last = self._use(now)
+            self._decide(last, self._last)
+        return self._reserved
+
+    def _decide(self, before: _Use, after: _Use) -> None:
+        now, master_s, workers_s, jobs = after.at, after.master_s - before.master_s, 0.0, 1
+        for pid, (used_s, done) in after.workers.items():
+            used_before, done_before = before.workers.get(pid, (0.0, 0))
+            # It may have ended, and its number may be that of another process.
+            workers_s += max(0.0, used_s - used_before)
+            jobs += max(0, done - done_before)
+        job_s = (master_s + workers_s) / jobs
+        value = jobs / (now - before.at) / max(job_s, _CLOCK_S)
+        if not self._reserved:
+            if now >= self._change_at and workers_s <= _LOAD * len(self.others) * master_s:
+                self._reserved = self._trial = True
+                self._value, self._change_at = value, now + _AGAIN_S
+        elif self._trial:
+            self._trial, self._most_s = False, job_s * _DEARER
+            if value < self._value * _GAIN:
+                self._leave(self._change_at)
+        elif job_s > self._most_s or now >= self._change_at:
+            self._leave(now)
+
+    def _leave(self, next_at: float) -> None:
+        self._reserved = self._trial = False
+        self._change_at = next_at
+
+    def _use(self, now: float) -> _Use:
+        workers = [worker for crew in self._crews for worker in crew if worker.pid]
+        used = {worker.pid: (self._used_s(worker.pid), worker.jobs_done) for worker in workers}
+        return _Use(now, self._used_s(os.getpid()), used)

@@ -1,0 +1,171 @@
+"""ReservedCpu: when the workers leave one CPU to the master."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyworkers.server.pool.cpus.reserved import ReservedCpu
+
+MASTER, WORKER = os.getpid(), 2**22 - 1
+# What a second of no-op jobs takes on two cores, in seconds of CPU time, and the jobs: before and after.
+NOOP, NOOP_RESERVED = (0.45, 0.75, 28_000), (0.65, 0.85, 44_000)
+# With jobs that use 50 µs.
+LONGER, LONGER_RESERVED = (0.35, 1.3, 15_000), (0.55, 0.85, 11_500)
+
+
+class Load:
+    """A group with one worker, and what both processes use."""
+
+    def __init__(self, cpus: tuple[int, ...] = (0, 1)) -> None:
+        self.worker: Any = SimpleNamespace(pid=WORKER, jobs_done=0)
+        self.used = {MASTER: 7.0, WORKER: 5.0}
+        self.measured = 0
+        self.now = 100.0
+        self.reserved = ReservedCpu(cpus, self._used_s)
+        crew: Any = [self.worker]
+        self.reserved.add(crew)
+
+    def _used_s(self, pid: int) -> float:
+        self.measured += 1
+        return self.used[pid]
+
+    def run(self, seconds: float, each: tuple[float, float, int]) -> bool:
+        """Let so many seconds with these figures pass; what the last look says."""
+        found = False
+        for _ in range(round(seconds / 0.25)):
+            self.now += 0.25
+            for pid, used in zip((MASTER, WORKER), each[:2], strict=True):
+                self.used[pid] += used / 4
+            self.worker.jobs_done += each[2] // 4
+            found = self.reserved.look(self.now)
+        return found
+
+
+def kept(load: Load) -> Load:
+    """The load once a trial with no-op jobs has gone well."""
+    load.reserved.look(load.now)
+    assert load.run(1.0, NOOP)
+    assert load.run(0.5, NOOP_RESERVED)
+    return load
+
+
+@pytest.mark.parametrize(
+    ("before", "trial", "expected"),
+    [
+        (NOOP, NOOP_RESERVED, True),
+        (LONGER, LONGER_RESERVED, False),
+        # As many jobs, because no more come: for a fifth less.
+        ((0.2, 0.3, 8000), (0.16, 0.24, 8000), True),
+        ((0.2, 0.3, 8000), (0.2, 0.3, 8000), False),
+        # As dear, but a CPU idled before.
+        ((0.45, 0.75, 20_000), (0.54, 0.90, 24_000), True),
+    ],
+)
+def test_a_trial_decides(before: Any, trial: Any, expected: bool) -> None:
+    load = Load()
+    assert not load.reserved.look(load.now)
+    assert not load.run(0.75, before)
+    assert load.run(0.25, before)
+    assert load.run(0.25, trial)
+    assert load.run(0.25, trial) is expected
+    assert load.run(20.0, trial if expected else before) is expected
+
+
+def test_without_much_work_for_the_master_there_is_no_trial() -> None:
+    load = Load()
+    load.reserved.look(load.now)
+    assert not load.run(2.0, (0.15, 1.7, 4000))
+    # The more CPUs the workers have left, the more they may use.
+    load = Load((0, 1, 2, 3))
+    load.reserved.look(load.now)
+    assert load.run(1.0, (0.15, 1.7, 4000))
+
+
+def test_a_trial_that_failed_is_tried_again_after_half_a_minute() -> None:
+    load = Load()
+    load.reserved.look(load.now)
+    assert load.run(1.0, LONGER)
+    assert not load.run(29.75, LONGER)
+    assert load.run(0.5, NOOP)
+
+
+def test_a_trial_that_went_well_is_tried_again_after_half_a_minute() -> None:
+    load = kept(Load())
+    assert load.run(29.0, NOOP_RESERVED)
+    assert not load.run(0.5, NOOP_RESERVED)
+    assert load.run(0.5, NOOP)
+
+
+def test_the_cpu_is_shared_again_once_a_job_costs_much_more() -> None:
+    load = kept(Load())
+    assert load.run(1.0, (0.65, 0.85, 32_000))
+    assert not load.run(0.5, (0.55, 0.85, 20_000))
+    # Another load, so another trial.
+    assert load.run(0.5, NOOP)
+
+
+def test_figures_of_a_load_that_is_gone_do_not_count() -> None:
+    load = kept(Load())
+    load.now += 6.0
+    assert not load.reserved.look(load.now)
+    assert not load.run(0.75, NOOP)
+    assert load.run(0.25, NOOP)
+
+
+def test_every_group_counts() -> None:
+    load = Load()
+    other: Any = SimpleNamespace(pid=WORKER - 1, jobs_done=0)
+    starting: Any = SimpleNamespace(pid=0, jobs_done=0)
+    crew: Any = [other, starting]
+    load.reserved.add(crew)
+    load.used[other.pid] = 0.0
+    load.reserved.look(load.now)
+    for _ in range(3):
+        load.used[other.pid] += 1.5
+        assert not load.run(0.5, NOOP)
+    for _ in range(2):
+        load.reserved.remove(crew)
+    load.used[other.pid] += 1.5
+    assert load.run(0.5, NOOP)
+
+
+@pytest.mark.parametrize("cpus", [(), (3,), range(5)])
+def test_one_cpu_cannot_be_spared_and_of_many_linux_finds_one(cpus: Any) -> None:
+    load = Load(cpus)
+    load.reserved.look(load.now)
+    assert not load.run(2.0, NOOP)
+    assert not load.measured
+
+
+def test_the_first_cpu_is_the_reserved_one() -> None:
+    reserved = Load((5, 3, 4)).reserved
+    assert sorted(reserved.every) == [3, 4, 5]
+    assert sorted(reserved.others) == [4, 5]
+
+
+def test_workers_that_end_or_start_are_no_jobs_that_never_ran() -> None:
+    load = kept(Load())
+    load.worker.pid, load.used[WORKER] = WORKER - 2, 0.0
+    load.used[WORKER - 2], load.worker.jobs_done = 0.0, 0
+    for _ in range(2):
+        for pid, used in ((MASTER, 0.325), (WORKER - 2, 0.425)):
+            load.used[pid] += used
+        load.worker.jobs_done += 22_000
+        load.now += 0.5
+        assert load.reserved.look(load.now)
+    load.used[WORKER - 2] = 0.0
+    load.worker.jobs_done += 22_000
+    load.now += 0.5
+    assert load.reserved.look(load.now)
+
+
+def test_a_system_without_clocks_of_processes_is_no_error() -> None:
+    reserved = ReservedCpu((0, 1), float)
+    crew: Any = [SimpleNamespace(pid=0, jobs_done=0)]
+    reserved.add(crew)
+    for at in range(1, 10):
+        reserved.look(at / 2)
