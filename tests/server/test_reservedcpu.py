@@ -48,8 +48,8 @@ class Load:
 def kept(load: Load) -> Load:
     """The load once a trial with no-op jobs has gone well."""
     load.reserved.look(load.now)
-    assert load.run(1.0, NOOP)
-    assert load.run(0.5, NOOP_RESERVED)
+    assert load.run(0.5, NOOP)
+    assert load.run(0.25, NOOP_RESERVED)
     return load
 
 
@@ -68,9 +68,8 @@ def kept(load: Load) -> Load:
 def test_a_trial_decides(before: Any, trial: Any, expected: bool) -> None:
     load = Load()
     assert not load.reserved.look(load.now)
-    assert not load.run(0.75, before)
+    assert not load.run(0.25, NOOP)
     assert load.run(0.25, before)
-    assert load.run(0.25, trial)
     assert load.run(0.25, trial) is expected
     assert load.run(20.0, trial if expected else before) is expected
 
@@ -82,37 +81,37 @@ def test_without_much_work_for_the_master_there_is_no_trial() -> None:
     # The more CPUs the workers have left, the more they may use.
     load = Load((0, 1, 2, 3))
     load.reserved.look(load.now)
-    assert load.run(1.0, (0.15, 1.7, 4000))
+    assert load.run(0.5, (0.15, 1.7, 4000))
 
 
 def test_a_trial_that_failed_is_tried_again_after_half_a_minute() -> None:
     load = Load()
     load.reserved.look(load.now)
-    assert load.run(1.0, LONGER)
+    assert load.run(0.5, LONGER)
     assert not load.run(29.75, LONGER)
-    assert load.run(0.5, NOOP)
+    assert load.run(0.25, NOOP)
 
 
 def test_a_trial_that_went_well_is_tried_again_after_half_a_minute() -> None:
     load = kept(Load())
-    assert load.run(29.0, NOOP_RESERVED)
-    assert not load.run(0.5, NOOP_RESERVED)
-    assert load.run(0.5, NOOP)
+    assert load.run(29.5, NOOP_RESERVED)
+    assert not load.run(0.25, NOOP_RESERVED)
+    assert load.run(0.25, NOOP)
 
 
 def test_the_cpu_is_shared_again_once_a_job_costs_much_more() -> None:
     load = kept(Load())
     assert load.run(1.0, (0.65, 0.85, 32_000))
-    assert not load.run(0.5, (0.55, 0.85, 20_000))
+    assert not load.run(0.25, (0.55, 0.85, 20_000))
     # Another load, so another trial.
-    assert load.run(0.5, NOOP)
+    assert load.run(0.25, NOOP)
 
 
 def test_figures_of_a_load_that_is_gone_do_not_count() -> None:
     load = kept(Load())
     load.now += 6.0
     assert not load.reserved.look(load.now)
-    assert not load.run(0.75, NOOP)
+    assert not load.run(0.25, NOOP)
     assert load.run(0.25, NOOP)
 
 
@@ -124,13 +123,13 @@ def test_every_group_counts() -> None:
     load.reserved.add(crew)
     load.used[other.pid] = 0.0
     load.reserved.look(load.now)
-    for _ in range(3):
-        load.used[other.pid] += 1.5
-        assert not load.run(0.5, NOOP)
+    for _ in range(4):
+        load.used[other.pid] += 0.75
+        assert not load.run(0.25, NOOP)
     for _ in range(2):
         load.reserved.remove(crew)
-    load.used[other.pid] += 1.5
-    assert load.run(0.5, NOOP)
+    load.used[other.pid] += 0.75
+    assert load.run(0.25, NOOP)
 
 
 @pytest.mark.parametrize("cpus", [(), (3,), range(5)])
@@ -152,14 +151,14 @@ def test_workers_that_end_or_start_are_no_jobs_that_never_ran() -> None:
     load.worker.pid, load.used[WORKER] = WORKER - 2, 0.0
     load.used[WORKER - 2], load.worker.jobs_done = 0.0, 0
     for _ in range(2):
-        for pid, used in ((MASTER, 0.325), (WORKER - 2, 0.425)):
+        for pid, used in ((MASTER, 0.16), (WORKER - 2, 0.21)):
             load.used[pid] += used
-        load.worker.jobs_done += 22_000
-        load.now += 0.5
+        load.worker.jobs_done += 11_000
+        load.now += 0.25
         assert load.reserved.look(load.now)
     load.used[WORKER - 2] = 0.0
-    load.worker.jobs_done += 22_000
-    load.now += 0.5
+    load.worker.jobs_done += 11_000
+    load.now += 0.25
     assert load.reserved.look(load.now)
 
 

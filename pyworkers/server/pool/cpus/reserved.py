@@ -1,6 +1,6 @@
 """ReservedCpu: one CPU of a small machine, which workers with many short jobs leave to the master.
 
-Used in the master's event loop, twice a second while a group has many short jobs. One for all groups.
+Used in the master's event loop, four times a second while a group has many short jobs. One for all groups.
 
 A wake-up through a socket tells Linux that the sender is about to sleep, so it places the worker on the
 sender's CPU. But the master sends on, and if a small machine is busy, Linux looks for no other CPU
@@ -10,6 +10,7 @@ reserve a CPU depends on the jobs, so it is tried, and kept if more jobs end, or
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -19,9 +20,9 @@ from pyworkers.server.pool.crew import Crew
 
 # With more, Linux finds one that idles. Measured with two.
 _MOST_CPUS = 4
-_WINDOW_S = 0.5
-# The first window has cold caches. And the figures of one that lasted longer are about a load that is gone.
-_FIRST_TRIAL_S, _STALE_S = 1.0, 5.0
+_WINDOW_S = 0.25
+# The figures of a window that lasted longer are about a load that is gone.
+_STALE_S = 5.0
 # From one trial to the next, whatever came of it: jobs change.
 _AGAIN_S = 30.0
 # With jobs that need more than this many times the master's time on each of the other CPUs, the workers
@@ -80,7 +81,7 @@ class ReservedCpu:
             return False
         if last is None or now - last.at > _STALE_S:
             self._last = self._use(now)
-            self._leave(now + _FIRST_TRIAL_S)
+            self._leave(math.inf)
         elif now - last.at >= _WINDOW_S:
             self._last = self._use(now)
             self._decide(last, self._last)
@@ -95,7 +96,10 @@ class ReservedCpu:
             jobs += max(0, done - done_before)
         job_s = (master_s + workers_s) / jobs
         value = jobs / (now - before.at) / max(job_s, _CLOCK_S)
-        if not self._reserved:
+        if self._change_at == math.inf:
+            # The figures before a trial are not those of the first window: its caches are cold.
+            self._change_at = now
+        elif not self._reserved:
             if now >= self._change_at and workers_s <= _LOAD * len(self.others) * master_s:
                 self._reserved = self._trial = True
                 self._value, self._change_at = value, now + _AGAIN_S
