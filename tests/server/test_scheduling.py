@@ -84,7 +84,7 @@ def test_a_worker_that_starts_later_follows_and_one_that_is_gone_is_forgotten(st
     assert scheduling.look(True, 1.0)
     gone = crew[0]
     crew[:] = [start(), worker(0)]
-    crew[0].jobs_done += 20_000
+    crew[0].jobs_done += 1000
     assert scheduling.look(True, 2.0)
     assert policy(crew[0]) == os.SCHED_BATCH
     assert not scheduling.look(True, 3.0)

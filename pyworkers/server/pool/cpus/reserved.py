@@ -76,9 +76,9 @@ class ReservedCpu:
 
     def look(self, now: float) -> bool:
         """True if the workers of a group with many short jobs are to keep to ``others``."""
-        last = self._last
         if not self.others:
             return False
+        last = self._last
         if last is None or now - last.at > _STALE_S:
             self._last = self._use(now)
             self._leave(math.inf)

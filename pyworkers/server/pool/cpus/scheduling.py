@@ -32,7 +32,9 @@ class Scheduling:
     def __init__(self, crew: Crew, reserved: ReservedCpu) -> None:
         self._crew = crew
         self._reserved = reserved
-        self._done, self._since = 0, 0.0
+        self._done: dict[int, int] = {}
+        """The number of jobs that each worker had ended at the last look, by pid."""
+        self._since = 0.0
         self._many = False
         self._batches: set[int] = set()
         """The workers that run in batches."""
@@ -46,8 +48,9 @@ class Scheduling:
 
     def look(self, short: bool, now: float) -> bool:
         """Choose for the time until the next look; ``short``: the jobs are short. True if many jobs end."""
-        done, before = sum(worker.jobs_done for worker in self._crew), self._done
-        many, before_many = done - before >= _MANY_PER_S * (now - self._since), self._many
+        done = {worker.pid: worker.jobs_done for worker in self._crew}
+        jobs = sum(max(0, number - self._done.get(pid, 0)) for pid, number in done.items())
+        many, before_many = jobs >= _MANY_PER_S * (now - self._since), self._many
         self._done, self._since, self._many = done, now, many
         if many or before_many:
             for worker in self._crew:
@@ -60,7 +63,7 @@ class Scheduling:
     def _choose(self, batches: bool, now: float) -> None:
         pids = {worker.pid for worker in self._crew if worker.pid and worker.mode == "process"}
         in_batches = pids if batches else set()
-        apart = pids if batches and self._reserved.look(now) else set()
+        apart = in_batches if in_batches and self._reserved.look(now) else set()
         for pid in in_batches - self._batches:
             _change_policy(pid, os.SCHED_OTHER, os.SCHED_BATCH)
         for pid in (self._batches - in_batches) & pids:
