@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyworkers
 from contrib.bench import machine, report, targets
 from contrib.bench.broker import running_broker
 from contrib.bench.loads import Numbers
@@ -59,14 +60,14 @@ def take(wanted: Wanted, options: argparse.Namespace, folder: Path, results: Res
     peers, missing = install(wanted)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     results["missing"] |= missing
-    results["machine"] = machine.describe()
     results["peers"] |= {name: _about(peer) for name, peer in peers.items()}
+    this = {"machine": machine.describe(), "ours": pyworkers.__version__}
     plan = [
         (MEASURES[measure], [peers[name] for name in names if name in peers])
         for measure, names in wanted.items()
     ]
     for found in run(plan, options.rounds, options.scale):
-        results["measures"] |= found
+        results["measures"] |= {name: measured | this for name, measured in found.items()}
         save(folder, results)
 
 
@@ -76,7 +77,7 @@ def load(folder: Path) -> Results:
     if path.exists():
         results: Results = json.loads(path.read_text())
         return results
-    return {"machine": machine.describe(), "measures": {}, "peers": {}, "missing": {}}
+    return {"measures": {}, "peers": {}, "missing": {}}
 
 
 def save(folder: Path, results: Results) -> None:

@@ -16,7 +16,7 @@ Rounds = Sequence[Numbers | None]
 
 def tables(results: Mapping[str, Any]) -> str:
     """All results as Markdown."""
-    parts = [_head(results["machine"])]
+    parts = [_HEAD]
     for name, measured in results["measures"].items():
         parts.append(table(MEASURES[name], measured["peers"]))
         parts.append(foot(measured))
@@ -34,21 +34,19 @@ def about(machine: Mapping[str, Any]) -> str:
     )
 
 
-def _head(machine: Mapping[str, Any]) -> str:
-    return (
-        f"{about(machine)}; Redis on the same machine, without persistence. Medians, in parentheses the "
-        f"smallest and largest round; the ratio is the median of the rounds' own ratios to {BASE}, or to "
-        f"{SHARED_BASE} in its tables."
-    )
+_HEAD = (
+    "Redis on the same machine, without persistence. Medians, in parentheses the smallest and largest round; "
+    f"the ratio is the median of the rounds' own ratios to {BASE}, or to {SHARED_BASE} in its tables."
+)
 
 
 def foot(measured: Mapping[str, Any]) -> str:
-    """How it was measured, and what failed."""
+    """How and where it was measured, and what failed."""
     others = [value for rounds in measured["peers"].values() for value in values(rounds, "others_cpus")]
     busy = f", others kept {statistics.median(others):.1f} CPUs busy" if others else ""
     lines = [
-        f"{measured['date']}, {measured['rounds']} rounds, loads of about {measured['scale']:g} s, "
-        f"Redis {measured['redis']}{busy}."
+        f"{measured['date']}, pyworkers {measured['ours']}, {measured['rounds']} rounds, loads of about "
+        f"{measured['scale']:g} s, Redis {measured['redis']}{busy}; {about(measured['machine'])}."
     ]
     lines += [f"Failed: {' '.join(failure.split())[:300]}" for failure in measured["failures"]]
     return "  \n".join(lines)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from contrib.bench.measures import BASE, MEASURES, SHARED_BASE
-from contrib.bench.report import Rounds, about, foot, ratios, spread, values
+from contrib.bench.report import Rounds, foot, ratios, spread, values
 
 FAST = "pyworkers-uvloop"
 
@@ -131,13 +131,13 @@ _HEADS = ("row", "", "against", "target", "median of the rounds", "reached", "ou
 
 
 def table(results: Mapping[str, Any], targets: Iterable[Target]) -> str:
-    """The rows in Markdown, with the machine above, and below when and how each measurement was taken."""
+    """The rows in Markdown, and below when, where and how each measurement was taken."""
     targets = list(targets)
     measures = results["measures"]
     rows = [_HEADS, ["---"] * len(_HEADS)]
     rows += [_row(target, measures.get(target.measure, {}).get("peers", {})) for target in targets]
     feet = [f"`{name}`: {foot(measures[name])}" for name in needed(targets) if name in measures]
-    head = f"### Targets\n\n{about(results['machine'])}. Ours is {FAST} unless the row says otherwise."
+    head = f"### Targets\n\nOurs is {FAST} unless the row says otherwise."
     lines = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     return "\n\n".join([head, lines, "  \n".join(feet)])
 
