@@ -1,15 +1,19 @@
-"""The memory of a server's processes: what it is, how seldom it is measured, and that nothing waits."""
+"""The memory and the CPU time of processes: how memory is measured, how seldom, and that nothing waits."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pyworkers.server.proc import Memory, used_kb
+from pyworkers.server.proc import Memory, used_kb, used_s
 from tests.helpers.support import PATIENCE_S, async_wait_for
 
 SMAPS = "55d0-7fff ---p 00000000 00:00 0  [rollup]\nRss:   9000 kB\nPss:   1234 kB\nPss_Anon:  1000 kB\n"
@@ -94,3 +98,14 @@ async def test_a_measurement_that_hangs_delays_neither_the_loop_nor_its_caller(p
 
     await async_wait_for(complete, message="both are measured")
     assert processes.measured == [1, 1, 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the clock of another process is Linux's")
+def test_the_cpu_time_of_a_process() -> None:
+    before = time.process_time()
+    used = used_s(os.getpid())
+    assert before <= used <= time.process_time()
+    with subprocess.Popen(["sleep", "600"]) as process:
+        assert 0 < used_s(process.pid) < 60
+        process.kill()
+    assert used_s(process.pid) == 0

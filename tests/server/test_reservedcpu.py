@@ -11,14 +11,15 @@ import pytest
 from pyworkers.server.pool.cpus.reserved import ReservedCpu
 
 MASTER, WORKER = os.getpid(), 2**22 - 1
-# What a second of no-op jobs takes on two cores, in seconds of CPU time, and the jobs: before and after.
+# One second of no-op jobs on two cores: seconds of CPU time of the master and of the workers, and the jobs;
+# without the reserved CPU, and with it.
 NOOP, NOOP_RESERVED = (0.45, 0.75, 28_000), (0.65, 0.85, 44_000)
 # With jobs that use 50 µs.
 LONGER, LONGER_RESERVED = (0.35, 1.3, 15_000), (0.55, 0.85, 11_500)
 
 
 class Load:
-    """A group with one worker, and what both processes use."""
+    """A group with one worker, and the CPU time of both processes."""
 
     def __init__(self, cpus: tuple[int, ...] = (0, 1)) -> None:
         self.worker: Any = SimpleNamespace(pid=WORKER, jobs_done=0)
@@ -34,7 +35,7 @@ class Load:
         return self.used[pid]
 
     def run(self, seconds: float, each: tuple[float, float, int]) -> bool:
-        """Let so many seconds with these figures pass; what the last look says."""
+        """Let so many seconds with these figures pass; returns the answer of the last look."""
         found = False
         for _ in range(round(seconds / 0.25)):
             self.now += 0.25
@@ -103,16 +104,21 @@ def test_the_cpu_is_shared_again_once_a_job_costs_much_more() -> None:
     load = kept(Load())
     assert load.run(1.0, (0.65, 0.85, 32_000))
     assert not load.run(0.25, (0.55, 0.85, 20_000))
-    # Another load, so another trial.
+    # The next trial comes in its time: otherwise a load that alternates would move the workers all the time.
+    assert not load.run(28.25, NOOP)
     assert load.run(0.25, NOOP)
 
 
-def test_figures_of_a_load_that_is_gone_do_not_count() -> None:
-    load = kept(Load())
-    load.now += 6.0
+@pytest.mark.parametrize("state", ["shared", "trial", "reserved"])
+def test_no_pause_counts_as_slow_jobs(state: str) -> None:
+    load = Load()
+    load.reserved.look(load.now)
+    load.run({"shared": 0.25, "trial": 0.5, "reserved": 1.0}[state], NOOP)
+    load.now += 1.6
     assert not load.reserved.look(load.now)
-    assert not load.run(0.25, NOOP)
-    assert load.run(0.25, NOOP)
+    assert not load.run(0.25, LONGER)
+    assert load.run(0.25, LONGER)
+    assert not load.run(0.25, LONGER_RESERVED)
 
 
 def test_every_group_counts() -> None:
@@ -146,7 +152,7 @@ def test_the_first_cpu_is_the_reserved_one() -> None:
     assert sorted(reserved.others) == [4, 5]
 
 
-def test_workers_that_end_or_start_are_no_jobs_that_never_ran() -> None:
+def test_workers_that_end_or_start_do_not_distort_the_figures() -> None:
     load = kept(Load())
     load.worker.pid, load.used[WORKER] = WORKER - 2, 0.0
     load.used[WORKER - 2], load.worker.jobs_done = 0.0, 0
@@ -163,8 +169,8 @@ def test_workers_that_end_or_start_are_no_jobs_that_never_ran() -> None:
 
 
 def test_a_system_without_clocks_of_processes_is_no_error() -> None:
-    reserved = ReservedCpu((0, 1), float)
-    crew: Any = [SimpleNamespace(pid=0, jobs_done=0)]
+    reserved = ReservedCpu((0, 1), lambda _: 0.0)
+    crew: Any = [SimpleNamespace(pid=WORKER, jobs_done=0)]
     reserved.add(crew)
     for at in range(1, 10):
         reserved.look(at / 2)

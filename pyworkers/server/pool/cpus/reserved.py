@@ -1,6 +1,7 @@
 """ReservedCpu: one CPU of a small machine, which workers with many short jobs leave to the master.
 
-Used in the master's event loop, four times a second while a group has many short jobs. One for all groups.
+Used in the master's event loop, at most four times a second while a group has many short jobs. One for all
+groups.
 
 A wake-up through a socket tells Linux that the sender is about to sleep, so it places the worker on the
 sender's CPU. But the master sends on, and if a small machine is busy, Linux looks for no other CPU
@@ -21,16 +22,16 @@ from pyworkers.server.pool.crew import Crew
 # With more, Linux finds one that idles. Measured with two.
 _MOST_CPUS = 4
 _WINDOW_S = 0.25
-# The figures of a window that lasted longer are about a load that is gone.
-_STALE_S = 5.0
-# From one trial to the next, whatever came of it: jobs change.
+# Looks are a second apart at most. A longer window has a pause in it, and its figures are about two loads.
+_STALE_S = 1.5
+# From one trial to the next, whether it went well or not: jobs change.
 _AGAIN_S = 30.0
 # With jobs that need more than this many times the master's time on each of the other CPUs, the workers
 # would miss the reserved one.
 _LOAD = 4.0
 # Kept if jobs a second, times those that a second of CPU time buys, grow to so many times as many.
 _GAIN = 1.1
-# Until a job costs so many times what it cost in the trial.
+# Until a job costs this many times as much as in the trial.
 _DEARER = 1.5
 # No job costs less than the clocks can tell.
 _CLOCK_S = 1e-9
@@ -63,7 +64,7 @@ class ReservedCpu:
         self._value = 0.0
         """Before the trial: jobs a second, times those that a second of CPU time buys."""
         self._most_s = 0.0
-        """What a job may cost after the trial, in seconds of CPU time."""
+        """After the trial: the most that a job may cost, in seconds of CPU time."""
 
     def add(self, crew: Crew) -> None:
         """Count the workers of another group."""
@@ -81,7 +82,7 @@ class ReservedCpu:
         last = self._last
         if last is None or now - last.at > _STALE_S:
             self._last = self._use(now)
-            self._leave(math.inf)
+            self._share(math.inf)
         elif now - last.at >= _WINDOW_S:
             self._last = self._use(now)
             self._decide(last, self._last)
@@ -106,11 +107,11 @@ class ReservedCpu:
         elif self._trial:
             self._trial, self._most_s = False, job_s * _DEARER
             if value < self._value * _GAIN:
-                self._leave(self._change_at)
+                self._share(self._change_at)
         elif job_s > self._most_s or now >= self._change_at:
-            self._leave(now)
+            self._share(self._change_at)
 
-    def _leave(self, next_at: float) -> None:
+    def _share(self, next_at: float) -> None:
         self._reserved = self._trial = False
         self._change_at = next_at
 

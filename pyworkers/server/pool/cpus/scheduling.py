@@ -39,7 +39,7 @@ class Scheduling:
         self._batches: set[int] = set()
         """The workers that run in batches."""
         self._apart: set[int] = set()
-        """The workers that keep off the reserved CPU."""
+        """The workers that were moved off the reserved CPU."""
         reserved.add(crew)
 
     def close(self) -> None:
@@ -63,19 +63,20 @@ class Scheduling:
     def _choose(self, batches: bool, now: float) -> None:
         pids = {worker.pid for worker in self._crew if worker.pid and worker.mode == "process"}
         in_batches = pids if batches else set()
-        apart = in_batches if in_batches and self._reserved.look(now) else set()
+        off = in_batches if in_batches and self._reserved.look(now) else set()
         for pid in in_batches - self._batches:
             _change_policy(pid, os.SCHED_OTHER, os.SCHED_BATCH)
         for pid in (self._batches - in_batches) & pids:
             _change_policy(pid, os.SCHED_BATCH, os.SCHED_OTHER)
         every, others = self._reserved.every, self._reserved.others
-        for pid in apart - self._apart:
-            _change_cpus(pid, every, others)
-        for pid in (self._apart - apart) & pids:
+        back = (self._apart - off) & pids
+        self._apart &= off
+        self._apart |= {pid for pid in off - self._apart if _change_cpus(pid, every, others)}
+        for pid in back:
             # A thread that a job has started has the CPUs of its worker.
-            for thread in _threads(pid):
+            for thread in {pid, *_threads(pid)}:
                 _change_cpus(thread, others, every)
-        self._batches, self._apart = in_batches, apart
+        self._batches = in_batches
 
 
 def _change_policy(pid: int, before: int, after: int) -> None:
@@ -84,10 +85,13 @@ def _change_policy(pid: int, before: int, after: int) -> None:
             os.sched_setscheduler(pid, after, os.sched_param(0))
 
 
-def _change_cpus(pid: int, before: frozenset[int], after: frozenset[int]) -> None:
+def _change_cpus(pid: int, before: frozenset[int], after: frozenset[int]) -> bool:
+    """True if it had the CPUs ``before``, and has those ``after`` now."""
     with suppress(OSError):
         if os.sched_getaffinity(pid) == before:
             os.sched_setaffinity(pid, after)
+            return True
+    return False
 
 
 def _threads(pid: int) -> list[int]:
