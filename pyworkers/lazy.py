@@ -15,8 +15,11 @@ def getter(package: str, homes: Mapping[str, Iterable[str]]) -> Callable[[str], 
     home_of = {name: module for module, names in homes.items() for name in names}
 
     def load(name: str) -> Any:
-        if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home_of[name]), name)
+        if name in home_of:
+            return getattr(import_module(home_of[name]), name)
+        if (module := f"{package}.{name}") in homes:
+            # A module of the package, which its import alone has not loaded.
+            return import_module(module)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return load

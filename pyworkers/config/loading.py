@@ -35,6 +35,9 @@ _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
     ("false", "no", "off", "0"), False
 )
 
+# All numbers with a fraction are seconds. This is 31 years; no clock of the system refuses it.
+_LONGEST_S = 1e9
+
 _Sections = dict[KeyPath, dict[str, Any]]
 
 
@@ -122,6 +125,8 @@ def _check_range(value: object, option: Option) -> None:
         raise ValueError(f"must be finite, not {value}")
     if option.minimum is not None and isinstance(value, int | float) and value < option.minimum:
         raise ValueError(f"must be at least {option.minimum}, not {value}")
+    if isinstance(value, float) and value > _LONGEST_S:
+        raise ValueError(f"must be at most {_LONGEST_S:,.0f} seconds, not {value}")
 
 
 def _type_name(value: object) -> str:

@@ -274,5 +274,5 @@ def _is_count(value: object) -> bool:
 
 
 def _is_period(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and 0.001 <= value <= _LONGEST_S  # type: ignore[operator]

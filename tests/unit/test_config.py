@@ -485,6 +485,10 @@ def test_a_value_in_the_place_of_a_table_comes_with_the_way_to_write_it(toml: To
     [
         ("[server]\nshutdown_timeout = -1", "server.shutdown_timeout: must be at least 0, not -1.0"),
         ("[server]\nlease = 0.5", "server.lease: must be at least 1, not 0.5"),
+        (
+            "[server]\nshutdown_timeout = 1e300",
+            "server.shutdown_timeout: must be at most 1,000,000,000 seconds, not 1e+300",
+        ),
         ("[server]\nlease = inf", "server.lease: must be finite, not inf"),
         ("[server]\nlease = nan", "server.lease: must be finite, not nan"),
         (f"[server]\nlease = 1{'0' * 400}", "server.lease: int too large to convert to float"),
@@ -782,7 +786,7 @@ EVERY_KEY = Config(
         key_file="key.pem",
     ),
     server=ServerConfig(
-        shutdown_timeout=0.5, lease=1e16, max_jobs_per_worker=7, max_memory_mb=9, sidekiq6=True
+        shutdown_timeout=0.5, lease=1e9, max_jobs_per_worker=7, max_memory_mb=9, sidekiq6=True
     ),
     queues={
         "mail": QueueConfig(3, 2, "thread", 1.5, "5/30s", 7, ordered=False, skip_dead=False),

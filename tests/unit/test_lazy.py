@@ -62,6 +62,12 @@ def test_a_name_that_its_module_lacks_is_an_error_of_that_module() -> None:
         getter("package", {"pyworkers.errors": ["Gone"]})("Gone")
 
 
+def test_a_module_of_the_package_is_loaded_by_its_name() -> None:
+    code = "import pyworkers.api; print(pyworkers.api.stats.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "pyworkers.api.stats\n"
+
+
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
