@@ -19,7 +19,11 @@ def after(*lengths_ms: int, times: int = 300) -> LookAhead:
     ("lengths_ms", "room", "jobs"),
     [
         ((0,), 10, 20),
-        ((0,), 1, 2),
+        # Few workers: those that run in a millisecond, and ten workers' number at most.
+        ((0,), 1, 5),
+        ((0,), 3, 15),
+        ((0,), 5, 20),
+        ((0,), 11, 22),
         ((0,), 0, 0),
         ((1000,), 200, 0),
         ((0, 1), 10, 17),

@@ -16,6 +16,9 @@ _UNKNOWN_MS = 100.0
 _SHORT_MS = 1.0
 # Reports give whole milliseconds; 0 is anything below a half.
 _SHORTEST_MS = 0.2
+# An exchange costs as much as several short jobs. So few workers have so many of these ahead, if they run them
+# in a millisecond: measured with one to four workers.
+_LEAST = 20
 # Jobs that the workers end in a millisecond: below this number they need nothing ahead.
 _FEW = 3.0
 # The same for jobs that are longer than a millisecond: at a lower rate, the next exchange comes early enough.
@@ -48,10 +51,13 @@ class LookAhead:
         return self._mean_ms <= _SHORT_MS
 
     def jobs(self, room: int) -> int:
-        """The number of jobs to fetch ahead for so many that run at once; at most twice as many."""
+        """The number of jobs to fetch ahead for so many that run at once.
+
+        At most twice as many; of short ones, those that few workers run in a millisecond, at most ``_LEAST``.
+        """
         per_ms = self._per_ms(room)
         if self.short:
-            return 0 if per_ms < _FEW else min(2 * room, int(per_ms))
+            return 0 if per_ms < _FEW else min(max(2 * room, _LEAST), int(per_ms))
         return 0 if per_ms < _FEW_LONGER else min(2 * room, int(_AHEAD_MS * per_ms))
 
     def rest_s(self, room: int, ahead: int) -> float:
