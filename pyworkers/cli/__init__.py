@@ -6,7 +6,6 @@ Run by people and scripts. The module of a command is imported when that command
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyworkers import streams
 from pyworkers.cli.setup.foreign import OF_ALL, parsed
 from pyworkers.errors import AppImportError, PyworkersError, RedisUnavailableError
 from pyworkers.text import printable_lines
@@ -134,7 +134,7 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. A PyworkersError is printed as a message on stderr, without a traceback."""
-        _open_standard_streams()
+        streams.open_missing()
         # Names and arguments may hold characters that the terminal's encoding lacks.
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
@@ -145,19 +145,6 @@ class _LazyGroup(click.Group):
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
-
-
-def _open_standard_streams() -> None:
-    """Open /dev/null in place of each standard stream that is closed.
-
-    Otherwise the next socket has its number: what a job writes to file 1 or 2 would be sent there, and
-    uvloop aborts when it closes one.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:  # The new descriptor is this one: the lowest that is free.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _in_project(command: click.Command, program: str) -> click.Command:

@@ -5,6 +5,7 @@ Used in the program that serves; ``pyworkers.server.owned`` is the other side.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import socket
@@ -122,13 +123,19 @@ class Server:
 
 def _started(log: Path | None) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """The process of a server, and the socket to it."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = map(_beyond_streams, socket.socketpair())
     try:
         with theirs, Path(os.devnull if log is None else log).open("ab") as file:
             return _child(theirs.fileno(), None if log is None else file), ours
     except BaseException:
         ours.close()
         raise
+
+
+def _beyond_streams(end: socket.socket) -> socket.socket:
+    """The same end with a number of its own: a program may have closed its standard streams."""
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
 
 
 def _child(channel: int, output: BinaryIO | None) -> subprocess.Popen[bytes]:

@@ -34,7 +34,7 @@ from pyworkers.errors import (
 from pyworkers.serving.naming import import_path
 from tests.helpers.processes import process_alive
 from tests.helpers.server_process import HEADER
-from tests.helpers.support import ROOT, next_line, wait_for, whole_lines
+from tests.helpers.support import PATIENCE_S, ROOT, next_line, wait_for, whole_lines
 
 APP = """
 @worker.job(track=60)
@@ -277,3 +277,26 @@ def test_the_end_of_the_program_is_that_of_the_server(
     finally:
         program.kill()
         program.communicate()
+
+
+def test_a_program_without_standard_streams_serves(
+    app: ModuleType, tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    program = """
+import os, sys
+os.closerange(0, 3)
+from pyworkers import serve
+from served import slow, worker
+with serve(worker, {"redis": {"url": sys.argv[1], "namespace": sys.argv[2]}}) as server, server.redirect():
+    streams = [os.readlink(f"/proc/{server.pid}/fd/{number}") for number in range(3)]
+    slow.enqueue("finish")
+    with open("streams", "x") as file:
+        print(*streams, file=file)
+    os._exit(0 if server.running else 1)
+"""
+    (tmp_path / "finish").touch()
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program, one_redis_url, namespace]
+    assert subprocess.run(command, cwd=tmp_path, env=env, timeout=PATIENCE_S).returncode == 0
+    assert (tmp_path / "streams").read_text() == "/dev/null /dev/null /dev/null\n"
+    wait_for(lambda: notes(tmp_path) == ['"start", "finish"]', '"end", "finish"]'])

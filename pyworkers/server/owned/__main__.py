@@ -9,6 +9,7 @@ import socket
 import sys
 from contextlib import suppress
 
+from pyworkers import streams
 from pyworkers.errors import PyworkersError
 from pyworkers.server import serve
 from pyworkers.server.owned.owner import Owner
@@ -16,6 +17,7 @@ from pyworkers.server.owned.owner import Owner
 
 def main(fd: int) -> int:
     """Run the server; return its exit code."""
+    streams.open_missing()
     with socket.socket(fileno=fd) as channel, suppress(EOFError):
         # Programs that jobs start must not hold it.
         channel.set_inheritable(False)

@@ -16,8 +16,8 @@ _UNKNOWN_MS = 100.0
 _SHORT_MS = 1.0
 # Reports give whole milliseconds; 0 is anything below a half.
 _SHORTEST_MS = 0.2
-# An exchange costs as much as several short jobs. So few workers have so many of these ahead, if they run them
-# in a millisecond: measured with one to four workers.
+# An exchange costs as much as several short jobs. So few workers have so many of these ahead, if they run
+# them in a millisecond. Measured with one to four workers.
 _LEAST = 20
 # Jobs that the workers end in a millisecond: below this number they need nothing ahead.
 _FEW = 3.0
