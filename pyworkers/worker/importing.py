@@ -50,8 +50,14 @@ def meant(error: BaseException, load: Load) -> str:
     if missing := _missing_part(error, load):
         return _module_meant(missing, load)
     if isinstance(error, AttributeError) and error.obj is sys.modules.get(module, ...):
-        return workers_meant(module, attribute) if error.name == attribute else ""
+        return workers_meant(module, attribute) or _file_of(module) if error.name == attribute else ""
     return ""
+
+
+def _file_of(module: str) -> str:
+    """Where an imported module is: another one may have the name, of the standard library for example."""
+    file = getattr(sys.modules[module], "__file__", None)
+    return f"; {module} is {file}" if file else ""
 
 
 def workers_meant(module: str, attribute: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -161,6 +162,8 @@ MEANT = {
     "two:job": "; did you mean two:jobs?",
     "two:other": "'other'; its Workers are two:mails, two:jobs",
     "misspells:worker": "module 'two' has no attribute 'jobz'",
+    # As with a file random.py in the working directory, if Python has loaded its own before.
+    "random:worker": f"; random is {random.__file__}",
     "two.py:jobs": "; did you mean two:jobs?",
     "bare.wroker:worker": "; did you mean bare.worker:worker?",
     "bear.worker:worker": "; did you mean bare.worker:worker?",
