@@ -2,8 +2,8 @@
 
 Runs in the master's event loop. One exchange is under way at a time; while all queues are empty and a worker
 is idle, one blocking move for each queue waits beside it. No job is fetched without an idle worker to start
-it; so while Redis is unreachable, at most as many outcomes wait as there are workers, each at most twice the
-size of its job.
+it, or beyond those ahead (lookahead.py); so while Redis is unreachable, no more outcomes wait than that, each
+at most twice the size of its job.
 
     idle worker ──► exchange(outcomes, wanted) ──► jobs ──► pool
                         │ fewer than wanted
