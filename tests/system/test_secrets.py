@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import free_port, running_server
+from tests.helpers.support import free_port, running_server, wait_for
 
 CODE = """
 import subprocess
@@ -64,9 +64,12 @@ def look(server: ServerProcess, key: str) -> None:
 
 def test_no_variable_holds_the_password(server: ServerProcess) -> None:
     look(server, "first")
+    before = server.tree()
     # The next fork server is executed, not forked.
     server.signal(signal.SIGHUP)
     server.wait_for_event("reload.done")
+    # "done" is logged before the last process of the old generation has ended.
+    wait_for(lambda: not before & server.tree(), message="the old generation has ended")
     look(server, "second")
     tree = server.tree()
     assert len(tree) >= 2
