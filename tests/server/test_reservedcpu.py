@@ -71,7 +71,7 @@ def test_a_trial_decides(before: Any, trial: Any, expected: bool) -> None:
     assert not load.reserved.look(load.now)
     assert not load.run(0.25, NOOP)
     assert load.run(0.25, before)
-    assert load.run(0.25, trial) is expected
+    assert load.run(0.5, trial) is expected
     assert load.run(20.0, trial if expected else before) is expected
 
 
@@ -88,8 +88,8 @@ def test_without_much_work_for_the_master_there_is_no_trial() -> None:
 def test_a_trial_that_failed_is_tried_again_after_half_a_minute() -> None:
     load = Load()
     load.reserved.look(load.now)
-    assert load.run(0.5, LONGER)
-    assert not load.run(29.75, LONGER)
+    assert load.run(0.75, LONGER)
+    assert not load.run(29.5, LONGER)
     assert load.run(0.25, NOOP)
 
 
@@ -103,10 +103,25 @@ def test_a_trial_that_went_well_is_tried_again_after_half_a_minute() -> None:
 def test_the_cpu_is_shared_again_once_a_job_costs_much_more() -> None:
     load = kept(Load())
     assert load.run(1.0, (0.65, 0.85, 32_000))
-    assert not load.run(0.25, (0.55, 0.85, 20_000))
+    assert not load.run(0.5, (0.55, 0.85, 20_000))
     # The next trial comes in its time: otherwise a load that alternates would move the workers all the time.
-    assert not load.run(28.25, NOOP)
+    assert not load.run(28.0, NOOP)
     assert load.run(0.25, NOOP)
+
+
+@pytest.mark.parametrize("state", ["trial", "reserved"])
+def test_one_bad_quarter_of_a_second_decides_nothing(state: str) -> None:
+    load = Load()
+    if state == "reserved":
+        kept(load)
+    else:
+        load.reserved.look(load.now)
+        assert load.run(0.5, NOOP)
+    for _ in range(5):
+        assert load.run(0.25, (0.3, 0.4, 8000))
+        assert load.run(0.25, NOOP_RESERVED)
+    assert load.run(0.25, (0.3, 0.4, 8000))
+    assert not load.run(0.25, (0.3, 0.4, 8000))
 
 
 @pytest.mark.parametrize("state", ["shared", "trial", "reserved"])
@@ -118,7 +133,7 @@ def test_no_pause_counts_as_slow_jobs(state: str) -> None:
     assert not load.reserved.look(load.now)
     assert not load.run(0.25, LONGER)
     assert load.run(0.25, LONGER)
-    assert not load.run(0.25, LONGER_RESERVED)
+    assert not load.run(0.5, LONGER_RESERVED)
 
 
 def test_every_group_counts() -> None:

@@ -61,6 +61,8 @@ class ReservedCpu:
         self._change_at = 0.0
         """When the next trial begins; while the CPU is reserved, when it ends."""
         self._trial = False
+        self._poor = False
+        """The last window spoke against it. The next one decides: others may have needed the CPUs."""
         self._value = 0.0
         """Before the trial: jobs a second, times those that a second of CPU time buys."""
         self._most_s = 0.0
@@ -104,15 +106,17 @@ class ReservedCpu:
             if now >= self._change_at and workers_s <= _LOAD * len(self.others) * master_s:
                 self._reserved = self._trial = True
                 self._value, self._change_at = value, now + _AGAIN_S
-        elif self._trial:
-            self._trial, self._most_s = False, job_s * _DEARER
-            if value < self._value * _GAIN:
+        else:
+            poor = value < self._value * _GAIN if self._trial else job_s > self._most_s
+            if now >= self._change_at or (poor and self._poor):
                 self._share(self._change_at)
-        elif job_s > self._most_s or now >= self._change_at:
-            self._share(self._change_at)
+            elif self._trial and not poor:
+                self._trial, self._poor, self._most_s = False, False, job_s * _DEARER
+            else:
+                self._poor = poor
 
     def _share(self, next_at: float) -> None:
-        self._reserved = self._trial = False
+        self._reserved = self._trial = self._poor = False
         self._change_at = next_at
 
     def _use(self, now: float) -> _Use:
