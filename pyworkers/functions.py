@@ -6,7 +6,7 @@ Pure; used when the application is imported, and, for each job, in the worker pr
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -128,16 +128,15 @@ def call_with_args(
     function: Callable[..., object], types: Arguments | None = None
 ) -> Callable[[Message], object]:
     """A function that calls the job's function with the arguments of a message."""
-
-    def run(message: Message) -> object:
-        args = message.args
-        if args and args[-1].__class__ is Keywords:
-            return function(*args[:-1], **args[-1])
-        return function(*args)
-
     if types is None:
-        return run
-    return lambda message: run(message.replace(args=_typed_args(message, types)))
+        return lambda message: _called(function, message.args)
+    return lambda message: _called(function, _typed_args(message, types))
+
+
+def _called(function: Callable[..., object], args: Sequence[Any]) -> object:
+    if args and args[-1].__class__ is Keywords:
+        return function(*args[:-1], **args[-1])
+    return function(*args)
 
 
 def with_typed_result(
