@@ -31,7 +31,7 @@ class LargeJobs:
 
     def note(self, jobs: Sequence[bytes]) -> None:
         """Note the order of fetched jobs, if one of them is large."""
-        if sum(map(len, jobs)) <= LARGE_BYTES:
+        if max(map(len, jobs)) <= LARGE_BYTES:
             return
         if len(self._order) > _MOST:
             self._order.clear()
@@ -53,6 +53,8 @@ class LargeJobs:
         None unless all jobs of the list are large, and their order is known: no two of them may look alike,
         because the one that was settled could be the other.
         """
+        if not self._order:
+            return None
         if not all(name == queue and report.outcome is DONE for name, _, report in portion):
             return None
         known = self.known(queue)
