@@ -435,6 +435,29 @@ async def test_which_loop_runs(tmp_path: Path) -> None:
             assert (tmp_path / "loop").read_text() == name
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [((700, 7, 8), (5000, 7, 8)), ((9000, 7, 8), (9000, 7, 8)), ((0, 7, 8), (0, 7, 8))],
+    ids=["default", "higher", "off"],
+)
+async def test_the_garbage_collector_allows_for_the_objects_of_all_jobs(
+    tmp_path: Path, own: tuple[int, int, int], expected: tuple[int, int, int]
+) -> None:
+    code = """
+    import gc, json
+    gc.set_threshold(*own)
+
+    @worker.process("q")
+    async def handle(message):
+        (here / "threshold").write_text(json.dumps(gc.get_threshold()))
+    """
+    async with a_crew(tmp_path, f"own = {own}\n", code, slots=50, mode="async") as crew:
+        await crew.free(50)
+        crew.deliver("a")
+        await crew.outcomes(1)
+        assert tuple(json.loads((tmp_path / "threshold").read_text())) == expected
+
+
 async def test_a_start_up_hook_that_fails_on_the_loop_is_a_failed_start(tmp_path: Path) -> None:
     code = """
     @worker.on_startup
