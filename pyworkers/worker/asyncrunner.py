@@ -148,11 +148,15 @@ class AsyncProcess:
         self, slot: int, number: int, execution: Execution | None, work: Coroutine[Any, Any, None]
     ) -> None:
         task = self._loop.create_task(work, context=self._context.copy())
+        if execution is not None:
+            execution.deliver_by(task.cancel)
         self._running[number] = execution, task
 
     async def _run(self, slot: int, chain: AnyChain, execution: Execution) -> None:
         try:
             outcome = await chain.run_async(execution)
+            # The task has a context that has the execution: a cycle that would keep both in memory.
+            execution.deliver_by(None)
             self._end(slot, execution.delivery, report_of(chain, execution, outcome))
         except BaseException as error:
             self._fail(error)

@@ -7,7 +7,6 @@ the steps: one in a thread and one in a task.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
@@ -119,19 +118,18 @@ class Chain:
             return self._finish(execution, self._failed(execution, error))
 
     async def run_async(self, execution: Execution) -> Outcome:
-        """Run one job in this task, which was made for it and so has a context of its own; as ``run``."""
+        """Run one job in this task, which was made for it and so has a context of its own; as ``run``.
+
+        The execution delivers requests to this task.
+        """
         if "expiry" in execution.message.data and self._has_expired(execution):
             return self._finish(execution, EXPIRED)
-        task = asyncio.current_task()
-        execution.deliver_by(task.cancel if task else None)
         try:
             try:
                 self._begin(execution)
                 outcome = await self._call_async(execution.message)
             finally:
                 asked = execution.end(self._stopwatch())
-                # The task has a context that has the execution: a cycle that would keep both in memory.
-                execution.deliver_by(None)
         except BaseException as error:
             outcome = await self._aside(execution, self._failed, error)
         else:

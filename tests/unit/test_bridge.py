@@ -32,6 +32,14 @@ from pyworkers.worker.links.limits import Alarm, Limits
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
 
 
+def as_task(chain: Chain, execution: Execution) -> asyncio.Task[Outcome]:
+    """The task of a job, as a worker process of mode async makes it."""
+    task = asyncio.create_task(chain.run_async(execution))
+    execution.deliver_by(task.cancel)
+    task.add_done_callback(lambda _: execution.deliver_by(None))
+    return task
+
+
 class Runner:
     """Runs a chain in one of the two ways."""
 
@@ -50,7 +58,7 @@ class Runner:
             return chain.run(execution)
 
         async def main() -> Outcome:
-            return await asyncio.create_task(chain.run_async(execution))
+            return await as_task(chain, execution)
 
         return asyncio.run(main())
 
@@ -226,7 +234,7 @@ def test_the_context_of_a_job_ends_with_it(runner: Runner, shape: str, limit_s: 
     limits = Limits(limit_s, lambda *_: None, LoopTimer if runner.shared else Alarm)
 
     async def run() -> None:
-        await asyncio.create_task(runner.chain(worker, limits).run_async(Execution(MESSAGE)))
+        await as_task(runner.chain(worker, limits), Execution(MESSAGE))
         # A thread of the pool drops its last piece of work a moment later.
         deadline = time.monotonic() + 60
         while things[0]() is not None and time.monotonic() < deadline:
@@ -294,7 +302,7 @@ def test_def_code_does_not_block_a_shared_loop(shared: Runner) -> None:
         assert passed.wait(60)
 
     async def main() -> Outcome:
-        task = asyncio.create_task(shared.chain(worker).run_async(Execution(MESSAGE)))
+        task = as_task(shared.chain(worker), Execution(MESSAGE))
         await asyncio.sleep(0)
         # Runs on while the job waits for it.
         passed.set()
@@ -399,7 +407,7 @@ def run_asked(
 
     async def main() -> Outcome:
         ask(runner, execution, request, job)
-        return await asyncio.create_task(chain.run_async(execution))
+        return await as_task(chain, execution)
 
     return asyncio.run(main()), execution
 
@@ -500,7 +508,7 @@ def test_def_code_on_a_shared_loop_is_told_and_runs_to_its_end(shared: Runner) -
     execution = Execution(MESSAGE)
 
     async def main() -> Outcome:
-        task = asyncio.create_task(shared.chain(worker).run_async(execution))
+        task = as_task(shared.chain(worker), execution)
         await asyncio.to_thread(started.wait, 60)
         execution.ask(JobCancelled())
         return await task
@@ -524,7 +532,7 @@ def test_a_request_to_def_code_reaches_the_async_code_that_it_calls(shared: Runn
     execution = Execution(MESSAGE)
 
     async def main() -> Outcome:
-        task = asyncio.create_task(shared.chain(worker).run_async(execution))
+        task = as_task(shared.chain(worker), execution)
         await asyncio.to_thread(inside.wait, 60)
         execution.ask(JobCancelled())
         go_on.set()
@@ -548,7 +556,7 @@ def test_a_timeout_around_def_code_takes_effect_at_its_end(shared: Runner) -> No
         ended.append("job")
 
     async def main() -> Outcome:
-        task = asyncio.create_task(shared.chain(worker).run_async(Execution(MESSAGE)))
+        task = as_task(shared.chain(worker), Execution(MESSAGE))
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.01, release.set)
         return await task
@@ -616,7 +624,7 @@ def test_the_hooks_of_a_failed_job_do_not_block_a_shared_loop(shared: Runner) ->
         heard.append(current_message().jid)
 
     async def main() -> Outcome:
-        task = asyncio.create_task(shared.chain(worker).run_async(Execution(MESSAGE)))
+        task = as_task(shared.chain(worker), Execution(MESSAGE))
         await asyncio.sleep(0.01)
         passed.set()
         return await task
