@@ -157,6 +157,17 @@ def test_a_url_that_cannot_be_used(url: str) -> None:
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("scheme", ["redis://host/0", "rediss://host/0", "unix:///run/redis.sock"])
+def test_an_option_that_no_connection_has(scheme: str) -> None:
+    known = "client_name=jobs&health_check_interval=9&max_connections=5&protocol=3&socket_timeout=1"
+    for make in (connect, connect_async):
+        make(RedisConfig(url=f"{scheme}?{known}"))
+        with pytest.raises(ConfigError, match=r"unknown option socket_tmeout; did you mean socket_timeout\?"):
+            make(RedisConfig(url=f"{scheme}?socket_tmeout=1"))
+        with pytest.raises(ConfigError, match=r"unknown option xyz$"):
+            make(RedisConfig(url=f"{scheme}?xyz=1"))
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import signature
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
@@ -39,6 +41,7 @@ from pyworkers.store.transport.replies import Readers
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
+P = TypeVar("P", Pool, AsyncPool)
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
@@ -131,7 +134,7 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 
 def _pool(url: str, options: dict[str, Any]) -> redis.ConnectionPool:
     if not url.startswith(_SENTINEL_SCHEME):
-        return Pool.from_url(url, **options)
+        return _known(Pool.from_url(url, **options), url)
     group = _Group.parse(url)
     sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     return GroupPool(group.name, sentinel, **(options | group.options))
@@ -151,12 +154,26 @@ def _async_pool(url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPo
     if not url.startswith(_SENTINEL_SCHEME):
         # Not by from_url, in which the URL decides on the class of the connections.
         kind = _kind(url, AsyncPlainConnection, AsyncTlsConnection)
-        return AsyncPool(**{**options, **parse_url(url), **kind})
+        return _known(AsyncPool(**{**options, **parse_url(url), **kind}), url)
     group = _Group.parse(url)
     sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     for node in sentinel.sentinels:
         node.response_callbacks = Readers(node.response_callbacks)
     return AsyncGroupPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
+
+
+def _known(pool: P, url: str) -> P:
+    """The pool. Raises ValueError for an option of the URL that its connections do not have.
+
+    They themselves raise a TypeError, but only when the first one is made.
+    """
+    if "?" in url:
+        kinds: tuple[Any, ...] = pool.connection_class.__mro__
+        known = {name for kind in kinds for name in signature(kind.__init__).parameters}
+        for name in sorted(pool.connection_kwargs.keys() - known):
+            close = get_close_matches(name, known, n=1)
+            raise ValueError(f"unknown option {name}" + (f"; did you mean {close[0]}?" if close else ""))
+    return pool
 
 
 def _kind(url: str, plain: type[Any], tls: type[Any]) -> dict[str, Any]:
