@@ -66,6 +66,8 @@ def test_every_metric_is_listed() -> None:
     named = set(re.findall(r'"(pyworkers_[a-z_]+)"', source)) | {"pyworkers_ready_redis"}
     assert named <= {metric.name for metric, _ in metrics.metrics()}
     assert "| `pyworkers_jobs_failed_total` | counter | `job_class` |" in metrics.page()
+    monitoring = (ROOT / "contrib/docs/monitoring.md").read_text()
+    assert [metric.name for metric, _ in metrics.metrics() if f"`{metric.name}" not in monitoring] == []
 
 
 def test_every_log_event_is_listed_and_has_a_meaning() -> None:
