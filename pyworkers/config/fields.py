@@ -29,7 +29,7 @@ from pyworkers.config.checks import (
     mask_url,
 )
 from pyworkers.config.groups import MODES, check_queues
-from pyworkers.protocol.cronlines import check_schedule
+from pyworkers.protocol.cronlines import check_grace, check_schedule
 from pyworkers.protocol.keys import check_queue_name
 
 
@@ -271,7 +271,9 @@ class CronConfig:
         "What happens to the slots missed while no server ran: skip, once (the last one) or all.",
         choices=("skip", "once", "all"),
     )
-    grace: float = _option(300.0, "Seconds for which a slot counts as late, not as missed.", minimum=0)
+    grace: float = _option(
+        300.0, "Seconds for which a slot counts as late, not as missed.", minimum=0, check=check_grace
+    )
 
 
 @dataclass(frozen=True, slots=True)

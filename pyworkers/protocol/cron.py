@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from pyworkers.protocol.cronlines import candidates, check_schedule
+from pyworkers.protocol.cronlines import candidates, check_grace, check_schedule
 from pyworkers.protocol.draft import PushedJob, draft
 from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import runs
@@ -25,7 +25,6 @@ HIDDEN = "(encrypted)"
 """In lists of entries, instead of arguments that are encrypted in their jobs."""
 ON_TIME_S = 5.0
 """Seconds for which a slot counts as on time: every policy fires it, even with a shorter grace."""
-LONGEST_GRACE_S = 366 * 86_400
 MOST_MISSED = 1000
 """Slots that the policy ``all`` fires at once; older ones are dropped."""
 
@@ -59,8 +58,7 @@ def check(entry: CronEntry) -> None:
         raise ValueError(f"{entry.misfire!r} is not a misfire policy: {', '.join(MISFIRES)}")
     if entry.args and entry.options.get("encrypt") and entry.origin == "run time":
         raise ValueError("the arguments of an entry cannot be encrypted: Redis lists them, with the entry")
-    if not isinstance(entry.grace_s, int | float) or not 0 <= entry.grace_s <= LONGEST_GRACE_S:
-        raise ValueError(f"a grace of {entry.grace_s!r} is not from 0 to {LONGEST_GRACE_S} seconds")
+    check_grace(entry.grace_s)
 
 
 def slots(entry: CronEntry, after: float, until: float) -> Iterator[int]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from croniter import croniter
 
 _DAY_S = 86_400
+LONGEST_GRACE_S = 366 * _DAY_S
 _HOUR_FIELD = 1
 _EVERY = re.compile(r"every\s+([1-9][0-9]{0,8})\s*([smhd])")
 _PLAIN = re.compile(r"[0-9*,/\s-]+")
@@ -52,6 +53,12 @@ def check_schedule(schedule: str) -> None:
             _check_line(line_of(schedule))
     except ValueError as error:
         raise ValueError(f"{schedule!r} is not a cron line: {error}") from error
+
+
+def check_grace(grace_s: float) -> None:
+    """Raise ValueError, with the number and the limits, for a grace that no entry may have."""
+    if not isinstance(grace_s, int | float) or not 0 <= grace_s <= LONGEST_GRACE_S:
+        raise ValueError(f"a grace of {grace_s!r} is not from 0 to {LONGEST_GRACE_S} seconds")
 
 
 def candidates(schedule: str, timezone: str, after: float) -> Iterator[int]:

@@ -502,6 +502,7 @@ def test_a_value_in_the_place_of_a_table_comes_with_the_way_to_write_it(toml: To
         ("[log]\nformat = 'xml'", "log.format: must be one of auto, console, json, not 'xml'"),
         (CRON + "misfire = 'never'", "cron.sweep.misfire: must be one of skip, once, all, not 'never'"),
         (CRON + "grace = -1", "cron.sweep.grace: must be at least 0, not -1.0"),
+        (CRON + "grace = 1e9", "cron.sweep.grace: a grace of 1000000000.0 is not from 0 to 31622400 seconds"),
         ("app = 'tasks'", "app: must be module:attribute, e.g. tasks:worker, not 'tasks'"),
         ("app = ''", "app: must be module:attribute, e.g. tasks:worker, not ''"),
         (

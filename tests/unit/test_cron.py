@@ -19,7 +19,6 @@ import pytest
 
 from pyworkers.protocol import envelope
 from pyworkers.protocol.cron import (
-    LONGEST_GRACE_S,
     MOST_MISSED,
     CronEntry,
     check,
@@ -28,7 +27,7 @@ from pyworkers.protocol.cron import (
     next_slot,
     slots,
 )
-from pyworkers.protocol.cronlines import check_schedule
+from pyworkers.protocol.cronlines import LONGEST_GRACE_S, check_schedule
 
 NOON = 1_793_534_400  # Sunday 2026-11-01 12:00 UTC
 HOUR, DAY = 3600, 86_400
