@@ -38,8 +38,9 @@ _AT_ONCE = 32
 # between the two signals of the master (_APART_S in server/pool/overruns.py), which may come late.
 _HANGS_S = 0.4
 
-# The garbage collector starts at so many new objects for each job at once. At Python's 700 for all jobs, it
-# looks through the objects of hundreds of running jobs again and again: a tenth of the CPU time.
+# The garbage collector starts at so many new objects for each job at once. At Python's 700 for all jobs (from
+# 3.13 on 2,000), it looks through the objects of hundreds of running jobs again and again: a tenth of the CPU
+# time.
 _YOUNG = 100
 
 # A module constant, because reading an attribute of an enum takes three times as long.
