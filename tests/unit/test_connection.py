@@ -168,6 +168,14 @@ def test_an_option_that_no_connection_has(scheme: str) -> None:
             make(RedisConfig(url=f"{scheme}?xyz=1"))
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300"])
+@pytest.mark.parametrize("name", ["socket_timeout", "socket_connect_timeout"])
+def test_a_time_limit_that_no_socket_takes(name: str, seconds: str) -> None:
+    for make in (connect, connect_async):
+        with pytest.raises(ConfigError, match=f"{name} must be above 0 and at most 1,000,000 seconds, not "):
+            make(RedisConfig(url=f"redis://host/0?{name}={seconds}"))
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [

@@ -48,6 +48,8 @@ SOCKET_TIMEOUT_S = 10.0
 SENTINEL_TIMEOUT_S = 1.0
 MAX_CONNECTIONS = 100
 """The most connections of one pool, unless the URL sets another number (``?max_connections=…``)."""
+# A million fits: sockets count milliseconds in 31 bits.
+_LONGEST_S = 1_000_000
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 # The type of a message that is not a reply, in RESP3 (``?protocol=3`` in a URL); since hiredis 3.2.
@@ -134,7 +136,7 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 
 def _pool(url: str, options: dict[str, Any]) -> redis.ConnectionPool:
     if not url.startswith(_SENTINEL_SCHEME):
-        return _known(Pool.from_url(url, **options), url)
+        return _usable(Pool.from_url(url, **options), url)
     group = _Group.parse(url)
     sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     return GroupPool(group.name, sentinel, **(options | group.options))
@@ -154,7 +156,7 @@ def _async_pool(url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPo
     if not url.startswith(_SENTINEL_SCHEME):
         # Not by from_url, in which the URL decides on the class of the connections.
         kind = _kind(url, AsyncPlainConnection, AsyncTlsConnection)
-        return _known(AsyncPool(**{**options, **parse_url(url), **kind}), url)
+        return _usable(AsyncPool(**{**options, **parse_url(url), **kind}), url)
     group = _Group.parse(url)
     sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     for node in sentinel.sentinels:
@@ -162,10 +164,10 @@ def _async_pool(url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPo
     return AsyncGroupPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
 
 
-def _known(pool: P, url: str) -> P:
-    """The pool. Raises ValueError for an option of the URL that its connections do not have.
+def _usable(pool: P, url: str) -> P:
+    """The pool. Raises ValueError for an option of the URL that its connections cannot use.
 
-    They themselves raise a TypeError, but only when the first one is made.
+    They themselves raise other errors, and only when the first one is made or opened.
     """
     if "?" in url:
         kinds: tuple[Any, ...] = pool.connection_class.__mro__
@@ -173,6 +175,10 @@ def _known(pool: P, url: str) -> P:
         for name in sorted(pool.connection_kwargs.keys() - known):
             close = get_close_matches(name, known, n=1)
             raise ValueError(f"unknown option {name}" + (f"; did you mean {close[0]}?" if close else ""))
+        for name in ("socket_timeout", "socket_connect_timeout"):
+            seconds = pool.connection_kwargs[name]
+            if seconds is not None and not 0 < seconds <= _LONGEST_S:
+                raise ValueError(f"{name} must be above 0 and at most {_LONGEST_S:,} seconds, not {seconds}")
     return pool
 
 
