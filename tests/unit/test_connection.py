@@ -157,15 +157,28 @@ def test_a_url_that_cannot_be_used(url: str) -> None:
         assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("scheme", ["redis://host/0", "rediss://host/0", "unix:///run/redis.sock"])
+def test_the_options_of_a_sentinel_url() -> None:
+    url = "redis+sentinel://h/main/2?socket_timeout=3&max_connections=5&sentinel_password=s"
+    for client in (connect(RedisConfig(url=url)), connect_async(RedisConfig(url=url))):
+        pool: Any = client.connection_pool
+        assert (pool.max_connections, pool.connection_kwargs["socket_timeout"]) == (5, 3.0)
+        assert pool.connection_kwargs["db"] == 2
+        [node] = pool.sentinel_manager.sentinels
+        assert node.connection_pool.connection_kwargs["socket_timeout"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    ["redis://host/0", "rediss://host/0", "unix:///run/redis.sock", "redis+sentinel://host/main/0"],
+)
 def test_an_option_that_no_connection_has(scheme: str) -> None:
     known = "client_name=jobs&health_check_interval=9&max_connections=5&protocol=3&socket_timeout=1"
     for make in (connect, connect_async):
         make(RedisConfig(url=f"{scheme}?{known}"))
         with pytest.raises(ConfigError, match=r"unknown option socket_tmeout; did you mean socket_timeout\?"):
             make(RedisConfig(url=f"{scheme}?socket_tmeout=1"))
-        with pytest.raises(ConfigError, match=r"unknown option xyz$"):
-            make(RedisConfig(url=f"{scheme}?xyz=1"))
+        with pytest.raises(ConfigError, match=r"unknown option sentinel_user$"):
+            make(RedisConfig(url=f"{scheme}?sentinel_user=1"))
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300"])

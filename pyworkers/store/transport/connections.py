@@ -139,7 +139,7 @@ def _pool(url: str, options: dict[str, Any]) -> redis.ConnectionPool:
         return _usable(Pool.from_url(url, **options), url)
     group = _Group.parse(url)
     sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
-    return GroupPool(group.name, sentinel, **(options | group.options))
+    return _usable(GroupPool(group.name, sentinel, **(options | group.options)), url)
 
 
 def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> AsyncConnection:
@@ -161,7 +161,8 @@ def _async_pool(url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPo
     sentinel = redis.asyncio.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     for node in sentinel.sentinels:
         node.response_callbacks = Readers(node.response_callbacks)
-    return AsyncGroupPool(group.name, sentinel, **(options | group.options))  # type: ignore[no-untyped-call]
+    options |= group.options
+    return _usable(AsyncGroupPool(group.name, sentinel, **options), url)  # type: ignore[no-untyped-call]
 
 
 def _usable(pool: P, url: str) -> P:
@@ -172,7 +173,8 @@ def _usable(pool: P, url: str) -> P:
     if "?" in url:
         kinds: tuple[Any, ...] = pool.connection_class.__mro__
         known = {name for kind in kinds for name in signature(kind.__init__).parameters}
-        for name in sorted(pool.connection_kwargs.keys() - known):
+        # That of sentinels takes its pool from its other keywords.
+        for name in sorted(pool.connection_kwargs.keys() - known - {"connection_pool"}):
             close = get_close_matches(name, known, n=1)
             raise ValueError(f"unknown option {name}" + (f"; did you mean {close[0]}?" if close else ""))
         for name in ("socket_timeout", "socket_connect_timeout"):
@@ -215,7 +217,7 @@ class _Group:
     """The parts of a ``redis+sentinel://user:password@host:port,host:port/name/db`` URL.
 
     User and password are those of Redis; those of the sentinels are in the query, as ``sentinel_username``
-    and ``sentinel_password``.
+    and ``sentinel_password``. The other options of the query are of the connections to Redis.
     """
 
     sentinels: list[tuple[str, int]]
@@ -234,9 +236,12 @@ class _Group:
         if not name or not hosts or not (db or "0").isdecimal():
             raise ValueError("a sentinel URL is redis+sentinel://host:port,host:port/NAME-OF-THE-MASTER/db")
         login = {"username": unquote(user), "password": unquote(password)}
-        options = {"db": int(db or 0)} | {key: value for key, value in login.items() if value}
         query = parse_qs(query_text)
         sentinel_login = {key: query[f"sentinel_{key}"][0] for key in login if f"sentinel_{key}" in query}
+        options: dict[str, Any] = {"db": int(db or 0)} | {key: value for key, value in login.items() if value}
+        options |= parse_url(f"redis://?{query_text}")
+        for key in sentinel_login:
+            del options[f"sentinel_{key}"]
         return cls([_address(host) for host in hosts.split(",")], unquote(name), options, sentinel_login)
 
     def for_sentinels(self, options: dict[str, Any]) -> dict[str, Any]:
