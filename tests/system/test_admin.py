@@ -37,6 +37,15 @@ def where(redis_url: str, namespace: str) -> list[str]:
     return ["--url", redis_url, "--namespace", namespace]
 
 
+def test_a_command_without_standard_streams_ends_as_usual(
+    where: list[str], keys: Keys, db: redis.Redis
+) -> None:
+    db.sadd(keys.queues, "q")
+    command = [sys.executable, "-m", "pyworkers", "stats", *where]
+    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    assert subprocess.run([*closing, *command], cwd=ROOT, timeout=60).returncode == 0
+
+
 # In a terminal
 
 
