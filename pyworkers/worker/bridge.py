@@ -170,9 +170,14 @@ class _OwnLoop:
         self.loop.add_reader(self._reader, self._reader.recv, 4096)
 
     def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run the coroutine; a signal wakes the loop."""
+        """Run the coroutine, which raises nothing, to its end; a signal wakes the loop."""
         with _no_running_loop(), self._woken_by_signals():
-            self.loop.run_until_complete(coroutine)
+            task = self.loop.create_task(coroutine)
+            while not task.done():
+                # Another task has raised it, and is over. It ends no job: those on the loop would lose their
+                # process, or run on after their outcome.
+                with suppress(SystemExit):
+                    self.loop.run_until_complete(task)
 
     def close(self) -> None:
         """Cancel the tasks that still run, and close the loop."""

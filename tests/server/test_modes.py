@@ -363,6 +363,39 @@ async def test_what_a_job_leaves_in_its_context_needs_no_garbage_collector(tmp_p
         assert [(tmp_path / f"{number}.kept").read_text() for number in range(3)] == ["0 "] * 3
 
 
+EXITS = """
+import asyncio
+
+async def end():
+    sys.exit("enough")
+
+@worker.process("q", retry=1)
+async def handle(message):
+    if message.jid == "awaits":
+        await asyncio.create_task(end())
+    task = asyncio.create_task(end())
+    await asyncio.wait([task])
+    await asyncio.to_thread(meet, message.jid)
+"""
+
+
+@pytest.mark.parametrize("without", ["", NO_UVLOOP], ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("mode", ["process", "async", "thread"])
+async def test_a_task_that_calls_sys_exit_ends_no_other_task(tmp_path: Path, mode: str, without: str) -> None:
+    async with a_crew(tmp_path, without, EXITS, slots=1, mode=mode) as crew:
+        await crew.free(1)
+        crew.deliver("leaves")
+        [pid] = await crew.met("leaves")
+        crew.let_go("leaves")
+        [(_, report)] = await crew.outcomes(1)
+        assert report.outcome == DONE
+        crew.deliver("awaits")
+        outcome = (await crew.outcomes(2))[1][1].outcome
+        assert (outcome.fate, outcome.crashed) == (Fate.RETRY, False)
+        assert json.loads(outcome.payload)["error_class"] == "SystemExit"
+        assert list(crew.pool.pids()) == [pid]
+
+
 BLOCKS = """
 import asyncio
 @worker.job(name="Any", queue="q")
