@@ -59,7 +59,7 @@ class Counters:
                 self.executions.add(report.job_class, report.elapsed_ms, outcome.failed)
 
     def interrupted(self, jobs: int) -> None:
-        """Count jobs that were given back at the end of a stop, or recovered from a dead server."""
+        """Count jobs that run again after a stop, or because their server or their shared process ended."""
         if jobs:
             self._counts["interrupted"] += jobs
 

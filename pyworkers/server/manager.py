@@ -93,7 +93,7 @@ class Manager:
         self._outbox = Outbox(suspects.settled)
         self._in_place = InPlace(self._outbox.settle, group.skip_dead) if group.ordered else None
         settle = self._in_place or self._outbox.settle
-        self._endings = Endings(settle, self._outbox.hand_back, losses)
+        self._endings = Endings(settle, self._outbox.hand_back, losses, listeners.interrupted)
         crew = Crew()
         self.deliveries = Deliveries(
             crew,

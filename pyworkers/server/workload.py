@@ -142,6 +142,7 @@ class Workload:
             self._reserved,
             Listeners(
                 self.services.settled,
+                self.services.counters.interrupted,
                 self._incarnations.lost,
                 self.services.recovery.saw_lease,
                 self._incarnations.may_fetch,

@@ -88,6 +88,7 @@ class Bench(RedisBench):
             self.deliveries,  # type: ignore[arg-type]
             Listeners(
                 lambda _queue, report: self.settled.append(report),
+                lambda _: None,
                 self.lost.append,
                 self.saw_lease,
                 lambda identity: identity in self.registered,

@@ -60,7 +60,10 @@ class Table:
         self.cancellations = Cancellations()
         crew = Crew()
         endings = Endings(
-            self._settle, self._hand_back, Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1))
+            self._settle,
+            self._hand_back,
+            Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1)),
+            lambda _: None,
         )
         callbacks = self._free, self._run_alone, lambda: None, lambda *_: None
         scheduling = Scheduling(crew, ReservedCpu((), float))

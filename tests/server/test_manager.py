@@ -91,6 +91,7 @@ class Bench(RedisBench):
             Listeners(
                 lambda _, report: self.counted.append(report),
                 lambda _: None,
+                lambda _: None,
                 lambda _, __: None,
                 lambda _: True,
             ),

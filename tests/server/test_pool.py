@@ -130,7 +130,7 @@ class Crew:
         return spawner
 
     def _build(self, spawner: Spawner, losses: Losses) -> None:
-        self.endings = Endings(self._settle, self._hand_back, losses)
+        self.endings = Endings(self._settle, self._hand_back, losses, lambda _: None)
         self.workers = Workers()
         self.asks = FakeAsks()
         self.deliveries = Deliveries(

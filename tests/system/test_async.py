@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -95,6 +96,26 @@ def test_the_process_of_a_cancelled_job_may_end_before_the_grace(
         server.wait_for_notes(1, "slept")
         wait_for(lambda: server.settled("web"), message="both are settled")
         assert not server.events("server.failed")
+
+
+def test_jobs_whose_process_ended_beside_them_are_counted_as_interrupted(
+    serve: Serve, code: str, namespace: str
+) -> None:
+    with serve(code) as server:
+        server.push("web", job("a", "waits", "all"), job("b", "waits", "all"), job("c", "dies", "c"))
+        server.wait_for_notes(2, "in", "all")
+        server.wait_for_notes(1, "in", "c")
+        # The process ends because of this job.
+        Client(server.url, namespace=namespace).cancel("c")
+        pids = [note[0] for note in server.wait_for_notes(4, "in", "all")]
+        # It ends, and nothing shows because of which job.
+        os.kill(pids[-1], signal.SIGKILL)
+        server.wait_for_event("job.suspected", 2)
+        server.let_go("all")
+        wait_for(lambda: server.settled("web"), message="all are settled")
+        assert server.stop() == 0
+        assert server.redis.get(server.keys.stat("interrupted")) == b"4"
+        assert server.redis.get(server.keys.stat("processed")) == b"2"
 
 
 def test_a_stop_gives_them_back(serve: Serve, code: str, tmp_path: Path) -> None:

@@ -49,10 +49,12 @@ Look = tuple[str, Callable[[Any], None]]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The functions of the master that a fetcher calls for its events, and before it asks for jobs."""
+    """The functions of the master that a group calls for its events, and before it asks for jobs."""
 
     settled: Callable[[str, Report], None]
     """Redis has taken this report of a job of a queue."""
+    interrupted: Callable[[int], None]
+    """So many jobs run again, because their process ended and nothing shows that they were the reason."""
     lease_lost: Callable[[str], None]
     """A peer has recovered the lists of this identity."""
     saw_lease: Callable[[str, float], None]

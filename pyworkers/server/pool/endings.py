@@ -27,7 +27,8 @@ log = logs.get_logger()
 class Endings:
     """Settles the jobs of one group: calls ``settle`` with queue, raw bytes and report of a job.
 
-    ``hand_back`` is called with queue and raw bytes of jobs that no worker has taken, the oldest first.
+    ``hand_back`` is called with queue and raw bytes of jobs that no worker has taken, the oldest first, and
+    ``count`` with the number of jobs that run again because their process has ended.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class Endings:
         settle: Callable[[str, bytes, Report], None],
         hand_back: Callable[[list[tuple[str, bytes]]], None],
         losses: Losses,
+        count: Callable[[int], None],
     ) -> None:
         self._settle = settle
+        self._count = count
         self._hand_back = hand_back
         self._losses = losses
 
@@ -58,6 +61,8 @@ class Endings:
 
         self._settle = leave
         self._hand_back = lambda _jobs: None
+        # The stop counts what it gives back.
+        self._count = lambda _jobs: None
 
     def interrupted(self, job: Delivery, **about: object) -> None:
         """Log a job that is given back; its worker does not log it."""
@@ -82,10 +87,12 @@ class Endings:
     def suspected(self, job: Delivery) -> None:
         """Log a job that is to run alone, because its process died and it was one of several in it."""
         log.warning("job.suspected", queue=job.queue, **running.names(job.raw, job.queue))
+        self._count(1)
 
     def bystander(self, job: Delivery) -> None:
         """Give back a job whose process ended because of another job. It does not count as an attempt."""
         self.interrupted(job, killed=True)
+        self._count(1)
         self._settle_unreported(job, Report(REQUEUE))
 
     def held(self, job: Delivery) -> None:
