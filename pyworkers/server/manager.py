@@ -280,7 +280,7 @@ class Manager:
 
     async def _dismiss_workers(self) -> None:
         if not await until(lambda: self.pool.empty, now() + _GOODBYE_S):
-            self.pool.kill()
+            self.pool.kill(_GOODBYE_S)
             await until(lambda: self.pool.empty, now() + _KILLED_S)
         self.pool.end()
 

@@ -183,7 +183,7 @@ class Crew:
         return int((self.folder / f"ran.{jid}").read_text())
 
     async def close(self) -> None:
-        self.pool.kill()
+        self.pool.kill(0)
         await async_wait_for(lambda: self.pool.empty, message="the pool is empty")
         for spawner in self.spawners:
             spawner.kill()
@@ -832,7 +832,7 @@ async def test_workers_whose_pid_is_not_known_yet_can_be_killed(tmp_path: Path) 
         pids = await crew.met("hanging", 3)
         assert crew.pool.pids() == {}
         crew.pool.resize([])
-        crew.pool.kill()
+        crew.pool.kill(0)
         await async_wait_for(lambda: not any(map(process_alive, pids)), message="killed unseen")
         await async_wait_for(lambda: len(spawner.held) == 6, message="their ends are told")
         spawner.let_through()

@@ -420,6 +420,27 @@ def test_a_job_that_comes_while_workers_leave_stays_in_its_queue_although_the_wa
             admin.acl_deluser(user)
 
 
+def test_a_stop_names_the_workers_whose_shutdown_hook_it_kills(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        note("ran")
+
+    @worker.on_shutdown
+    def hang():
+        wait_for_file("never")
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        server.push("q", job("a", "Any"))
+        [[pid, _]] = server.wait_for_notes(1, "ran")
+        assert server.stop() == 0
+        [event] = server.events("worker.overdue")
+        assert (event["pid"], event["hook"], event["after_s"]) == (pid, "on_shutdown", 5.0)
+        assert not process_alive(pid)
+
+
 def test_a_server_started_without_standard_streams_opens_nothing_in_their_place(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:

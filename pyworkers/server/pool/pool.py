@@ -151,10 +151,10 @@ class Pool:
         for worker in self._crew:
             self._dismiss(worker)
 
-    def kill(self) -> None:
-        """Kill every process."""
+    def kill(self, after_s: float) -> None:
+        """Kill every process that is left: it has not ended in this time."""
         for worker in self._crew:
-            worker.kill()
+            worker.end_overdue(after_s)
 
     def end(self) -> None:
         """Close the descriptors, once no worker is left."""

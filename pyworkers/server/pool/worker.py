@@ -186,6 +186,12 @@ class Worker:
         self._fault = "did not take its job"
         self.kill()
 
+    def end_overdue(self, after_s: float) -> None:
+        """Kill the process, which was to leave and has not in this time; one that was killed is not named."""
+        if not self.abandoned:
+            self._log_overdue("on_shutdown", after_s)
+        self.kill()
+
     def kill(self) -> None:
         """End the process, its descendants and the programs that its jobs have started, now."""
         self._kill(self.unfinished())
@@ -323,11 +329,12 @@ class Worker:
             # It took one more job before it saw the request; the time begins again when the job has ended.
             return
         hook = "on_startup" if self.state is State.BOOTING else "on_shutdown"
-        log.warning(
-            "worker.overdue", queue=self._group, pid=self.pid, hook=hook, after_s=self._limits.overdue_s
-        )
+        self._log_overdue(hook, self._limits.overdue_s)
         if self.state is State.LEAVING:
             self.kill()
+
+    def _log_overdue(self, hook: str, after_s: float) -> None:
+        log.warning("worker.overdue", queue=self._group, pid=self.pid or None, hook=hook, after_s=after_s)
 
     def _unreported(self) -> None:
         if self.state is not State.GONE:
