@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -71,10 +72,13 @@ def test_no_variable_holds_the_password(server: ServerProcess) -> None:
     # "done" is logged before the last process of the old generation has ended.
     wait_for(lambda: not before & server.tree(), message="the old generation has ended")
     look(server, "second")
-    tree = server.tree()
-    assert len(tree) >= 2
-    for pid in tree:
+    looks = 0
+    for pid in server.tree():
         for file in ("environ", "cmdline"):
-            assert SECRET not in Path(f"/proc/{pid}/{file}").read_bytes().decode(errors="replace")
+            # A process that started too late for the list of the old generation may end just now.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                assert SECRET not in Path(f"/proc/{pid}/{file}").read_bytes().decode(errors="replace")
+                looks += 1
+    assert looks >= 4
     assert SECRET not in server.log_text()
     assert os.environ.get("REDIS_URL") != "redis://theirs"

@@ -763,9 +763,10 @@ def test_nothing_of_a_killed_servers_tree_is_left(serve: Serve) -> None:
         server.push("q", job("parent"), job("copy"))
         server.wait_for_notes(3, "busy")
         offspring = {note[2] for note in _notes(server, "child")}
+        # The fork server, its workers, and what two of them started. The third worker may start last.
+        wait_for(lambda: len(server.tree()) == 1 + 3 + 2, message="the tree is complete")
         tree = server.tree()
         assert offspring <= tree
-        assert len(tree) == 1 + 3 + 2  # the fork server, its workers, and what two of them started
         os.kill(server.pid, signal.SIGKILL)
         wait_for(lambda: not any(map(process_alive, tree)), timeout=stretched(2), message="all are gone")
 
