@@ -441,6 +441,27 @@ def test_a_stop_names_the_workers_whose_shutdown_hook_it_kills(
         assert not process_alive(pid)
 
 
+def test_a_stop_names_the_workers_whose_start_up_hook_it_kills(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    code = """
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        pass
+
+    @worker.on_startup
+    def hang():
+        note("starts")
+        wait_for_file("never")
+    """
+    with serving(tmp_path, one_redis_url, namespace, code) as server:
+        [[pid, _]] = server.wait_for_notes(1, "starts")
+        assert server.stop() == 0
+        [event] = server.events("worker.overdue")
+        assert (event["pid"], event["hook"]) == (pid, "on_startup")
+        assert not process_alive(pid)
+
+
 def test_a_server_started_without_standard_streams_opens_nothing_in_their_place(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:

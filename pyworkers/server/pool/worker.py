@@ -75,6 +75,8 @@ class Worker:
         self.member, self.slots, self.mode = seat.member, seat.slots, seat.mode
         self.state = State.BOOTING
         self.pid = 0
+        self._started = False
+        """True once its start-up hooks have run."""
         self.ended = False
         """True if it takes no more jobs, because it has exited."""
         self.abandoned = False
@@ -189,7 +191,7 @@ class Worker:
     def end_overdue(self, after_s: float) -> None:
         """Kill the process, which was to leave and has not in this time; one that was killed is not named."""
         if not self.abandoned:
-            self._log_overdue("on_shutdown", after_s)
+            self._log_overdue(after_s)
         self.kill()
 
     def kill(self) -> None:
@@ -245,6 +247,7 @@ class Worker:
         """Its start-up hooks have run."""
         # Its fork server may have died before it could report the pid.
         self.forked(pid)
+        self._started = True
         booted = self.state is State.BOOTING
         if booted:
             self._expect(None, 0)
@@ -328,12 +331,12 @@ class Worker:
         if self.state is State.LEAVING and self.unfinished():
             # It took one more job before it saw the request; the time begins again when the job has ended.
             return
-        hook = "on_startup" if self.state is State.BOOTING else "on_shutdown"
-        self._log_overdue(hook, self._limits.overdue_s)
+        self._log_overdue(self._limits.overdue_s)
         if self.state is State.LEAVING:
             self.kill()
 
-    def _log_overdue(self, hook: str, after_s: float) -> None:
+    def _log_overdue(self, after_s: float) -> None:
+        hook = "on_shutdown" if self._started else "on_startup"
         log.warning("worker.overdue", queue=self._group, pid=self.pid or None, hook=hook, after_s=after_s)
 
     def _unreported(self) -> None:
