@@ -36,7 +36,7 @@ class GroupOptions(SizeOptions, total=False):
     """Options of ``Worker.group``."""
 
     queues: Required[Sequence[str] | Mapping[str, int]]
-    """A list: in strict order; a dict: the weight of each, from 1."""
+    """A list: in strict order; a dict: the weight of each, from 1 to 1,000,000."""
 
 
 def group_facts(name: str, options: GroupOptions) -> GroupFacts:

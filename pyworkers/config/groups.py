@@ -5,6 +5,7 @@ Pure; used by the application, the configuration, the command line and the maste
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,9 @@ MODES = ("process", "async", "thread")
 
 Queues = tuple[str, ...] | Mapping[str, int]
 """Queues in strict order, or the weight of each."""
+
+_HEAVIEST = 1_000_000
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,8 @@ def check_queues(queues: Queues) -> None:
         check_queue_name(name)
     if isinstance(queues, Mapping):
         for name, weight in queues.items():
-            if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
-                raise ValueError(f"the weight of {name} is an integer from 1, not {weight!r}")
+            if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= _HEAVIEST:
+                raise _bad_weight(name, repr(weight))
     elif twice := [name for place, name in enumerate(queues) if name in queues[:place]]:
         raise ValueError(f"{twice[0]} is there twice: for weights, give each queue its number")
 
@@ -69,7 +73,9 @@ def parse_queues(text: str) -> Queues:
     weights: list[str] = []
     for part in text.split(","):
         name, colon, weight = part.rpartition(":")
-        weighted = bool(colon) and weight.isdecimal()
+        weighted = bool(colon) and _NUMBER.fullmatch(weight) is not None
+        if weighted and not weight.isdecimal():
+            raise _bad_weight(name, weight)
         names.append(name if weighted else part)
         weights.append(weight if weighted else "")
     # Before a dict drops the second weight of a queue.
@@ -81,8 +87,12 @@ def parse_queues(text: str) -> Queues:
     return queues
 
 
+def _bad_weight(name: str, weight: str) -> ValueError:
+    return ValueError(f"the weight of {name} is an integer from 1 to {_HEAVIEST:,}, not {weight}")
+
+
 def spell_queues(queues: Queues) -> str:
-    """The text that ``parse_queues`` reads."""
+    """The queues as a command line writes them, to be shown."""
     if isinstance(queues, Mapping):
         return ",".join(f"{name}:{weight}" for name, weight in queues.items())
     return ",".join(queues)
