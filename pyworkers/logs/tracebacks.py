@@ -60,4 +60,9 @@ def _safe(line: str) -> str:
 
 
 def _pieces(exc_info: Any) -> list[str]:
-    return list(traceback.TracebackException(*exc_info, compact=True).format())
+    try:
+        return list(traceback.TracebackException(*exc_info, compact=True).format())
+    except Exception as error:  # an attribute of the exception, or of a cause, raises when it is read
+        kind, _, trace = exc_info
+        text = f"{kind.__qualname__}: (its traceback cannot be shown: {type(error).__name__})\n"
+        return ["Traceback (most recent call last):\n", *traceback.format_tb(trace), text]

@@ -411,6 +411,22 @@ def test_the_name_of_an_exception_outlives_its_message_and_those_of_its_causes(s
     assert "KeyError: 'kkk" in line["exception"] and "ValueError: vvv" in line["exception"]
 
 
+def test_an_exception_that_cannot_be_formatted_is_logged_with_its_frames(stream: io.StringIO) -> None:
+    class Broken(Exception):
+        def __bool__(self) -> bool:
+            raise KeyError("asked by traceback.TracebackException")
+
+    logs.configure("info", "json", stream)
+    try:
+        raise Broken
+    except Broken as error:
+        exc_info = type(error), error, error.__traceback__
+    logs.get_logger().error("job.failed", exc_info=exc_info)
+    (line,) = lines(stream)
+    assert "in test_an_exception_that_cannot_be_formatted" in line["exception"]
+    assert line["exception"].endswith("Broken: (its traceback cannot be shown: KeyError)")
+
+
 def test_texts_within_the_limit_are_whole(stream: io.StringIO) -> None:
     logs.configure("info", "json", stream)
     logs.get_logger().info("x", error="é" * 10_000, traceback="x" * 50_000, names=["y" * 49_000])
