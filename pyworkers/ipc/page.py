@@ -31,6 +31,8 @@ _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 _INTERRUPT = 1
 UNSURE = _MASK
 """In an answer: a job was found in the main thread, but too lately to say that it hangs."""
+NO_JOB = UNSURE - 1
+"""In an answer: what hangs in the main thread is code of no job that runs, e.g. a task that one has left."""
 
 
 class Page:
@@ -74,7 +76,7 @@ class Page:
                 yield word >> 1, bool(word & _INTERRUPT)
 
     def answer(self, running: int) -> None:
-        """Answer a signal with the delivery that runs, or hangs, in the main thread; 0 if none, or UNSURE."""
+        """Answer a signal with the delivery that runs, or hangs, in the main thread; 0, UNSURE or NO_JOB."""
         self._words[_RUNNING] = running
         self._words[_ANSWERS] += 1
 
@@ -87,7 +89,7 @@ class Page:
 
     @property
     def running(self) -> int:
-        """The delivery of the last answer; 0 if none, or UNSURE."""
+        """The delivery of the last answer; 0 if none, UNSURE or NO_JOB."""
         return self._words[_RUNNING]
 
     def claims(self) -> list[int]:

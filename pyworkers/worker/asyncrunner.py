@@ -19,7 +19,7 @@ from pyworkers.app import Worker
 from pyworkers.failpoints import hit
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
-from pyworkers.ipc.page import UNSURE
+from pyworkers.ipc.page import NO_JOB, UNSURE
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
@@ -81,8 +81,10 @@ class AsyncProcess:
         self._held = False
         self._together_s = 0.0
         """The last moment when more than one job ran."""
-        self._found, self._found_s = 0, 0.0
-        """The delivery that signals have interrupted since the loop has turned, and the first time."""
+        self._found: int | None = None
+        """The delivery that signals have interrupted since the loop has turned; 0 if it was no job's code."""
+        self._found_s = 0.0
+        """The time of the first of these signals."""
         self._original = Original()
 
     def serve(self) -> None:
@@ -232,22 +234,23 @@ class AsyncProcess:
         hanging = 0
         if current != self._found:
             self._found, self._found_s = current, now_s
-        elif current:
-            hanging = current if now_s - self._found_s >= _HANGS_S else UNSURE
+        else:
+            hanging = (current or NO_JOB) if now_s - self._found_s >= _HANGS_S else UNSURE
         self._connection.answer(hanging)
         self._loop.call_soon_threadsafe(self._look)
 
     def _current(self) -> int:
-        """The delivery whose code a signal has interrupted; 0 if none."""
+        """The delivery whose code a signal has interrupted; 0 if it is that of no job that runs."""
         try:
-            # By the context, which tasks and callbacks of a job share with it.
-            return current_execution().delivery
+            # By the context, which tasks and callbacks of a job share with it, also those that outlive it.
+            number = current_execution().delivery
         except LookupError:
             return 0
+        return number if number in self._running else 0
 
     def _look(self) -> None:
         """Do what the master has written into the page: leave, or end jobs. The loop has turned."""
-        self._found = 0
+        self._found = None
         for number, request in self._connection.requests():
             execution, _ = self._running.get(number, (None, None))
             if execution is not None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 
 from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
+from pyworkers.server.pool import overruns
 from tests.helpers.processes import process_alive
-from tests.helpers.support import PATIENCE_S, async_wait_for, wait_for
+from tests.helpers.support import PATIENCE_S, STALL_S, async_wait_for, wait_for
 from tests.server.test_pool import NO_OP, Crew, a_crew, linux_only
 
 BOTH = pytest.mark.parametrize("mode", ["async", "thread"])
@@ -412,6 +414,12 @@ async def handle():
 """
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a process count as one that reacts although it gets no processor for a while."""
+    monkeypatch.setattr(overruns, "_ANSWER_S", STALL_S)
+
+
 async def run_beside_one_that_blocks(crew: Crew, tmp_path: Path) -> None:
     """Check that the job that blocks the loop is charged when the limit of another one ends."""
     blocks = crew.deliver("blocks", timeout=60)
@@ -422,6 +430,7 @@ async def run_beside_one_that_blocks(crew: Crew, tmp_path: Path) -> None:
     assert (raw, report.outcome.fate) == (blocks, Fate.RETRY)
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("without", ["", NO_UVLOOP], ids=["uvloop", "asyncio"])
 async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: Path, without: str) -> None:
     async with a_crew(tmp_path, without, BLOCKS, slots=2, mode="async") as crew:
@@ -429,6 +438,79 @@ async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: 
         await run_beside_one_that_blocks(crew, tmp_path)
 
 
+FACTORIES = {"without context": "lambda loop, work: asyncio.Task(work, loop=loop)"}
+if sys.version_info >= (3, 12):
+    FACTORIES["eager"] = "asyncio.eager_task_factory"
+
+
+@pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)
+async def test_a_task_factory_of_the_application_has_no_part_in_how_jobs_start(
+    tmp_path: Path, factory: str
+) -> None:
+    code = f"""
+    import asyncio
+    @worker.on_startup
+    async def start():
+        asyncio.get_running_loop().set_task_factory({factory})
+    @worker.on_shutdown
+    async def stop():
+        (here / "stopped").touch()
+    @worker.process("q")
+    async def handle(message):
+        pass
+    """
+    async with a_crew(tmp_path, NO_UVLOOP, code, slots=2, mode="async") as crew:
+        await crew.free(2)
+        crew.deliver("a")
+        crew.deliver("b")
+        assert [report.outcome for _, report in await crew.outcomes(2)] == [DONE] * 2
+        [worker] = crew.workers
+        worker.leave()
+        await async_wait_for((tmp_path / "stopped").exists, message="it has left")
+
+
+LEAVES_A_TASK = """
+import asyncio
+async def blocks():
+    while not (here / "in.innocent").exists():
+        await asyncio.sleep(0.001)
+    (here / "blocked").touch()
+    time.sleep(600)
+
+tasks = []
+async def start():
+    if not (here / "blocked").exists():
+        tasks.append(asyncio.create_task(blocks()))
+
+@worker.job(name="Any", queue="q")
+async def handle():
+    message = current_message()
+    (here / f"in.{message.jid}").touch()
+    if message.jid == "leaves":
+        await start()
+    elif not (here / "blocked").exists():
+        await asyncio.sleep(600)
+"""
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("without", ["", NO_UVLOOP], ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("at_start", ["", "worker.on_startup(start)\n"], ids=["job", "on_startup"])
+async def test_no_job_is_charged_if_a_task_of_no_running_job_blocks_the_loop(
+    tmp_path: Path, without: str, at_start: str
+) -> None:
+    async with a_crew(tmp_path, without, LEAVES_A_TASK + at_start, slots=2, mode="async") as crew:
+        await crew.free(2)
+        if not at_start:
+            crew.deliver("leaves")
+            await crew.outcomes(1)
+        innocent = crew.deliver("innocent", timeout=1)
+        (*_, (raw, report)) = await crew.outcomes(1 if at_start else 2)
+        # It ran again, in another process.
+        assert (raw, report.outcome, crew.given_back) == (innocent, DONE, [innocent])
+
+
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("late_s", [None, 0.45], ids=["lost", "late"])
 async def test_a_signal_that_is_not_answered_in_time_proves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: float | None
@@ -450,6 +532,7 @@ async def test_a_signal_that_is_not_answered_in_time_proves_nothing(
         await run_beside_one_that_blocks(crew, tmp_path)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_one_of_two_jobs_that_never_end_is_charged_for_one_kill(tmp_path: Path) -> None:
     code = """
     import asyncio

@@ -237,16 +237,18 @@ class Deliveries:
             self._kept[job.number] = job
             self._asks.add(job, ask, self)
 
-    def lost(self, jobs: list[Delivery], failure: Failure) -> None:
-        """Settle the jobs of a dead process. If it was killed because of one, the others are given back."""
+    def lost(self, jobs: list[Delivery], failure: Failure, *, beside: bool = False) -> None:
+        """Settle the jobs of a dead process. If it was killed because of one, the others are given back; all
+        of them, if it was killed for a reason ``beside`` them.
+        """
         at_fault = [job for job in jobs if job.at_fault]
         for job in jobs:
             self.hand_out.drop(job)
-            if job.at_fault or len(jobs) == 1:
+            if job.at_fault or (len(jobs) == 1 and not beside):
                 self._lost(job, failure)
             elif job.errand:
                 self._vanished(job, failure.error_message)
-            elif at_fault:
+            elif at_fault or beside:
                 self._endings.bystander(job)
             else:
                 self._endings.suspected(job)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from pyworkers.ipc.page import ATTENTION, UNSURE
+from pyworkers.ipc.page import ATTENTION, NO_JOB, UNSURE
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import KILL_GRACE_S
 
@@ -29,7 +29,7 @@ class Process(Protocol):
 
     @property
     def hanging(self) -> int:
-        """Its last answer: the delivery that hangs in its main thread; 0 if none, or UNSURE."""
+        """Its last answer: the delivery that hangs in its main thread; 0 if none, UNSURE or NO_JOB."""
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
@@ -39,6 +39,9 @@ class Process(Protocol):
 
     def end_job(self, delivery: Delivery, fault: str) -> None:
         """Kill it if it still runs this job, for this reason."""
+
+    def end_beside(self, fault: str) -> None:
+        """Kill it, for a reason that is none of its jobs."""
 
 
 class Overruns:
@@ -99,8 +102,9 @@ class Overruns:
     def _judge(self, delivery: Delivery, seconds: float, before: int, answered: bool) -> None:
         """End the process because of the job that hangs in its main thread, or else because of this one.
 
-        Without an answer nothing shows which one hangs: all its jobs are suspects. A signal that was answered
-        late, or not at all, proves nothing; ``answered`` tells whether the one before was answered in time.
+        Without an answer nothing shows which one hangs: all its jobs are suspects. If what hangs belongs to
+        no job that runs, none is charged. A signal that was answered late, or not at all, proves nothing;
+        ``answered`` tells whether the one before was answered in time.
         """
         self.timers.pop(delivery.number, None)
         unfinished = self._process.unfinished()
@@ -114,6 +118,11 @@ class Overruns:
         number = self._process.hanging
         if number == UNSURE or not answered:
             self._ask_again_later(delivery, seconds, before)
+            return
+        if number == NO_JOB:
+            self._process.end_beside(
+                f"was killed: code of no running job blocked its loop, a job ran longer than {seconds:g} s"
+            )
             return
         self._end(next((job for job in unfinished if job.number == number), delivery), seconds)
 

@@ -289,7 +289,7 @@ class Pool:
             self.restarts += 1
         suspect = self._alone.pop(worker, None)
         if end.unfinished:
-            self._deliveries.lost(end.unfinished, losses.died(end.reason, end.rss_kb))
+            self._deliveries.lost(end.unfinished, losses.died(end.reason, end.rss_kb), beside=end.beside)
         elif suspect is not None:
             for job in self.unfinished([suspect]):
                 self._deliveries.begin_again(job, end.reason)

@@ -45,6 +45,8 @@ class End:
     unfinished: list[Delivery]
     failed_start: bool
     """True if the worker ended before its first job, without a request to leave."""
+    beside: bool
+    """True if it was killed for a reason that is none of these jobs."""
 
 
 class Owner(Protocol):
@@ -94,6 +96,8 @@ class Worker:
         self._again: asyncio.TimerHandle | None = None
         self._fault = ""
         """The reason for its end, if the exit status does not show it."""
+        self._beside = False
+        """True if that reason is none of its jobs."""
         self._page, descriptors, lifeline, self._presence = open_all(seat)
         self._lifeline = Lifeline(lifeline)
         self._loop.add_reader(self._presence, self._pipe_ended)
@@ -109,7 +113,7 @@ class Worker:
 
     @property
     def hanging(self) -> int:
-        """Its last answer: the delivery that hangs in its main thread; 0 if none, or UNSURE (page.py)."""
+        """Its last answer: the delivery that hangs in its main thread; 0, UNSURE or NO_JOB (page.py)."""
         return self._page.running
 
     def claims(self) -> list[int]:
@@ -183,6 +187,11 @@ class Worker:
             self._fault = fault
             self._kill([delivery])
 
+    def end_beside(self, fault: str) -> None:
+        """Kill the process for a reason that is none of its jobs."""
+        self._fault, self._beside = fault, True
+        self.kill()
+
     def end_stalled(self) -> None:
         """Kill the process, because it does not take jobs."""
         self._fault = "did not take its job"
@@ -239,7 +248,7 @@ class Worker:
         failed_start = not unfinished and not leaving and self.jobs_done == 0
         self.state = self.state.to(State.GONE)
         self._release()
-        self._owner.gone(self, End(reason, rss_kb, unfinished, failed_start))
+        self._owner.gone(self, End(reason, rss_kb, unfinished, failed_start, self._beside))
 
     # Reports of the process
 
