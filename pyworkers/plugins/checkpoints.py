@@ -5,6 +5,8 @@ Runs in jobs; outside of one, nothing is stored.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Generic, TypeVar, cast
 
 from pyworkers.client import Client
@@ -39,15 +41,18 @@ class Checkpoint(Generic[T]):
 def checkpoint(default: T) -> Checkpoint[T]:
     """The checkpoint of the running job: its last saved value, or ``default`` at the first start.
 
-    One for each job. Reads Redis once. Raises what ``save`` raises, and RedisUnavailableError.
+    One for each job: a second call in a run returns what the run has saved. Reads Redis once. Raises what
+    ``save`` raises, and RedisUnavailableError.
     """
     try:
         run = current_run()
     except LookupError:
         return Checkpoint(default, None)
-    jid = run.message.jid
-    with Client() as client:
-        state = client.saved(jid)
     notes = run.checkpoint()
-    value = cast(T, notes.open(state, default))
+    value = cast(T, notes.open(partial(_stored, run.message.jid), default))
     return Checkpoint(value, notes)
+
+
+def _stored(jid: str) -> Mapping[str, bytes]:
+    with Client() as client:
+        return client.saved(jid)

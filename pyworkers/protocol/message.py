@@ -35,8 +35,8 @@ _MAX_COUNT = 100_000
 class Checkpointing(Protocol):
     """Writes the checkpoint of a run."""
 
-    def open(self, state: Mapping[str, bytes], default: Any) -> Any:
-        """Begin from the stored state; returns the saved value, or else the default."""
+    def open(self, read: Callable[[], Mapping[str, bytes]], default: Any) -> Any:
+        """The last saved value, or else the default; ``read`` returns the stored state, once in a run."""
         ...
 
     def save(self, value: Any) -> None:

@@ -294,8 +294,8 @@ class _Guarded:
         self._run = run
         self._notes = notes
 
-    def open(self, state: Mapping[str, bytes], default: Any) -> Any:
-        value = self._notes.open(state, default)
+    def open(self, read: Callable[[], Mapping[str, bytes]], default: Any) -> Any:
+        value = self._notes.open(read, default)
         self._run.raise_due()
         return value
 

@@ -34,6 +34,8 @@ def export_MODE(what):
             at.save("x" * 600_000)
         note("saved", "MODE", page + 1)
         at.save(page + 1)
+        if what == "end":
+            note("again", "MODE", checkpoint(0).value)
         time.sleep(0.01)
 """
 MODES = {
@@ -157,6 +159,13 @@ def test_after_a_kill_it_continues_from_the_last_written_value(server: ServerPro
         second = begins(server, mode, 2)[1]
         # At most a second is lost.
         assert 1 <= second[0] <= saved(server, mode), mode
+
+
+def test_a_second_checkpoint_of_a_run_has_the_last_saved_value(server: ServerProcess) -> None:
+    for jid in push(server, "end"):
+        server.wait_for_event("job.done", jid=jid)
+    for mode in MODES:
+        assert [note[3] for note in server.ledger() if note[1:3] == ["again", mode]] == [1, 2, 3, 4, 5]
 
 
 def test_the_value_is_deleted_when_the_job_ends(server: ServerProcess) -> None:

@@ -37,7 +37,7 @@ class Clock:
 
 def test_at_most_one_value_a_second_is_written_and_the_last_one_at_the_end() -> None:
     clock = Clock()
-    assert clock.notes.open({}, "default") == "default"
+    assert clock.notes.open(dict, "default") == "default"
     for step in range(30):
         clock.notes.save(step)
         clock.now += 0.125
@@ -64,7 +64,7 @@ def test_a_value_is_kept_as_it_was_saved() -> None:
 
 def test_runs_and_seconds_are_added_to_those_before() -> None:
     clock = Clock()
-    assert clock.notes.open({"ex": b"4", "rt": b"1.5", "c": b'{"page":7}'}, None) == {"page": 7}
+    assert clock.notes.open(lambda: {"ex": b"4", "rt": b"1.5", "c": b'{"page":7}'}, None) == {"page": 7}
     clock.now += 2
     clock.notes.save(8)
     [first] = clock.noted
@@ -73,9 +73,25 @@ def test_runs_and_seconds_are_added_to_those_before() -> None:
     assert clock.notes.rest(final=False) == []
 
 
+def test_a_second_checkpoint_of_a_run_begins_where_the_first_one_is() -> None:
+    clock = Clock()
+    state = {"ex": b"4", "rt": b"1.5", "c": b"7"}
+    assert clock.notes.open(lambda: state, 0) == 7
+    clock.notes.save(8)
+    clock.notes.save(9)  # in the same second: not written
+
+    def read() -> dict[str, bytes]:
+        raise AssertionError("read twice")
+
+    assert clock.notes.open(read, 0) == 9
+    clock.now += 2.0
+    clock.notes.save(10)
+    assert json.loads(clock.noted[-1].fields) == {"ex": "5", "c": "10", "rt": "3.500"}  # type: ignore[union-attr]
+
+
 def test_without_a_value_nothing_is_written_or_deleted() -> None:
     notes = Clock().notes
-    notes.open({}, 0)
+    notes.open(dict, 0)
     assert notes.rest(final=False) == notes.rest(final=True) == []
 
 
@@ -92,7 +108,7 @@ def test_without_a_value_nothing_is_written_or_deleted() -> None:
 )
 def test_a_foreign_state_is_the_default(state: dict[str, bytes]) -> None:
     clock = Clock()
-    assert clock.notes.open(state, "default") == "default"
+    assert clock.notes.open(lambda: state, "default") == "default"
     clock.notes.save(1)
     assert clock.values() == [1]
 

@@ -35,18 +35,24 @@ class CheckpointNotes:
         self._due_s = 0.0
         self._runs, self._ran_s = 0, 0.0
         self._text = ""
-        self._unwritten = self._saved = False
+        self._open = self._unwritten = self._saved = False
 
-    def open(self, state: Mapping[str, bytes], default: Any) -> Any:
-        """Begin from the stored state; returns the saved value, or else the default."""
+    def open(self, read: Callable[[], Mapping[str, bytes]], default: Any) -> Any:
+        """The last saved value, or else the default; the first call begins from the stored state."""
+        if not self._open:
+            self._begin(read())
+            self._open = True
+        return simplejson.loads(self._text) if self._text else default
+
+    def _begin(self, state: Mapping[str, bytes]) -> None:
         self._runs = as_count(state.get("ex", b"0").decode(errors="replace")) or 0
         try:
             self._ran_s = max(0.0, float(state.get("rt", b"0")))
-            value = simplejson.loads(state["c"].decode())
+            text = state["c"].decode()
+            simplejson.loads(text)
         except (KeyError, ValueError, RecursionError):
-            return default
-        self._saved = True
-        return value
+            return
+        self._text, self._saved = text, True
 
     def save(self, value: Any) -> None:
         """Write the value, or keep it if one was written in this second. Raises BadArgumentError."""
