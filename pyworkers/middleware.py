@@ -42,11 +42,14 @@ class DualLink:
     """A link in two forms: ``def`` around ``def`` code, ``async def`` around ``async def`` code.
 
     A link of one form needs a thread or a loop more around code of the other; this one never does.
+    ``both``: it stands once more, in its other form, around inner code of that form, which may run on another
+    thread.
     """
 
-    def __init__(self, link: Middleware, async_link: AsyncMiddleware) -> None:
+    def __init__(self, link: Middleware, async_link: AsyncMiddleware, *, both: bool = False) -> None:
         self.link = link
         self.async_link = async_link
+        self.both = both
         self.__qualname__ = name_of(link)
 
     def __call__(self, message: Message, call_next: CallNext) -> Outcome | None:
@@ -89,8 +92,8 @@ def build(
     ``is_async``: the job returns an awaitable. ``dropped`` is called for a value that is not kept.
     """
     part = Part(_awaited(job, dropped), True, True) if is_async else Part(_called(job, dropped), False, False)
-    for link in reversed(links):
-        part = _around(link, part, bridge)
+    for index in reversed(range(len(links))):
+        part = _around(links[index], part, bridge, links[:index])
     return part
 
 
@@ -126,9 +129,13 @@ def _returned(message: Message, result: object, dropped: Callable[[Message], Non
     return replace(DONE, result=encode_result(result))
 
 
-def _around(link: AnyMiddleware, inner: Part, bridge: Bridge) -> Part:
+def _around(link: AnyMiddleware, inner: Part, bridge: Bridge, outer: Sequence[AnyMiddleware] = ()) -> Part:
     if isinstance(link, DualLink):
         link = link.async_link if inner.is_async else link.link
+    if is_async(link) is not inner.is_async:
+        for dual in reversed(outer):
+            if isinstance(dual, DualLink) and dual.both:
+                inner = _around(dual, inner, bridge)
     if is_async(link):
         has_async = inner.has_async
         call_next = inner.call if inner.is_async else bridge.for_async(inner.call, has_async=has_async)

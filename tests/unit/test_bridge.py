@@ -19,7 +19,7 @@ import pytest
 
 from pyworkers.app import Worker
 from pyworkers.errors import Interrupted, JobCancelled, JobTimeout
-from pyworkers.middleware import AsyncCallNext, CallNext
+from pyworkers.middleware import AsyncCallNext, CallNext, DualLink
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.asyncrunner import LoopTimer
@@ -631,3 +631,47 @@ def test_the_hooks_of_a_failed_job_do_not_block_a_shared_loop(shared: Runner) ->
 
     assert asyncio.run(main()).fate is Fate.DEAD
     assert heard == ["j1"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "both", "once"),
+    [
+        ("a", ["async", "job"], ["async", "job"]),
+        ("da", ["def", "d", "async", "job"], ["def", "d", "job"]),
+        ("ad", ["async", "a", "def", "job"], ["async", "a", "job"]),
+        ("dad", ["def", "d", "async", "a", "def", "job"], ["def", "d", "a", "job"]),
+    ],
+)
+def test_a_link_for_both_forms_is_once_more_around_code_of_the_other_form(
+    runner: Runner, shape: str, both: list[str], once: list[str]
+) -> None:
+    def run(is_for_both: bool) -> list[str]:
+        notes: list[str] = []
+
+        def note(name: str) -> DualLink:
+            def link(message: Message, call_next: CallNext) -> Outcome:
+                notes.append(name or "def")
+                return call_next(message)
+
+            async def async_link(message: Message, call_next: AsyncCallNext) -> Outcome:
+                notes.append(name or "async")
+                return await call_next(message)
+
+            return DualLink(link, async_link, both=is_for_both and not name)
+
+        worker = Worker()
+        worker.middleware(note(""))
+        for kind in shape[:-1]:
+            worker.middleware(note("d").link if kind == "d" else note("a").async_link)
+
+        def work() -> None:
+            notes.append("job")
+
+        async def work_async() -> None:
+            notes.append("job")
+
+        worker.job(name="job")(work_async if shape[-1] == "a" else work)
+        assert runner.run(worker) is DONE
+        return notes
+
+    assert (run(True), run(False)) == (both, once)

@@ -39,7 +39,7 @@ class DjangoWorker(Worker):
         self._committing = ProjectClients(self, self._connections.any, on_commit=True)
         self._at_once = ProjectClients(self, self._connections.any, on_commit=False)
         # The first link, so that the others can use the database.
-        self.links.append(DualLink(self._connections.around, self._connections.around_async))
+        self.links.append(DualLink(self._connections.around, self._connections.around_async, both=True))
         self._when_loaded: list[Callable[[Worker], object]] = []
 
     def enter(self, mode: str) -> None:

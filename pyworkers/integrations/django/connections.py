@@ -6,7 +6,9 @@ Used in the fork server and in worker processes; elsewhere nothing is closed.
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -17,6 +19,15 @@ from pyworkers import CallNext, Message, Outcome
 from pyworkers.middleware import AsyncCallNext
 
 
+class _Here(threading.local):
+    """Whether the link stands around code of this thread."""
+
+    inside = False
+
+    def note(self, inside: bool) -> None:
+        self.inside = inside
+
+
 class Connections:
     """The connections of this process."""
 
@@ -24,6 +35,9 @@ class Connections:
         self._mode = ""
         self._forks = 0
         self._any = False
+        # The link stands around the code of a job once more where that changes its thread.
+        self._here = _Here()
+        self._in_async: ContextVar[bool] = ContextVar("in_async", default=False)
         connection_created.connect(self._note)
 
     def enter(self, mode: str) -> None:
@@ -41,24 +55,28 @@ class Connections:
         self._forks = os.getpid()
 
     def around(self, message: Message, call_next: CallNext) -> Outcome:
-        """The link around a ``def`` job."""
-        if not self._mode:
+        """The link around ``def`` code, whose connections belong to its thread."""
+        if not self._mode or self._here.inside:
             return call_next(message)
+        self._here.note(True)
         self._close()
         try:
             return call_next(message)
         finally:
             self._close()
+            self._here.note(False)
 
     async def around_async(self, message: Message, call_next: AsyncCallNext) -> Outcome:
-        """The link around an ``async def`` job, whose connections belong to the thread of sync_to_async."""
-        if not self._mode:
+        """The link around ``async def`` code, whose connections belong to the thread of sync_to_async."""
+        if not self._mode or self._in_async.get():
             return await call_next(message)
+        inside = self._in_async.set(True)
         await self._close_async()
         try:
             return await call_next(message)
         finally:
             await self._close_async()
+            self._in_async.reset(inside)
 
     def _close(self) -> None:
         """Close the connections of this thread: all, or, where others use them, those of CONN_MAX_AGE."""

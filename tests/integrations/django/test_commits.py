@@ -360,3 +360,51 @@ def test_tests_of_the_project_see_the_jobs(light: DjangoProject) -> None:
     )
     assert "Ran 4 tests" in light.manage("test")
     assert [words for _, *words in light.ledger()] == [["work", "c"], ["work", "d"], ["work", "e"]]
+
+
+def test_jobs_use_the_connection_of_their_test_where_the_page_has_them_drained(light: DjangoProject) -> None:
+    light.write_tasks(
+        """
+        from asgiref.sync import sync_to_async
+        from django.db import connection
+
+        def is_that_of_the_test():
+            return connection.in_atomic_block
+
+        @worker.job
+        def plain(where):
+            note("plain", where, is_that_of_the_test())
+
+        @worker.job
+        async def in_a_loop(where):
+            note("async", where, await sync_to_async(is_that_of_the_test)())
+        """
+    )
+    light.write(
+        "shop/tests.py",
+        """
+        from asgiref.sync import sync_to_async
+        from django.test import TestCase
+        from pyworkers.testing import fake
+        from shop.tasks import in_a_loop, plain
+
+        class Connections(TestCase):
+            def test_1(self):
+                with fake() as queue:
+                    plain.enqueue("def test")
+                    queue.drain()
+
+            async def test_2(self):
+                with fake() as queue:
+                    await in_a_loop.aenqueue("async test")
+                    queue.drain()
+                    await plain.aenqueue("async test")
+                    await sync_to_async(queue.drain)()
+        """,
+    )
+    assert "Ran 2 tests" in light.manage("test")
+    assert [words for _, *words in light.ledger()] == [
+        ["plain", "def test", True],
+        ["async", "async test", True],
+        ["plain", "async test", True],
+    ]

@@ -112,6 +112,79 @@ def test_elsewhere_the_age_counts_and_a_lost_connection_is_replaced(
     assert not site.events("job.failed")
 
 
+MIXED = """
+from asgiref.sync import sync_to_async
+from django.db import connection
+
+def backend():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return cursor.fetchone()[0]
+
+@worker.middleware
+{outer} mixed(message, call_next):
+    outer = {asked_outside}
+    note(message.args[0], "outside", outer)
+    outcome = {call_next}
+    assert {asked_outside} == outer
+    return outcome
+
+@worker.job(mode={mode!r}, processes=1, concurrency=1)
+{inner} work(name):
+    note(name, "inside", {asked_inside})
+"""
+DEF = {"kind": "def", "asked": "backend()", "next": "call_next(message)"}
+ASYNC_DEF = {
+    "kind": "async def",
+    "asked": "await sync_to_async(backend)()",
+    "next": "await call_next(message)",
+}
+
+
+def mixed(mode: str, outer: dict[str, str], inner: dict[str, str]) -> str:
+    """Code with a link of one kind around a job of the other one; both ask the database."""
+    return MIXED.format(
+        mode=mode,
+        outer=outer["kind"],
+        asked_outside=outer["asked"],
+        call_next=outer["next"],
+        inner=inner["kind"],
+        asked_inside=inner["asked"],
+    )
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(DEF, ASYNC_DEF), (ASYNC_DEF, DEF)], ids=["def", "async"])
+@pytest.mark.parametrize("mode", ["process", "thread", "async"])
+def test_connections_are_closed_where_a_link_is_of_the_other_kind(
+    project: Project, postgres: dict[str, str], mode: str, outer: dict[str, str], inner: dict[str, str]
+) -> None:
+    site = project(database=postgres | (KEPT if mode == "process" else AFTER_EACH_JOB))
+    site.write_tasks(mixed(mode, outer, inner))
+    site.start()
+    enqueue(site, "a", "b")
+    asked = {(name, where): backend for _, name, where, backend in site.wait_for_notes(4)}
+    assert asked["a", "outside"] != asked["b", "outside"]
+    assert asked["a", "inside"] != asked["b", "inside"]
+    wait_for(lambda: not backends(postgres))
+    assert not site.events("job.failed")
+
+
+@pytest.mark.fault("G1")
+@pytest.mark.parametrize(("outer", "inner"), [(DEF, ASYNC_DEF), (ASYNC_DEF, DEF)], ids=["def", "async"])
+def test_a_lost_connection_is_replaced_where_a_link_is_of_the_other_kind(
+    project: Project, postgres: dict[str, str], outer: dict[str, str], inner: dict[str, str]
+) -> None:
+    site = project(database=postgres | KEPT)
+    site.write_tasks(mixed("async", outer, inner))
+    site.start()
+    enqueue(site, "a")
+    site.wait_for_notes(2)
+    end_backends(postgres)
+    enqueue(site, "b", "c")
+    site.wait_for_event("job.done", 3)
+    assert not site.events("job.failed")
+
+
 @pytest.mark.fault("G2")
 def test_no_connection_is_shared_with_the_process_that_forks(
     project: Project, postgres: dict[str, str]
