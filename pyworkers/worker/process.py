@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import signal
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -22,6 +21,7 @@ from pyworkers.worker.ends.connection import Connection, Ends
 from pyworkers.worker.hygiene import exit_now, show_stacks
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.runner import SerialProcess
+from pyworkers.worker.signals import ignore_signals
 from pyworkers.worker.threadrunner import ThreadProcess
 from pyworkers.worker.title import set_title
 
@@ -76,7 +76,8 @@ def main(app: Worker, group: str, ends: Ends, settings: Settings, reasons: Reaso
     os.setsid()
     die_with(ends.lifeline)
     set_title(f"worker {group}")
-    _set_signals()
+    ignore_signals()
+    show_stacks()
     programs.mark()
     random.seed()
     status = 0
@@ -115,14 +116,3 @@ def run_hooks(
             log.exception("hook.failed", hook=kind)
             status = 1
     return status
-
-
-def _set_signals() -> None:
-    """Ignore the signals that a terminal or a supervisor sends to all processes: the master ends workers.
-
-    Empty handlers, not SIG_IGN, which programs that a job starts would inherit. SIGALRM is ignored because an
-    alarm that a job has set may expire after the job.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGALRM):
-        signal.signal(number, lambda *_: None)
-    show_stacks()

@@ -175,3 +175,47 @@ def test_programs_end_with_a_job_that_a_stop_interrupts(server: ServerProcess, h
     assert server.stop() == 0
     all_dead(mine)
     assert server.waiting("q") == 1
+
+
+FORKS = """
+import multiprocessing
+
+def ignores(*_):
+    pass
+
+@worker.job(queue="web", retry=0)
+def forks(own):
+    before = signal.getsignal(signal.SIGTERM)
+    if own:
+        signal.signal(signal.SIGTERM, ignores)
+    multiprocessing.set_start_method("fork", force=True)
+    process = multiprocessing.Process(target=time.sleep, args=(1 if own else 300,))
+    process.start()
+    process.terminate()
+    process.join(30)
+    mask = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+    note("ended", process.exitcode, mask)
+    process.kill()
+    if own:
+        signal.signal(signal.SIGTERM, before)
+"""
+
+
+@pytest.mark.parametrize("mode", ["process", "async", "thread"])
+def test_a_process_that_a_job_forks_ends_at_sigterm(serve: Serve, mode: str) -> None:
+    """Else ``multiprocessing.Pool`` may hang at its end. The signal counts also before the process runs."""
+    group = f'worker.group("web", queues=["web"], concurrency=1, mode="{mode}")\n'
+    with serve(FORKS + group) as server:
+        server.push("web", job("a", "forks", False))
+        [note] = server.wait_for_notes(1, "ended")
+        assert note[2:] == [-signal.SIGTERM, []]
+        wait_for(lambda: server.settled("web"), message="it is settled")
+        assert server.stop() == 0
+
+
+def test_a_process_that_a_job_forks_keeps_the_handler_of_the_job(serve: Serve) -> None:
+    with serve(FORKS) as server:
+        server.push("web", job("a", "forks", True))
+        [note] = server.wait_for_notes(1, "ended")
+        assert note[2:] == [0, []]
+        assert server.stop() == 0
