@@ -150,7 +150,9 @@ class AsyncProcess:
     def _keep(
         self, slot: int, number: int, execution: Execution | None, work: Coroutine[Any, Any, None]
     ) -> None:
-        task = self._loop.create_task(work, context=self._context.copy())
+        # Not by the loop's task factory, which belongs to the application: it may start the job at once
+        # (asyncio.eager_task_factory), before it is noted here, or know no ``context``.
+        task = asyncio.Task(work, loop=self._loop, context=self._context.copy())
         if execution is not None:
             execution.deliver_by(task.cancel)
         self._running[number] = execution, task
