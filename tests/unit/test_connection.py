@@ -181,6 +181,24 @@ def test_an_option_that_no_connection_has(scheme: str) -> None:
             make(RedisConfig(url=f"{scheme}?sentinel_user=1"))
 
 
+@pytest.mark.parametrize("name", ["retry", "retry_on_error", "parser_class"])
+def test_an_option_that_is_not_a_text(name: str) -> None:
+    for make in (connect, connect_async):
+        with pytest.raises(ConfigError, match=f"option {name} cannot be set in a URL"):
+            make(RedisConfig(url=f"redis://host/0?{name}=1"))
+        make(RedisConfig(url="rediss://host/0?port=7&encoding=utf-8&lib_name=jobs&ssl_cert_reqs=none"))
+
+
+@pytest.mark.parametrize(
+    "scheme", ["redis://host/0", "unix:///run/redis.sock", "redis+sentinel://host/main/0"]
+)
+def test_replies_are_bytes_also_where_other_clients_of_the_url_want_text(scheme: str) -> None:
+    for make in (connect, connect_async):
+        pool: Any = make(RedisConfig(url=f"{scheme}?decode_responses=True")).connection_pool
+        assert pool.get_encoder().decode_responses is False
+        assert pool.make_connection().encoder.decode_responses is False
+
+
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300"])
 @pytest.mark.parametrize("name", ["socket_timeout", "socket_connect_timeout"])
 def test_a_time_limit_that_no_socket_takes(name: str, seconds: str) -> None:

@@ -50,6 +50,12 @@ MAX_CONNECTIONS = 100
 """The most connections of one pool, unless the URL sets another number (``?max_connections=…``)."""
 # A million fits: sockets count milliseconds in 31 bits.
 _LONGEST_S = 1_000_000
+# What redis-py takes as text, in old versions also the protocol. What else it leaves as text is a flag or an
+# object, which no URL can hold.
+_TEXTS = {
+    *("host", "port", "path", "username", "password"),
+    *("client_name", "lib_name", "lib_version", "encoding", "encoding_errors", "protocol"),
+}
 _SENTINEL_SCHEME = "redis+sentinel://"
 _SENTINEL_PORT = 26379
 # The type of a message that is not a reply, in RESP3 (``?protocol=3`` in a URL); since hiredis 3.2.
@@ -171,12 +177,18 @@ def _usable(pool: P, url: str) -> P:
     They themselves raise other errors, and only when the first one is made or opened.
     """
     if "?" in url:
+        # An application may share its URL with clients that want text; here replies are bytes.
+        pool.connection_kwargs.pop("decode_responses", None)
         kinds: tuple[Any, ...] = pool.connection_class.__mro__
         known = {name for kind in kinds for name in signature(kind.__init__).parameters}
         # That of sentinels takes its pool from its other keywords.
         for name in sorted(pool.connection_kwargs.keys() - known - {"connection_pool"}):
             close = get_close_matches(name, known, n=1)
             raise ValueError(f"unknown option {name}" + (f"; did you mean {close[0]}?" if close else ""))
+        for name in parse_qs(url.partition("?")[2].partition("#")[0]):
+            text = isinstance(pool.connection_kwargs.get(name), str | list)
+            if text and name not in _TEXTS and not name.startswith("ssl_"):
+                raise ValueError(f"option {name} cannot be set in a URL")
         for name in ("socket_timeout", "socket_connect_timeout"):
             seconds = pool.connection_kwargs[name]
             if seconds is not None and not 0 < seconds <= _LONGEST_S:
