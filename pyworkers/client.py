@@ -190,8 +190,8 @@ class Client(BaseClient, Producer):
     def cancel(self, jid: str) -> Cancelled:
         """Cancel a job, waiting or running, and return the result.
 
-        In a running job JobCancelled is raised; its worker is killed two seconds later. Reads all waiting
-        jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
+        A running job is asked to end by JobCancelled; if it still runs two seconds later, its worker is
+        killed. Reads all waiting jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
         warn_in_loop()
         admin = Admin(self._searched())

@@ -13,7 +13,7 @@ from pyworkers.store.cancel import Cancelled
 
 _SENTENCES = {
     Cancelled.REMOVED: "removed before it started",
-    Cancelled.RUNNING: "running; JobCancelled is raised in it, and its worker is killed two seconds later",
+    Cancelled.RUNNING: "running; it is asked to end, and killed with its worker if it runs two seconds later",
     Cancelled.ELSEWHERE: "running in {where}: Sidekiq ends it if it is iterable; otherwise it continues",
     Cancelled.UNKNOWN: "not found; servers refuse to start it for one day",
 }
@@ -27,8 +27,9 @@ _SENTENCES = {
 def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: bool) -> None:
     """Cancel a job, waiting or running.
 
-    A waiting job is removed from its queue, the scheduled set or the retry set. In a running job, on any
-    server, JobCancelled is raised; two seconds later its worker is killed. It is not retried.
+    A waiting job is removed from its queue, the scheduled set or the retry set. A running job, on any
+    server, is asked to end by JobCancelled; if it still runs two seconds later, its worker is killed. It is
+    not retried.
 
     If Sidekiq runs the job, the command prints where. An iterable job (Sidekiq 7.3) ends as by Sidekiq's
     cancel!; any other job continues, because Sidekiq cannot end it.

@@ -36,7 +36,7 @@ class Cancelled(StrEnum):
     REMOVED = "removed"
     """It was waiting, in a queue or for its time, and is removed."""
     RUNNING = "running"
-    """It is running. Its server raises JobCancelled in it, and kills its worker two seconds later."""
+    """It is running. Its server asks it to end, and kills its worker if it still runs two seconds later."""
     ELSEWHERE = "elsewhere"
     """Another program's server runs it. Sidekiq ends an iterable job within seconds; other jobs continue."""
     UNKNOWN = "unknown"

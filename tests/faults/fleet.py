@@ -18,6 +18,7 @@ from pyworkers.protocol.keys import Keys
 from tests.faults.invariants import check
 from tests.faults.ledger import CONCURRENCY_VARIABLE, LEDGER_VARIABLE, SERVER_VARIABLE, Ledger
 from tests.helpers.processes import process_alive
+from tests.helpers.redises import all_empty
 from tests.helpers.server_process import ServerProcess
 from tests.helpers.support import PATIENCE_S, stretched, wait_for
 
@@ -146,13 +147,12 @@ class Fleet:
 
     def rest(self, timeout: float = PATIENCE_S) -> None:
         """Wait until no job waits, runs, or is due again."""
-        queues = ("q", "other")
+        queues = [self.keys.queue(queue) for queue in ("q", "other")]
+        later = (self.keys.retry, self.keys.schedule)
 
         def quiet() -> bool:
             with contextlib.suppress(redis.RedisError):
-                waiting = sum(int(self.redis.llen(self.keys.queue(queue))) for queue in queues)
-                later = self.redis.zcard(self.keys.retry) + self.redis.zcard(self.keys.schedule)
-                return not (waiting or later or list(self.redis.scan_iter(f"{self.namespace}*:inprogress")))
+                return all_empty(self.redis, queues, later, [f"{self.namespace}*:inprogress"])
             return False
 
         try:

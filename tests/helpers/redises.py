@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -97,3 +97,20 @@ class Sentinel(OwnRedis):
 def blocked(client: redis.Redis) -> int:
     """How many connections of a server are in a command that waits, as the fetch of an idle queue."""
     return sum("b" in found["flags"] for found in client.client_list())
+
+
+def all_empty(
+    client: redis.Redis, lists: Iterable[str], sets: Iterable[str] = (), patterns: Iterable[str] = ()
+) -> bool:
+    """True if these lists and sorted sets are empty, and no key fits one of the patterns.
+
+    All is read at one moment: a job may move from a place that is read later to one that was read before.
+    """
+    with client.pipeline(transaction=True) as pipe:
+        for name in lists:
+            pipe.llen(name)
+        for name in sets:
+            pipe.zcard(name)
+        for pattern in patterns:
+            pipe.keys(pattern)
+        return not any(pipe.execute())

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.processes import children, process_alive
+from tests.helpers.redises import all_empty
 from tests.helpers.replies import as_list, as_scores
 from tests.helpers.support import PATIENCE_S, ROOT, wait_for, whole_lines
 
@@ -215,6 +217,11 @@ class ServerProcess:
     def zset(self, name: str) -> list[tuple[bytes, float]]:
         return as_scores(self.redis.zrange(getattr(self.keys, name), 0, -1, withscores=True))
 
+    def make_due(self, name: str) -> None:
+        """Have the jobs of this sorted set run now."""
+        for raw, _ in self.zset(name):
+            self.redis.zadd(getattr(self.keys, name), {raw: time.time()}, xx=True)
+
     def waiting(self, queue: str) -> int:
         return int(self.redis.llen(self.keys.queue(queue)))
 
@@ -226,9 +233,14 @@ class ServerProcess:
             found += as_list(self.redis.lrange(key, 0, -1))
         return found
 
-    def settled(self, *queues: str) -> bool:
-        """True if no job of these queues waits or runs."""
-        return not any(self.waiting(queue) or self.inprogress(queue) for queue in queues)
+    def settled(self, *queues: str, sets: Iterable[str] = ()) -> bool:
+        """True if no job of these queues waits or runs, and none is in one of these sorted sets."""
+        return all_empty(
+            self.redis,
+            [self.keys.queue(queue) for queue in queues],
+            [getattr(self.keys, name) for name in sets],
+            [f"{self.keys.namespace}queue:{queue}:*:inprogress" for queue in queues],
+        )
 
     def tree(self) -> set[int]:
         """The pids of all processes below the server that live."""

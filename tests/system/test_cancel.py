@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pyworkers import AsyncClient, Cancelled, Client
+from pyworkers.cli import main
 from tests.helpers.records import job
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import ROOT, wait_for
@@ -41,9 +43,7 @@ def handle(message):
 
 
 def nothing_is_left(server: ServerProcess) -> bool:
-    keys = server.keys
-    zsets = (keys.schedule, keys.retry, keys.dead, keys.cancelled)
-    return not any(map(server.redis.zcard, zsets)) and not server.inprogress("q") and not server.waiting("q")
+    return server.settled("q", sets=("schedule", "retry", "dead", "cancelled"))
 
 
 def cancelled(server: ServerProcess) -> int:
@@ -56,7 +56,9 @@ def test_a_running_job_is_asked_and_its_worker_goes_on(
     with serving(tmp_path, redis_url, namespace, CODE) as server:
         server.push("q", job("a", "Any", "wait"))
         (start,) = server.wait_for_notes(1, "start", "a")
-        assert Client(redis_url, namespace=namespace).cancel("a") is Cancelled.RUNNING
+        shown = CliRunner().invoke(main, ["cancel", "a", "--url", redis_url, "--namespace", namespace])
+        said = "a: running; it is asked to end, and killed with its worker if it runs two seconds later\n"
+        assert (shown.exit_code, shown.output) == (0, said)
         server.wait_for_notes(1, "asked", "a", "JobCancelled")
         server.wait_for_notes(1, "end", "a")
         server.wait_for_event("job.cancelled", jid="a", job_class="Any")
