@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Container
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 
 from pyworkers import logs
@@ -64,23 +65,26 @@ class ManagerState(Enum):
     STOPPED = "stopped"
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all managers of a server use."""
+
+    config: Config
+    healths: Callable[[str], Health]
+    """The health of a queue."""
+    cancellations: Cancellations
+    suspects: Suspects
+    asks: Asks
+    reserved: ReservedCpu
+    listeners: Listeners
+    rng: random.Random
+
+
 class Manager:
-    """Runs the jobs of one group. ``healths`` returns the health of a queue."""
+    """Runs the jobs of one group."""
 
     def __init__(
-        self,
-        group: Group,
-        inprogress: InProgress,
-        config: Config,
-        healths: Callable[[str], Health],
-        spawner: Spawner,
-        losses: Losses,
-        cancellations: Cancellations,
-        suspects: Suspects,
-        asks: Asks,
-        reserved: ReservedCpu,
-        listeners: Listeners,
-        rng: random.Random,
+        self, group: Group, inprogress: InProgress, spawner: Spawner, losses: Losses, shared: Shared
     ) -> None:
         self.name = group.name
         self.queues = frozenset(group.queues)
@@ -90,30 +94,38 @@ class Manager:
         """The queues of the group that are paused."""
         self._group = group
         self._about: dict[str, object] = names_of(group)
-        self._outbox = Outbox(suspects.settled)
+        self._outbox = Outbox(shared.suspects.settled)
         self._in_place = InPlace(self._outbox.settle, group.skip_dead) if group.ordered else None
         settle = self._in_place or self._outbox.settle
-        self._endings = Endings(settle, self._outbox.hand_back, losses, listeners.interrupted)
+        self._endings = Endings(settle, self._outbox.hand_back, losses, shared.listeners.interrupted)
         crew = Crew()
         self.deliveries = Deliveries(
             crew,
-            Scheduling(crew, reserved),
+            Scheduling(crew, shared.reserved),
             self._endings,
-            cancellations,
-            suspects,
-            asks,
+            shared.cancellations,
+            shared.suspects,
+            shared.asks,
             self._outbox.changed.set,
             lambda: self.pool.run_suspects(),
             lambda: self.pool.drain(),
             self._outbox.note,
         )
         self.pool = Pool(group.name, spawner, crew, self.deliveries, self._failing)
-        self.requests = Requests(crew, self.deliveries, cancellations)
-        changed = self._outbox.changed.set
-        sources = [Source(queue, _waiter(config), healths(queue), changed) for queue in group.queues]
-        link = Link(config.redis)
+        self.requests = Requests(crew, self.deliveries, shared.cancellations)
+        config, changed = shared.config, self._outbox.changed.set
+        sources = [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in group.queues]
         make = OrderedFetcher if group.ordered else Fetcher
-        self._fetcher = make(group, inprogress, link, sources, self._outbox, self.deliveries, listeners, rng)
+        self._fetcher = make(
+            group,
+            inprogress,
+            Link(config.redis),
+            sources,
+            self._outbox,
+            self.deliveries,
+            shared.listeners,
+            shared.rng,
+        )
         # If the timeout is short, jobs get a third of it before the request to end.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._task: asyncio.Task[None] | None = None

@@ -26,7 +26,7 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnation, Incarnations
-from pyworkers.server.manager import Manager
+from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.cpus.reserved import ReservedCpu
@@ -129,13 +129,9 @@ class Workload:
         return Losses(self.plan.manifest, self._config.retry.max, time.time, self._rng)
 
     def _make_manager(self, group: Group, spawner: Spawner) -> Manager:
-        return Manager(
-            group,
-            InProgress(self.store.keys, list(group.queues), self._incarnations.identity()),
+        shared = Shared(
             self._config,
             self.health.of_queue,
-            spawner,
-            self._losses(),
             self.queues.cancellations,
             self.services.suspects,
             self.services.asks,
@@ -149,6 +145,8 @@ class Workload:
             ),
             self._rng,
         )
+        inprogress = InProgress(self.store.keys, list(group.queues), self._incarnations.identity())
+        return Manager(group, inprogress, spawner, self._losses(), shared)
 
     def _parted(self, manager: Manager) -> None:
         self.services.counters.interrupted(manager.given_back)

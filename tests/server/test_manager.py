@@ -24,7 +24,7 @@ from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.manager import Manager
+from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus.reserved import ReservedCpu
 from pyworkers.server.pool.losses import Losses
@@ -77,13 +77,10 @@ class Bench(RedisBench):
             spawner.process.wait()
 
     def _manager(self, spawner: Spawner, losses: Losses) -> Manager:
-        return Manager(
-            Group("q", {"q": 1}, strict=True, concurrency=1, processes=1, mode="process"),
-            InProgress(self.keys, ["q"], IDENTITY),
+        group = Group("q", {"q": 1}, strict=True, concurrency=1, processes=1, mode="process")
+        shared = Shared(
             Config(redis=self.config),
             ServerHealth(time.monotonic, random.Random()).of_queue,
-            spawner,
-            losses,
             Cancellations(),
             FakeSuspects(),
             FakeAsks(),
@@ -97,6 +94,7 @@ class Bench(RedisBench):
             ),
             random.Random(),
         )
+        return Manager(group, InProgress(self.keys, ["q"], IDENTITY), spawner, losses, shared)
 
 
 bench = bench_fixture(Bench)
