@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,9 +155,9 @@ def _listen(bind: str) -> socket.socket:
         family, _, _, _, address = found[0]
         listener = socket.create_server(address[:2], family=family, backlog=MOST_CONNECTIONS)
     except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {bind}: {error.strerror or error}", location="http.bind"
-        ) from error
+        # create_server adds the address to its text; the numbers of getaddrinfo are its own.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise ConfigError(f"cannot listen on {bind}: {reason}", location="http.bind") from error
     listener.setblocking(False)
     if not ipaddress.ip_address(address[0]).is_loopback:
         hint = "any client that can connect can read the arguments of running jobs"
