@@ -194,7 +194,10 @@ MEASURES: dict[str, Measure] = {
             "workers",
             "Growth: CPU seconds per 1,000 jobs by number of workers",
             growth.by_workers,
-            tuple(Column(f"cpu_s_{workers}", f"{workers} workers", 3) for workers in growth.WORKERS),
+            tuple(
+                Column(f"cpu_s_{workers}", f"{workers} worker{'s' * (workers > 1)}", 3)
+                for workers in growth.WORKERS
+            ),
             more_is_better=False,
         ),
         Measure(
