@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -45,6 +47,35 @@ def _stat(path: Path) -> list[str]:
 def descriptors(pid: int) -> int:
     """The number of descriptors of a process."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def own_descriptors() -> set[int]:
+    """The descriptors of this process, without the one that reads the list of them."""
+    return {fd for fd in (int(entry.name) for entry in Path("/dev/fd").iterdir()) if _is_open(fd)}
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def close_garbage() -> None:
+    """Close what earlier tests left to the garbage collector, which might close it while this test counts."""
+    gc.collect()
+
+
+@contextlib.contextmanager
+def leaving_no_descriptor() -> Iterator[None]:
+    """Fail if more or fewer descriptors of this process are open in the end than at first."""
+    close_garbage()
+    before = own_descriptors()
+    yield
+    after = own_descriptors()
+    # One that was opened again may have another number.
+    assert len(after) == len(before), (before, after)
 
 
 def anonymous_kb(pid: int) -> int:

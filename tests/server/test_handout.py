@@ -28,7 +28,7 @@ from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.requests import Requests
 from pyworkers.server.pool.state import State
 from pyworkers.server.pool.worker import Worker
-from tests.helpers.processes import descriptors, process_alive, state
+from tests.helpers.processes import close_garbage, descriptors, process_alive, state
 from tests.helpers.support import STALL_S, async_wait_for, stretched, wait_for
 from tests.server.test_pool import Crew, a_crew
 
@@ -293,6 +293,7 @@ async def test_thousands_of_large_jobs_leave_no_descriptor(tmp_path: Path) -> No
         pids = list(crew.pool.pids())
         crew.deliver("first", padding="x" * LARGE)
         await crew.outcomes(1)
+        close_garbage()
         before = [descriptors(pid) for pid in (os.getpid(), *pids)]
         total = int(os.environ.get("FAULTS_LARGE", "2000"))
         for start in range(0, total, 50):

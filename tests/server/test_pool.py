@@ -37,10 +37,12 @@ from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.state import State
 from tests.helpers.asks import FakeAsks
-from tests.helpers.processes import children, descriptors, process_alive, state
-from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for, wait_for
+from tests.helpers.processes import children, close_garbage, descriptors, process_alive, state
+from tests.helpers.support import PATIENCE_S, ROOT, STALL_S, async_wait_for, wait_for
 from tests.helpers.suspects import FakeSuspects
 
+# What hangs is overdue soon; a fork server or a worker that gets no processor for a while is not.
+PATIENT = Limits(overdue_s=STALL_S)
 HEADER = """
 import os, signal, sys, time
 from pathlib import Path
@@ -483,6 +485,7 @@ async def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(tmp_path: 
     async with a_crew(tmp_path, NO_OP, concurrency=4, max_jobs_per_worker=1) as crew:
         server = crew.spawners[0].process.pid
         await crew.free(4)
+        close_garbage()
         before = descriptors(os.getpid()), descriptors(server)
         for number in range(200):
             await async_wait_for(lambda: crew.deliveries.free > 0, message="a worker is free")
@@ -571,6 +574,7 @@ async def test_a_start_without_descriptors_is_tried_again(
 
     async with a_crew(tmp_path, NO_OP) as crew:
         await crew.free(1)
+        close_garbage()
         before = descriptors(os.getpid())
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         # Room for four more: not for three pipes.
@@ -596,7 +600,7 @@ async def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_rep
     def hang():
         meet("hanging")
     """
-    async with a_crew(tmp_path, hanging, NO_OP, limits=Limits(overdue_s=0.3)) as crew:
+    async with a_crew(tmp_path, hanging, NO_OP, limits=PATIENT) as crew:
         [pid] = await crew.met("hanging")
         await async_wait_for(lambda: "worker.overdue" in capfd.readouterr().out, message="reported")
         assert process_alive(pid)
@@ -611,7 +615,7 @@ async def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path) -> None:
     def hang():
         meet("hanging")
     """
-    async with a_crew(tmp_path, hanging, NO_OP, max_jobs_per_worker=1, limits=Limits(overdue_s=0.5)) as crew:
+    async with a_crew(tmp_path, hanging, NO_OP, max_jobs_per_worker=1, limits=PATIENT) as crew:
         await crew.free(1)
         crew.deliver("j")
         [pid] = await crew.met("hanging")
@@ -1037,7 +1041,7 @@ async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(tmp_path:
 async def test_a_fork_server_that_stands_still_is_given_up(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with a_crew(tmp_path, NO_OP, limits=Limits(overdue_s=0.5)) as crew:
+    async with a_crew(tmp_path, NO_OP, limits=PATIENT) as crew:
         await crew.free(1)
         [spawner] = crew.spawners
         # Until then it holds the worker's pipes, too, and their end would not be seen.
@@ -1047,7 +1051,7 @@ async def test_a_fork_server_that_stands_still_is_given_up(
         os.kill(pid, signal.SIGKILL)
         await async_wait_for(lambda: crew.down, message="it is given up")
         assert "forkserver.silent" in capfd.readouterr().out
-        await async_wait_for(lambda: not process_alive(spawner.process.pid), 5, "it is killed")
+        await async_wait_for(lambda: not process_alive(spawner.process.pid), message="it is killed")
         await crew.use(NO_OP)
         await crew.free(1)
 
@@ -1075,7 +1079,7 @@ async def test_a_worker_that_its_fork_server_never_forked_is_lost_without_a_pid(
 async def test_a_worker_that_leaves_before_it_is_forked_is_not_overdue(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with a_crew(tmp_path, NO_OP, limits=Limits(overdue_s=0.5)) as crew:
+    async with a_crew(tmp_path, NO_OP, limits=PATIENT) as crew:
         await crew.free(1)
         [spawner] = crew.spawners
         os.kill(spawner.process.pid, signal.SIGSTOP)
@@ -1102,6 +1106,7 @@ async def test_a_job_whose_process_died_before_runs_alone_where_several_share_on
         await async_wait_for(lambda: [w.slots for w in crew.workers] == [2], message="one process for two")
         await crew.free(2)
         [pid] = crew.pool.pids()
+        close_garbage()
         before = descriptors(os.getpid())
         crew.deliver("common")
         crew.deliver("poison", crash_count=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -16,9 +17,8 @@ from tests.store.test_batches import App
 
 @pytest.fixture
 def app(redis_url: str, namespace: str) -> Iterator[App]:
-    app = App(redis_url, namespace)
-    yield app
-    app.client.close()
+    with closing(App(redis_url, namespace)) as app:
+        yield app
 
 
 def test_batches_page_by_page_with_those_that_have_ended_last(app: App) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -54,6 +54,10 @@ class App:
         def after(what: str, batch_id: str) -> None: ...
 
         self.member, self.after = member, after
+
+    def close(self) -> None:
+        self.client.close()
+        self.redis.close()
 
     def batch(self) -> Batch:
         """A batch with all callbacks."""
@@ -104,9 +108,8 @@ class App:
 
 @pytest.fixture
 def app(redis_url: str, namespace: str) -> Iterator[App]:
-    app = App(redis_url, namespace)
-    yield app
-    app.client.close()
+    with closing(App(redis_url, namespace)) as app:
+        yield app
 
 
 def test_each_change_of_a_member_counts_once(app: App) -> None:

@@ -22,7 +22,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.wire import time_limit
-from tests.helpers.support import stretched, wait_for
+from tests.helpers.support import async_wait_for, stretched, wait_for
 
 pytestmark = pytest.mark.usefixtures("new_loop")
 
@@ -189,8 +189,15 @@ async def test_a_reply_that_came_while_the_process_was_suspended_is_read(
     redis_url: str, namespace: str
 ) -> None:
     key, limit_s = f"{namespace}list", 0.2
+
+    async def is_connected() -> bool:
+        with contextlib.suppress(redis.TimeoutError):
+            return bool(await link.execute_command("PING"))
+        return False
+
     async with linked(redis_url, limit_s) as link:
-        await link.execute_command("PING")
+        # Redis may need longer to greet it.
+        await async_wait_for(is_connected)
         async with time_limit(limit_s):
             reply = asyncio.create_task(link.execute_command("BRPOP", key, 0))
             await asyncio.sleep(0)

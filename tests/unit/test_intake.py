@@ -14,7 +14,7 @@ import pytest
 
 from pyworkers.ipc.jobsocket import LARGE, Packet, PacketKind, Unread, pair
 from pyworkers.worker.ends.intake import Intake, Rank
-from tests.helpers.processes import descriptors, state
+from tests.helpers.processes import leaving_no_descriptor, state
 from tests.helpers.support import wait_for
 
 ranks = pytest.mark.skipif(not Rank.available, reason="ranks are Linux's")
@@ -125,12 +125,15 @@ class Readers:
             if (pid := os.fork()) == 0:
                 self._read(ends, reader, gate)
             self._pids.append(pid)
+            # A process may sleep for other reasons while it starts.
+            wait_for(self._next_note)
             self._wait_until(reader, "S")
 
     def _read(self, ends: Ends, reader: int, gate: int) -> NoReturn:
         try:
             intake = ends.intake()
             signal.signal(signal.SIGURG, lambda *_: intake.detach())
+            os.write(self._note, bytes([reader, 0]))
             while (got := take(intake, in_turn=False)) is not None:
                 os.write(self._note, bytes([reader, got.number]))
                 if got.payload == b"busy":
@@ -227,9 +230,8 @@ def test_it_waits_in_turn_if_it_may_not_have_a_rank(ends: Ends, monkeypatch: pyt
 
 @ranks
 def test_it_leaves_no_descriptor(ends: Ends) -> None:
-    before = descriptors(os.getpid())
-    intake = Intake(ends.workers_end(), ranked=True)
-    ends.send(1)
-    assert take(intake, in_turn=False) == packet(1)
-    intake.close()
-    assert descriptors(os.getpid()) == before
+    with leaving_no_descriptor():
+        intake = Intake(ends.workers_end(), ranked=True)
+        ends.send(1)
+        assert take(intake, in_turn=False) == packet(1)
+        intake.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers.ipc.jobsocket import DONT_WAIT, LARGE, JobSocket, Packet, PacketKind, Unread, pair
-from tests.helpers.processes import descriptors
+from tests.helpers.processes import leaving_no_descriptor
 
 Pair = tuple[JobSocket, JobSocket]
 
@@ -39,11 +39,10 @@ def packet(number: int, payload: bytes = b"{}") -> Packet:
 @pytest.mark.parametrize("size", [0, 1, LARGE, LARGE + 1, 5_000_000])
 def test_a_packet_arrives_whole_and_leaves_no_descriptor(ends: Pair, size: int) -> None:
     masters, workers = ends
-    before = descriptors(os.getpid())
-    sent = Packet(2**63, PacketKind.LOST, "Wörter".encode(), os.urandom(size))
-    masters.send(*sent)
-    assert receive(workers) == sent
-    assert descriptors(os.getpid()) == before
+    with leaving_no_descriptor():
+        sent = Packet(2**63, PacketKind.LOST, "Wörter".encode(), os.urandom(size))
+        masters.send(*sent)
+        assert receive(workers) == sent
 
 
 def test_a_reader_waits_although_another_one_never_does(ends: Pair) -> None:
@@ -115,15 +114,14 @@ def test_a_large_job_whose_file_the_reader_cannot_open_is_an_error_and_no_empty_
 
 def test_a_large_job_is_withdrawn_by_its_number_also_without_descriptors(ends: Pair) -> None:
     masters, workers = ends
-    before = descriptors(os.getpid())
-    for number in (1, 2):
-        masters.send(*packet(number, b"x" * (LARGE + 1)))
-    masters.send(*packet(3))
-    assert workers.withdraw() == 1
-    with _no_more_descriptors():
-        assert workers.withdraw() == 2
-    assert [workers.withdraw(), workers.withdraw()] == [3, None]
-    assert descriptors(os.getpid()) == before
+    with leaving_no_descriptor():
+        for number in (1, 2):
+            masters.send(*packet(number, b"x" * (LARGE + 1)))
+        masters.send(*packet(3))
+        assert workers.withdraw() == 1
+        with _no_more_descriptors():
+            assert workers.withdraw() == 2
+        assert [workers.withdraw(), workers.withdraw()] == [3, None]
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ import structlog
 from pyworkers import logs
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.worker.execution import Execution
+from tests.helpers.processes import close_garbage, leaving_no_descriptor, own_descriptors
 from tests.helpers.support import PATIENCE_S, stretched, wait_for
 
 
@@ -494,31 +495,18 @@ def fork(run: Callable[[], object]) -> int:
         os._exit(status)
 
 
-def descriptors() -> set[int]:
-    """The open descriptors of this process, without the one that reads the list of them."""
-    return {fd for fd in (int(entry.name) for entry in Path("/dev/fd").iterdir()) if is_open(fd)}
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
-
-
 def test_configuring_again_and_again_leaks_no_descriptor(pipe: tuple[int, TextIO]) -> None:
     logs.configure("info", "json", pipe[1])
-    before = len(descriptors())
-    for _ in range(20):
-        logs.configure("info", "json", pipe[1])
-    assert len(descriptors()) == before
+    with leaving_no_descriptor():
+        for _ in range(20):
+            logs.configure("info", "json", pipe[1])
 
 
 def test_configure_closes_no_descriptor_that_was_reused(pipe: tuple[int, TextIO], tmp_path: Path) -> None:
-    before = descriptors()
+    close_garbage()
+    before = own_descriptors()
     logs.configure("info", "json", pipe[1])
-    opened = descriptors() - before
+    opened = own_descriptors() - before
     if not opened:
         pytest.skip("this system cannot open a pipe again")
     os.closerange(min(opened), max(opened) + 1)
