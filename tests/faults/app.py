@@ -53,8 +53,10 @@ async def wait(seconds: float = 0.0, failures: int = 0) -> None:
     retry_in=lambda *_: 0.2,
     limits=[worker.limit("slots", concurrency=2), worker.limit("turns", rate=50)],
 )
-def hold(seconds: float, dies: bool = False) -> None:
-    """Hold one of two slots for so long; note if a third job does."""
+def hold(seconds: float, dies: bool = False, place: str = "") -> None:
+    """Hold one of two slots for so long, or until the test has made the file ``place``; note if a third job
+    does.
+    """
     message = current_message()
     ledger.note("start", message.jid, message.attempt, message.crash_count)
     with contextlib.ExitStack() as files:
@@ -67,6 +69,8 @@ def hold(seconds: float, dies: bool = False) -> None:
         else:
             ledger.note("over", message.jid)
         time.sleep(seconds)
+        while place and not ledger.path.with_name(place).exists():
+            time.sleep(0.005)
         if dies and not message.crash_count:
             os.kill(os.getpid(), signal.SIGKILL)
     ledger.note("end", message.jid)

@@ -86,13 +86,14 @@ def test_a_lost_reply_to_an_ask_costs_no_slot(fleet: Fleet, action: str) -> None
 @pytest.mark.fault("L5")
 def test_a_reload_leaves_running_and_waiting_jobs_their_slots(fleet: Fleet) -> None:
     server = fleet.server()
-    first = [fleet.enqueue("hold", 1) for _ in range(2)]
+    first = [fleet.enqueue("hold", 0, False, "go") for _ in range(2)]
     fleet.wait_for_notes(2, "start")
     others = [fleet.enqueue("hold", 0.05) for _ in range(12)]
     wait_for(lambda: used(fleet) == (2, len(others)))
     for count in range(1, 4):
         server.signal(signal.SIGHUP)
         server.wait_for_event("reload.done", count)
+    fleet.go()
     at_rest(fleet, len(first) + len(others))
     fleet.check()
     fleet.stop()

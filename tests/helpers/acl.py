@@ -78,6 +78,10 @@ def watching(url: str, own: redis.Redis) -> Iterator[Watch]:
                 if about["client_type"] == "lua" or address not in ours:
                     watch.note(about["command"])
 
+    # A pipeline of the client has a connection of its own, which the next one uses again.
+    with own.pipeline() as pipe:
+        pipe.ping()
+        pipe.execute()
     ours = {client["addr"] for client in own.client_list() if client["user"] == "default"}
     # redis-py's own limit would end the thread where nothing is sent for 5 s: while a server starts, slowly.
     monitor = redis.Redis.from_url(url, socket_timeout=None).monitor()

@@ -23,7 +23,7 @@ import redis
 from pyworkers.embedded import spawn_bound
 from tests.helpers.replies import as_list, as_scores
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import PATIENCE_S, wait_for
+from tests.helpers.support import PATIENCE_S, wait_for, whole_lines
 
 HERE = Path(__file__).resolve().parent
 RUBY = HERE / "peers" / "ruby"
@@ -140,8 +140,7 @@ class WorkingPeer:
         return self._log.read_text()
 
     def payloads(self) -> list[dict[str, Any]]:
-        lines = self._ledger.read_text().splitlines() if self._ledger.exists() else []
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in whole_lines(self._ledger)] if self._ledger.exists() else []
 
     def stop(self) -> None:
         """SIGTERM, and wait until it is gone."""

@@ -143,7 +143,8 @@ def test_the_busy_page_lists_the_server_and_its_buttons_quiet_and_stop_it(
         assert "python" in page.text.partition(f":{server.pid}")[2].partition(jid)[0]
         assert f'python Wait vip "{gate}"' in page.text
         page = browser.press(buttons_of_the_process(page), "quiet")
-        server.wait_for_event("signal.received", signal="TSTP", timeout=PATIENCE_S)
+        # The fetch that waits when the signal comes may still bring a job.
+        server.wait_for_event("manager.state", state="quiet", timeout=PATIENCE_S)
         late = Client(url).enqueue("python", "Note")
         wait_for(lambda: " quiet " in browser.get("busy").text, PATIENCE_S, "the page says so")
         page = browser.get("busy")

@@ -108,6 +108,6 @@ def test_a_killed_server_is_recovered_in_one_slot(server: ServerProcess, url: st
     server.kill()
     server.start()
     server.wait_for_notes(40, "limited")
-    wait_for(lambda: server.settled("q") and server.zset("schedule") == [])
+    wait_for(lambda: server.settled("q", sets=["schedule"]))
     # The sweep frees what the killed server held.
     wait_for(lambda: {limit.used for limit in LimitSet(url, namespace=NAMESPACE) if not limit.per_s} == {0})

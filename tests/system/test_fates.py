@@ -292,7 +292,7 @@ def test_a_failed_job_runs_again_at_its_time_until_it_succeeds(server: ServerPro
     server.push("mail", job_of("flaky", "k"))
     notes = server.wait_for_notes(3, "flaky", "k")
     assert [note[-1] for note in notes] == [0, 1, 2]
-    wait_for(lambda: server.settled("go", "mail") and not server.zset("retry"), message="settled")
+    wait_for(lambda: server.settled("go", "mail", sets=["retry"]), message="settled")
     assert [event["attempt"] for event in server.events("job.done")] == [2]
 
 

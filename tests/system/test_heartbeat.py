@@ -352,9 +352,12 @@ def test_workers_log_the_new_identity_after_a_lost_lease(
     with serving(tmp_path, one_redis_url, namespace, CODE, **short) as server:
         first = identity_of(server)
         assert logged_by("before") == first
+        wait_for(lambda: len(server.tree()) == 1 + 5, message="a fork server and all workers")
         pids = server.tree()
         before, second = lose_lease(server)
         assert before == first
+        # Until then they take jobs, too.
+        wait_for(lambda: len(pids & server.tree()) == 1, message="of these, the fork server is left")
         assert logged_by("idle") == second
         server.signal(signal.SIGHUP)
         server.wait_for_event("reload.done")

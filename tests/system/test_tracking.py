@@ -121,8 +121,10 @@ def test_a_tracked_job_shows_its_way_its_progress_and_its_result(
 ) -> None:
     for mode in MODES:
         before = time.time()
-        jid = enqueue(client, mode, "progress", 50, track=60, delay=0.2)
+        # A shorter delay might be over before the test has seen it.
+        jid = enqueue(client, mode, "progress", 50, track=60, delay=3600)
         assert client.status(jid) == JobStatus(JobState.SCHEDULED, mode)
+        server.make_due("schedule")
         server.wait_for_notes(1, f"progress {mode}")
         running = becomes(client, jid, "running")
         assert (running.queue, running.attempt, running.finished_at, running.error) == (mode, 0, None, None)

@@ -563,18 +563,24 @@ def test_a_reload_under_load_loses_no_job_and_repeats_none(serve: Serve) -> None
         server.push("old", job("o"))
         server.wait_for_notes(50, "ran", 1)
 
+        def happens_under_load(event: str, *words: Any) -> bool:
+            """True once this is logged and noted. However long it takes, jobs wait until then."""
+            nonlocal total
+            if server.waiting("q") < 500:
+                server.push("q", *[job(str(number)) for number in range(total, total + 1000)])
+                total += 1000
+            return bool(server.events(event) and _notes(server, *words))
+
         # Code that does not load changes nothing.
         server.write_app("this is no Python")
         server.signal(signal.SIGHUP)
-        failed = server.wait_for_event("reload.failed")
-        assert "SyntaxError" in failed["traceback"]
+        wait_for(lambda: happens_under_load("reload.failed", "ran", 1), message="the reload fails")
+        assert "SyntaxError" in server.events("reload.failed")[0]["traceback"]
         assert fork_server(server) == forker
-        assert server.waiting("q") > 0
 
         server.write_app(versions[1] + textwrap.dedent(code))
         server.signal(signal.SIGHUP)
-        server.wait_for_event("reload.done")
-        server.wait_for_notes(1, "ran", 2)
+        wait_for(lambda: happens_under_load("reload.done", "ran", 2), message="the new code runs")
         server.push("new", job("n"))
         server.wait_for_notes(1, "other", "new", "n")
         wait_for(lambda: len(_notes(server, "ran")) >= total, message="all ran")
