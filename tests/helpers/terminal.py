@@ -13,6 +13,7 @@ import termios
 from collections.abc import Iterator
 from typing import Any
 
+from tests.helpers.processes import state
 from tests.helpers.support import ROOT, wait_for
 
 # The terminal becomes the controlling one of a new session, so that it sends Ctrl-C and changes of its size.
@@ -52,6 +53,16 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self._own, text.encode())
+
+    def interrupt(self) -> None:
+        """Type Ctrl-C once the program waits for a line.
+
+        Python notes a signal that comes between its prompt and the read, and acts on it after the read alone.
+        """
+        assert self.process is not None
+        pid = self.process.pid
+        wait_for(lambda: state(pid) == "S", message="it waits for a line")
+        self.type("\x03")
 
     def read(self) -> bytes:
         """All that was shown until now."""

@@ -94,7 +94,7 @@ def test_ctrl_c_at_the_question_changes_nothing(where: list[str], keys: Keys, db
     db.zadd(keys.dead, {raw_job("a"): 1.0})
     with terminal("dead", "delete", "--all", *where) as shell:
         shell.wait_for("[y/N]: ")
-        shell.type("\x03")
+        shell.interrupt()
         assert shell.wait() != 0
     assert db.zcard(keys.dead) == 1
 
