@@ -31,7 +31,7 @@ from pyworkers.store.fetching.watched import exchange_watched
 from pyworkers.store.jobs import InProgress, Settlement
 from pyworkers.store.transport.link import Link
 from tests.helpers.bench import RedisBench, bench_fixture
-from tests.helpers.support import PATIENCE_S, async_wait_for
+from tests.helpers.support import PATIENCE_S, async_wait_for, stretched
 
 IDENTITY = "host:1:aaa"
 
@@ -124,6 +124,15 @@ async def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection
     await async_wait_for(lambda: bench.health.troubles == {})
 
 
+async def test_the_end_of_an_outage_is_noted_although_no_job_comes(bench: Bench) -> None:
+    bench.waiter._longest_s = 0.3
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.health.is_down)
+    bench.waiter._longest_s = 30
+    # The next move that blocks for long begins after that, and lasts 20 seconds.
+    await async_wait_for(lambda: not bench.health.is_down, stretched(1))
+
+
 async def test_a_job_that_ends_a_wait_gets_a_head_start_and_one_that_stood_in_the_queue_does_not(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +156,7 @@ async def test_the_limit_of_a_move_leaves_it_time_enough(bench: Bench) -> None:
 async def test_what_the_wait_cannot_deal_with_ends_the_fetcher(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_args: object) -> None:
+    async def fail(*_args: object, **_options: object) -> None:
         raise RuntimeError("unforeseen")
 
     monkeypatch.setattr(bench.waiter, "wait", fail)

@@ -102,7 +102,8 @@ class Source:
 
         try:
             while not got and self.open and wanted():
-                await self._waiter.wait(source, target, on_job)
+                # The first one after a failure is short: its end shows that Redis serves moves again.
+                await self._waiter.wait(source, target, on_job, briefly=self._wait_failed)
                 self._wait_failed = False
                 self.health.ok()
         except PyworkersError as error:

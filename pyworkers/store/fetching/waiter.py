@@ -25,6 +25,7 @@ LONGEST_BLOCK_S = 20.0
 _PART_OF_LEASE = 2 / 3
 # A reply later than this after the block means that the connection is half open.
 PATIENCE_S = 2
+_BRIEF_S = 0.1
 
 
 class Waiter:
@@ -43,18 +44,21 @@ class Waiter:
         """The number of the move whose reply is awaited; 0 if none is."""
         return self._moves if self.blocked else 0
 
-    async def wait(self, source: str, target: str, taken: Callable[[bytes], None]) -> None:
+    async def wait(
+        self, source: str, target: str, taken: Callable[[bytes], None], briefly: bool = False
+    ) -> None:
         """Move the next job, call ``taken`` with it, and return; return without a job when the block expires.
 
         ``source`` and ``target`` are the keys of the queue and of the list; if they are equal, the job stays
-        where it is. A move that neither returns nor fails before its timeout is ended, and its connection is
-        replaced: a link closes when the wait for a reply is cancelled. Raises PyworkersError.
+        where it is. ``briefly``: the block expires after a tenth of a second. A move that neither returns nor
+        fails before its timeout is ended, and its connection is replaced: a link closes when the wait for a
+        reply is cancelled. Raises PyworkersError.
         """
         with errors_translated():
             async with time_limit(self._longest_s):
-                await self._move(source, target, taken)
+                await self._move(source, target, taken, _BRIEF_S if briefly else self._block_s)
 
-    async def _move(self, source: str, target: str, taken: Callable[[bytes], None]) -> None:
+    async def _move(self, source: str, target: str, taken: Callable[[bytes], None], block_s: float) -> None:
         def on_reply(raw: bytes | None) -> None:
             if raw is not None:
                 taken(raw)
@@ -64,10 +68,10 @@ class Waiter:
         try:
             if source == target:
                 # From the end that is popped next to the same end.
-                command = ("BLMOVE", source, target, "RIGHT", "RIGHT", self._block_s)
+                command = ("BLMOVE", source, target, "RIGHT", "RIGHT", block_s)
                 await self._link.execute_command(*command, on_reply=on_reply, read=maybe_blob)
                 return
-            await self._link.execute_command("BRPOPLPUSH", source, target, self._block_s, on_reply=on_reply)
+            await self._link.execute_command("BRPOPLPUSH", source, target, block_s, on_reply=on_reply)
         finally:
             self.blocked = False
 
