@@ -34,6 +34,9 @@ def handle(message):
             wait(how)
         except Exception as error:
             note("asked", message.jid, type(error).__name__)
+            if how == "snooze":
+                from pyworkers import Snooze
+                raise Snooze(60)
             if how != "deaf":
                 raise ValueError("something else") if how == "fail" else error
             wait(how)
@@ -73,9 +76,9 @@ def test_a_running_job_is_asked_and_its_worker_goes_on(
         server.wait_for_notes(2, "start", "a")
 
 
-@pytest.mark.parametrize("how", ["deaf", "fail"])
+@pytest.mark.parametrize(("how", "instead_of"), [("deaf", None), ("fail", "retry"), ("snooze", "snooze")])
 def test_a_job_that_does_not_end_is_killed_and_not_tried_again(
-    tmp_path: Path, one_redis_url: str, namespace: str, how: str
+    tmp_path: Path, one_redis_url: str, namespace: str, how: str, instead_of: str | None
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         server.push("q", job("a", "Any", how))
@@ -83,6 +86,8 @@ def test_a_job_that_does_not_end_is_killed_and_not_tried_again(
         Client(one_redis_url, namespace=namespace).cancel("a")
         server.wait_for_notes(1, "asked", "a")
         wait_for(lambda: nothing_is_left(server) and cancelled(server) == 1)
+        ended = server.wait_for_event("job.cancelled", jid="a", job_class="Any")
+        assert ended.get("instead_of") == instead_of
         lost = server.events("worker.lost", reason="was killed: its job was cancelled")
         assert len(lost) == (how == "deaf")
         server.push("q", job("b"))
@@ -119,7 +124,7 @@ def test_a_job_that_turns_up_later_does_not_start(tmp_path: Path, one_redis_url:
         server.push("q", job("a"), job("b"))
         server.start(ready=False)
         server.wait_for_notes(1, "end", "b")
-        server.wait_for_event("job.cancelled", jid="a")
+        server.wait_for_event("job.cancelled", jid="a", job_class="Any")
         wait_for(lambda: nothing_is_left(server) and cancelled(server) == 1)
         assert [note for note in server.ledger() if note[2] == "a"] == []
 

@@ -142,6 +142,7 @@ def test_a_crash_is_counted_apart_from_the_retries_and_runs_again_soon() -> None
         "job_class": "send",
         "attempt": 1,
         "crash_count": 1,
+        "retry_at": outcome.at,
         "error_class": "WorkerLost",
         "error": "the worker x; its peak memory was 2 MB",
     }

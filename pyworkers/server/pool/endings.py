@@ -111,8 +111,12 @@ class Endings:
 
     def cancelled(self, job: Delivery, **about: object) -> None:
         """Settle a cancelled job that its worker does not report."""
-        log.info("job.cancelled", queue=job.queue, jid=job.cancelled, **about)
+        self._log_cancelled(job, **about)
         self._settle_unreported(job, Report(CANCELLED, cancelled=job.cancelled))
+
+    def _log_cancelled(self, job: Delivery, **about: object) -> None:
+        named = {**running.names(job.raw, job.queue), "jid": job.cancelled}
+        log.info("job.cancelled", queue=job.queue, **named, **about)
 
     def ended(self, job: Delivery, report: Report) -> None:
         """Settle a job that ran to its end.
@@ -128,8 +132,7 @@ class Endings:
         """The report of a job whose cancellation was requested."""
         outcome = report.outcome
         if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
-            fate = outcome.fate.name.lower()
-            log.info("job.cancelled", queue=job.queue, jid=job.cancelled, instead_of=fate)
+            self._log_cancelled(job, instead_of=outcome.fate.name.lower())
             outcome = self._with_effects(job, CANCELLED)
         return report._replace(outcome=outcome, cancelled=job.cancelled)
 

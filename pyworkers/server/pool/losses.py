@@ -53,6 +53,8 @@ class Losses:
             about |= carried(message.data, names)
         if failure.crashed and failure.fate is None:
             about["crash_count"] = retry.crash_number(message)
+        if outcome.fate is Fate.RETRY:
+            about["retry_at"] = outcome.at
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
 
     def ended(self, queue: str, raw: bytes, outcome: Outcome) -> Outcome:
