@@ -331,7 +331,9 @@ def test_a_login_needs_a_token_too(opened: Opened, users: Path) -> None:
     assert visitor.ask("queues").status == 401
 
 
-def test_a_logout_ends_the_session_for_who_has_kept_the_cookie(opened: Opened, users: Path) -> None:
+def test_a_logout_ends_the_session_for_who_has_kept_the_cookie(
+    opened: Opened, users: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     visitor = opened(auth=users)
     log_in(visitor)
     kept = cookie(visitor, "session")
@@ -340,6 +342,7 @@ def test_a_logout_ends_the_session_for_who_has_kept_the_cookie(opened: Opened, u
     assert visitor.ask("queues").status == 401
     visitor.cookies.set_cookie(kept)
     assert visitor.ask("queues").status == 401
+    assert "web.logout_unshared" not in capsys.readouterr().out
 
 
 def test_a_logout_ends_the_session_in_other_processes_and_after_a_restart(

@@ -184,8 +184,8 @@ def pairs(reply: Any) -> Any:
 
 
 def done(reply: Any) -> Any:
-    """OK, or None if a condition was not met."""
-    if reply not in (b"OK", None):
+    """OK, or None if a condition was not met. redis-py's clients return True for the OK to SET."""
+    if reply is not True and reply not in (b"OK", None):
         raise ValueError
     return reply
 
