@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,8 +64,13 @@ def _is_open(fd: int) -> bool:
 
 
 def close_garbage() -> None:
-    """Close what earlier tests left to the garbage collector, which might close it while this test counts."""
-    gc.collect()
+    """Close what earlier tests left to the garbage collector, which might close it while this test counts.
+
+    Without the warning about it, which would be an error of the test that happens to call this.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @contextlib.contextmanager
