@@ -40,7 +40,8 @@ test: $(VENV)/.development $(VENV)/axe $(VENV)/rich ## Run the whole suite.
 # What the browser tests check pages with. Without it those tests are skipped, or fail under CI.
 $(VENV)/axe: tests/web/peers/package-lock.json | $(VENV)/.development
 	@rm -rf $@.new && mkdir $@.new && cp tests/web/peers/package*.json $@.new
-	@if npm ci --prefix $@.new --prefer-offline --silent --no-audit --no-fund; then rm -rf $@ && mv $@.new $@ && touch $@; \
+	@if npm ci --prefix $@.new --prefer-offline --fetch-retries 5 --fetch-retry-maxtimeout 20000 --loglevel error \
+		--no-audit --no-fund >/dev/null; then rm -rf $@ && mv $@.new $@ && touch $@; \
 	else echo "axe-core is not installed: npm is missing, or cannot reach its registry" >&2; fi
 
 # For the one test of coloured tracebacks. In the environment itself, structlog would import it in each process.
