@@ -33,7 +33,8 @@ from pyworkers.worker.links.limits import overdue
 from pyworkers.worker.recycle import Recycler
 
 # Jobs that are taken in one turn of the loop: the first of them must start, and other processes get a share.
-_AT_ONCE = 32
+# Few, because jobs that start together often end together, and each waits until all are reported.
+_AT_ONCE = 8
 # For how long one job keeps the loop from turning until the answer names it; a little less than the time
 # between the two signals of the master (_APART_S in server/pool/overruns.py), which may come late.
 _HANGS_S = 0.4
