@@ -506,8 +506,9 @@ async def test_no_job_is_charged_if_a_task_of_no_running_job_blocks_the_loop(
             await crew.outcomes(1)
         innocent = crew.deliver("innocent", timeout=1)
         (*_, (raw, report)) = await crew.outcomes(1 if at_start else 2)
-        # It ran again, in another process.
-        assert (raw, report.outcome, crew.given_back) == (innocent, DONE, [innocent])
+        # It ran again, in another process; until that started, it was given back whenever 50 ms had passed.
+        assert (raw, report.outcome) == (innocent, DONE)
+        assert set(crew.given_back) == {innocent}
 
 
 @pytest.mark.usefixtures("patient")
