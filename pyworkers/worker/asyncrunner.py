@@ -32,8 +32,8 @@ from pyworkers.worker.leftovers import end_programs
 from pyworkers.worker.links.limits import overdue
 from pyworkers.worker.recycle import Recycler
 
-# Jobs that are taken in one turn of the loop: the first of them must start, and other processes get a share.
-# Few, because jobs that start together often end together, and each waits until all are reported.
+# Jobs that are taken in one turn of the loop: they start in the next, so the first waits until the last is
+# taken; and other processes get a share. More would save the CPU time of turns: 4 to 7% of a no-op at 32.
 _AT_ONCE = 8
 # For how long one job keeps the loop from turning until the answer names it; a little less than the time
 # between the two signals of the master (_APART_S in server/pool/overruns.py), which may come late.
