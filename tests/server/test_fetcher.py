@@ -377,6 +377,33 @@ async def test_no_large_job_is_taken_under_a_lost_identity(large_bench: LargeBen
     assert await bench.redis.llen(bench.keys.queue("q")) == 5
 
 
+async def test_an_exchange_takes_few_large_jobs_and_many_small_ones(
+    large_bench: LargeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = large_bench
+    fetches: list[int] = []
+    start = Fetcher._start
+
+    def counted(fetcher: Fetcher, found: Sequence[tuple[str, Sequence[bytes]]]) -> int:
+        if number := start(fetcher, found):
+            fetches.append(number)
+        return number
+
+    monkeypatch.setattr(Fetcher, "_start", counted)
+    await bench.push(*[400_000] * 17, *[100] * 19)
+    bench.deliveries.free = 12
+    bench.start(bench.fetcher.run())
+    await bench.running(12)
+    bench.deliveries.free = 12
+    bench.fetcher.wake()
+    await bench.running(24)
+    bench.deliveries.free = 12
+    bench.fetcher.wake()
+    await bench.running(36)
+    # 2 MB at most, if the next jobs are like the last ones.
+    assert fetches == [12, 5, 5, 2, 12]
+
+
 async def test_while_nothing_can_be_settled_nothing_is_fetched(bench: Bench) -> None:
     await bench.redis.hdel(bench.keys.owners, IDENTITY)
     await bench.redis.lpush(bench.keys.queue("q"), b"job")

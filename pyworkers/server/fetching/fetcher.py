@@ -214,7 +214,8 @@ class Fetcher:
             # Otherwise it would take the jobs that are handed back.
             await self._waits.end(returning)
         portion, returning = self._outbox.portion(), self._outbox.handed_back
-        wanted = self._deliveries.free if len(portion) == len(self._outbox) else 0
+        free = self._deliveries.free if len(portion) == len(self._outbox) else 0
+        wanted = min(free, self._large.most)
         # A queue to which jobs are handed back has its turn in the next exchange: otherwise this server would
         # take them again, and no other server would get one.
         asked = [source for source in self._ready() if source.queue not in returning] if wanted > 0 else []
@@ -242,6 +243,8 @@ class Fetcher:
         if taken < wanted:
             self._waits.begin(asked)
         else:
+            if wanted < free:
+                self._wake.set()
             self._waits.check_surplus()
             if self._watching is not None and self._certain:
                 await self._watching.begin(mine)
@@ -254,7 +257,7 @@ class Fetcher:
     async def _take_limited(self, sources: Sequence[Source]) -> None:
         """Take the jobs that may start now from queues with limits, in their order."""
         for source in sources:
-            mine, wanted = self._inprogress, self._deliveries.free
+            mine, wanted = self._inprogress, min(self._deliveries.free, self._large.most)
             if wanted <= 0:
                 return
             # A reload may have removed its limits meanwhile: then the next exchange takes from it.
@@ -318,17 +321,16 @@ class Fetcher:
         outcomes = self._outbox.taken(portion, found.left)
         self._large.settled(portion)
         self._account(portion, outcomes, found)
-        taken = 0
-        for queue, jobs in found.jobs:
-            taken += self._start(queue, jobs)
-        return taken
+        return self._start(found.jobs)
 
-    def _start(self, queue: str, jobs: Sequence[bytes]) -> int:
-        if jobs:
+    def _start(self, found: Sequence[tuple[str, Sequence[bytes]]]) -> int:
+        """Start the jobs of one fetch, by their queues; returns their number."""
+        if jobs := [raw for _, taken in found for raw in taken]:
             hit("after_fetch")
             self._large.note(jobs)
-            for raw in jobs:
-                self._deliveries.deliver(queue, raw)
+            for queue, taken in found:
+                for raw in taken:
+                    self._deliveries.deliver(queue, raw)
         return len(jobs)
 
     def _start_limited(self, queue: str, found: Taken) -> None:

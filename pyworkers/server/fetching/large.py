@@ -1,4 +1,4 @@
-"""Large: settles large jobs by an extract instead of all their bytes, where this is safe.
+"""Large: fetches large jobs a few at a time, and settles them by an extract where this is safe.
 
 Runs in the master's event loop. It keeps the order in which large jobs were fetched, which is the one of
 their in-progress list; if it does not know a place, only the search takes longer.
@@ -6,6 +6,7 @@ their in-progress list; if it does not know a place, only the search takes longe
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 
 from pyworkers.protocol.extract import LARGE_BYTES, Extract, ends_of, equal_extracts, extract
@@ -17,6 +18,9 @@ _NOTHING: Mapping[int, Extract] = {}
 # The order of so many jobs is kept at most; a group has fewer large ones in work.
 _MOST = 10_000
 _UNKNOWN = 0, b""
+# While the master hands out the jobs of one exchange, Redis has nothing to do, and the other way round: with
+# twenty jobs of 1 MB in each, workers ran out of jobs, and the master grew by 40 MB.
+_EXCHANGE_BYTES = 2 << 20
 
 
 class LargeJobs:
@@ -28,11 +32,16 @@ class LargeJobs:
         self._order: dict[int, tuple[int, bytes]] = {}
         """By the identity of a job's bytes, because their hash takes as long as a copy."""
         self._fetched = 0
+        self.most = sys.maxsize
+        """How many jobs the next exchange may take, if they are as large as the largest of the last one."""
 
     def note(self, jobs: Sequence[bytes]) -> None:
-        """Note the order of fetched jobs, if one of them is large."""
-        if max(map(len, jobs)) <= LARGE_BYTES:
+        """Note the order and the size of the jobs of one fetch."""
+        largest = max(map(len, jobs))
+        if largest <= LARGE_BYTES:
+            self.most = sys.maxsize
             return
+        self.most = max(1, _EXCHANGE_BYTES // largest)
         if len(self._order) > _MOST:
             self._order.clear()
         for raw in jobs:

@@ -186,7 +186,7 @@ class OrderedFetcher(Fetcher):
             self._deliveries.set_fence(self._source.queue, found.fence)
             log.info("queue.active", queue=self._source.queue, fence=found.fence)
         if found.word == "job":
-            self._start(self._source.queue, [found.raw])
+            self._start([(self._source.queue, [found.raw])])
         else:
             self._look_in(found.wait_s or _LONGEST_S)
 
