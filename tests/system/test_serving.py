@@ -189,9 +189,12 @@ def test_another_module_of_the_name_is_not_served(
 
 
 def test_the_child_finds_modules_where_this_process_does(
-    app: ModuleType, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    app: ModuleType, config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     path = import_path()
     assert (path[0], path[-1]) == (str(Path(app.__file__ or "").parent), str(Path.cwd()))
     assert not any("site-packages" in entry for entry in path)
