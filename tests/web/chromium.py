@@ -12,9 +12,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from selenium.common import StaleElementReferenceException, WebDriverException
+from selenium.common import WebDriverException
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -24,6 +24,7 @@ from selenium.webdriver.support.select import Select
 from tests.helpers.support import PATIENCE_S, wait_for
 
 WIDE, NARROW = 1440, 360
+T = TypeVar("T")
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 # As root there is no sandbox; /dev/shm is small in containers. The rest would call home, or slow a page down.
@@ -40,6 +41,28 @@ _OPTIONS += (
     "--disable-component-update",
     "--disable-sync",
 )
+
+# In one step, for a live part is replaced, and a page loads anew, at any moment.
+_ROW = """
+const rows = [...document.querySelectorAll("main tbody tr")];
+const row = rows.find(row => row.innerText.includes(arguments[0]));
+"""
+_TICK = """
+if (row) row.querySelector("input[type=checkbox]").click();
+return Boolean(row);
+"""
+_CLICK = """
+const within = arguments[0] ? row : document.querySelector("main");
+const found = [...within.querySelectorAll("button, a, input")].find(
+  el => el.innerText === arguments[1] && el.checkVisibility({visibilityProperty: true}));
+if (!found) return false;
+found.scrollIntoView({block: "center"});
+const {left, top, width, height} = found.getClientRects()[0];
+if (!found.contains(document.elementFromPoint(left + width / 2, top + height / 2))) return false;
+window.isBefore = true;
+found.click();
+return true;
+"""
 
 _WIDER = """
 const right = element => element.getBoundingClientRect().right;
@@ -93,7 +116,8 @@ class Chromium:
     def wait_for_search(self) -> None:
         """Wait for the last page of a search, which goes on by itself."""
         # A page that has its body has its head.
-        wait_for(lambda: self.all("html:not(:has(meta[http-equiv=refresh])) > body"))
+        complete = "html:not(:has(meta[http-equiv=refresh])) > body"
+        self._once(lambda: self.all(complete), "the end of the search")
 
     @property
     def url(self) -> str:
@@ -111,22 +135,29 @@ class Chromium:
         return self.text_of("body")
 
     def text_of(self, selector: str) -> str:
-        """The text of the first element of a CSS selector, once it is there, also while a page loads anew."""
+        """The text of the first element of a CSS selector, once it is there."""
+        return self._once(lambda: self.texts(selector), f"the text of {selector}")[0]
 
-        def read() -> list[str]:
-            # The element of the page before is gone, in one of several ways to say so.
-            with contextlib.suppress(WebDriverException):
-                return [self.find(selector).text]
-            return []
+    def texts(self, selector: str) -> list[str]:
+        """The text that each element of a CSS selector shows; all of one moment."""
+        return self._each(selector, "element => element.innerText")
 
-        return wait_for(read, message=f"the text of {selector}")[0]
+    def boxes(self, selector: str) -> list[dict[str, float]]:
+        """Where each element of a CSS selector is and how large, in CSS pixels; all of one moment."""
+        return self._each(selector, "element => element.getBoundingClientRect().toJSON()")
 
-    def find(self, selector: str) -> WebElement:
-        """The first element of a CSS selector, once it is there."""
-        return wait_for(lambda: self.all(selector), message=f"{selector} on {self.url}")[0]
+    def style(self, selector: str, name: str) -> str:
+        """A property of the style of the first element of a CSS selector, once it is there."""
+        read = f"element => getComputedStyle(element).getPropertyValue({json.dumps(name)})"
+        return str(self._once(lambda: self._each(selector, read), f"the style of {selector}")[0])
+
+    def is_shown(self, selector: str) -> bool:
+        """Whether the first element of a CSS selector is visible, once it is there."""
+        read = "element => element.checkVisibility({visibilityProperty: true})"
+        return bool(self._once(lambda: self._each(selector, read), selector)[0])
 
     def all(self, selector: str) -> list[WebElement]:
-        """All elements of a CSS selector."""
+        """All elements of a CSS selector. Of parts that are live, they are gone the next moment."""
         return self._driver.find_elements(By.CSS_SELECTOR, selector)
 
     def press(self, name: str, row: str = "") -> None:
@@ -134,40 +165,44 @@ class Chromium:
         ``row``; wait for the page after it.
         """
         try:
-            element = wait_for(lambda: self._named(name, row))
+            self._once(lambda: self.run(_ROW + _CLICK, row, name), name)
         except AssertionError as error:
             raise AssertionError(f"no {name!r} on {self.url}, which shows: {self.text}") from error
-        self.run("arguments[0].scrollIntoView({block: 'center'}); window.isBefore = true", element)
-        element.click()
-        wait_for(lambda: not self.run("return window.isBefore"), message=f"a page after {name!r}")
-
-    def _named(self, name: str, row: str) -> WebElement | None:
-        within = self.find("main") if not row else self._row(row)
-        found = within.find_elements(By.CSS_SELECTOR, "button, a, input") if within else []
-        with contextlib.suppress(StaleElementReferenceException):  # a live part was replaced
-            return next((el for el in found if el.is_displayed() and el.text == name), None)
-        return None
+        self._once(lambda: not self.run("return window.isBefore"), f"a page after {name!r}")
 
     def enter(self, name: str, value: str) -> None:
         """Set the field of that name, or choose from it, as the keyboard would."""
-        field = self.find(f"main [name={name}]")
-        if field.tag_name == "select":
-            Select(field).select_by_visible_text(value)
-        else:
-            field.clear()
-            field.send_keys(value)
+        self._once(lambda: self._fill(f"main [name={name}]", value), f"the field {name}")
+
+    def _fill(self, selector: str, value: str) -> bool:
+        for field in self.all(selector)[:1]:
+            if field.tag_name == "select":
+                Select(field).select_by_visible_text(value)
+            else:
+                field.clear()
+                field.send_keys(value)
+            return True
+        return False
 
     def tick(self, row: str) -> None:
         """Tick the check box of the row of a table that has this text."""
-        wait_for(lambda: self._row(row), message=f"{row!r} on {self.url}")
-        self.run("arguments[0].querySelector('input[type=checkbox]').click()", self._row(row))
+        self._once(lambda: self.run(_ROW + _TICK, row), f"{row!r} on {self.url}")
 
-    def _row(self, text: str) -> WebElement | None:
-        rows = "[...document.querySelectorAll('main tbody tr')]"
-        found: WebElement | None = self.run(
-            f"return {rows}.find(r => r.innerText.includes(arguments[0]))", text
-        )
-        return found
+    def _each(self, selector: str, read: str) -> list[Any]:
+        elements = "[...document.querySelectorAll(arguments[0])]"
+        return list(self.run(f"return {elements}.map({read})", selector))
+
+    @staticmethod
+    def _once(action: Callable[[], T], message: str) -> T:
+        """What ``action`` returns once that is true, tried again if the page under it was replaced."""
+
+        def tried() -> T | None:
+            # An element of the page before is gone, in one of several ways to say so.
+            with contextlib.suppress(WebDriverException):
+                return action()
+            return None
+
+        return wait_for(tried, message=message)
 
     def run(self, script: str, *args: Any) -> Any:
         """What a script in the page returns."""
@@ -215,6 +250,10 @@ class Chromium:
     def wider(self) -> list[str]:
         """The first elements that reach beyond the right edge of the window."""
         return [str(text) for text in self.run(_WIDER)]
+
+    def has_focus(self, selector: str) -> bool:
+        """Whether the element that has the focus is one of a CSS selector."""
+        return bool(self.run("return document.activeElement.matches(arguments[0])", selector))
 
     def focused(self) -> WebElement:
         """The element that has the focus."""

@@ -77,4 +77,4 @@ def test_a_target_is_broken_where_its_line_is_full(
 ) -> None:
     db.lpush(keys.audit, b'{"action":"server.quiet","target":"shop-1.example:4711:5f0c2a9be431","at":1}')
     chromium.open(f"{dashboard.root}audit")
-    assert chromium.find('[data-label="Target"]').value_of_css_property("word-break") == "break-all"
+    assert chromium.style('[data-label="Target"]', "word-break") == "break-all"

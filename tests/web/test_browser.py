@@ -102,9 +102,9 @@ def test_the_pages_are_one_row_on_a_telephone_with_the_current_one_in_sight(
     chromium.resize(NARROW)
     for page in PAGES:
         chromium.open(dashboard.root + page)
-        [here] = chromium.all("header [aria-current]")
-        assert here.rect["x"] >= 0 and here.rect["x"] + here.rect["width"] <= NARROW, page
-        assert len({link.rect["y"] for link in chromium.all("header li a")}) == 1, page
+        [here] = chromium.boxes("header [aria-current]")
+        assert here["x"] >= 0 and here["x"] + here["width"] <= NARROW, page
+        assert len({link["y"] for link in chromium.boxes("header li a")}) == 1, page
 
 
 def test_a_card_has_its_label_beside_a_number_that_stands_alone(
@@ -112,11 +112,11 @@ def test_a_card_has_its_label_beside_a_number_that_stands_alone(
 ) -> None:
     chromium.resize(NARROW)
     chromium.open(f"{dashboard.root}retries")
-    alone, other = (chromium.find(f'[data-label="{label}"]') for label in ("Failures", "Error"))
-    assert alone.rect["width"] == other.rect["width"]
-    assert alone.value_of_css_property("padding-left") == other.value_of_css_property("padding-left")
+    cells = [f'[data-label="{label}"]' for label in ("Failures", "Error")]
+    assert len({chromium.boxes(cell)[0]["width"] for cell in cells}) == 1
+    assert len({chromium.style(cell, "padding-left") for cell in cells}) == 1
     chromium.open(f"{dashboard.root}queues")
-    waiting, latency = (chromium.find(f'[data-label="{label}"]').rect for label in ("Waiting", "Latency"))
+    waiting, latency = (chromium.boxes(f'[data-label="{label}"]')[0] for label in ("Waiting", "Latency"))
     assert waiting["y"] == latency["y"] and waiting["x"] < latency["x"]
 
 
@@ -126,10 +126,10 @@ def test_without_javascript_all_pages_are_in_sight_on_a_telephone(
     chromium.forbid_scripts()
     chromium.resize(NARROW)
     chromium.open(f"{dashboard.root}audit")
-    links = chromium.all("header li a")
+    links = chromium.boxes("header li a")
     assert len(links) == len(NAVIGATION)
-    assert [link for link in links if link.rect["x"] + link.rect["width"] > NARROW] == []
-    assert len({link.rect["y"] for link in links}) > 1
+    assert [link for link in links if link["x"] + link["width"] > NARROW] == []
+    assert len({link["y"] for link in links}) > 1
 
 
 def test_a_button_works_without_javascript(
@@ -178,14 +178,14 @@ def test_all_filters_are_in_one_line_on_a_laptop(chromium: Chromium, dashboard: 
 def test_the_fields_of_a_cron_entry_are_even_on_a_telephone(chromium: Chromium, dashboard: Visitor) -> None:
     chromium.open(dashboard.root + "cron")
     chromium.resize(NARROW)
-    fields = [field.rect for field in chromium.all("form .field > :not(label)")]
+    fields = chromium.boxes("form .field > :not(label)")
     assert len({round(field["width"]) for field in fields[:-1]}) == 1
     assert [round(field["x"]) for field in fields[:3]] == [
         round(fields[0]["x"]),
         round(fields[1]["x"]),
         round(fields[0]["x"]),
     ]
-    button = chromium.find("button[value=add]").rect
+    button = chromium.boxes("button[value=add]")[0]
     assert round(button["width"]) == round(fields[-1]["width"]) > round(fields[0]["width"])
 
 

@@ -111,7 +111,7 @@ def test_a_job_that_has_gone_meanwhile_is_said_to_be_gone(show: Open, admin: Adm
     [entry] = [entry for entry in DeadSet(admin) if entry.jid == shop.JOB]
     assert entry.delete()
     page.press("Run now", row=shop.JOB)
-    assert page.find(".flash.failed").is_displayed()
+    assert page.is_shown(".flash.failed")
 
 
 def test_a_job_is_run_from_its_page(show: Open, admin: Admin) -> None:

@@ -48,7 +48,7 @@ def test_a_dead_job_is_found_read_and_retried(show: Open, admin: Admin) -> None:
     page.type(Key.ENTER)
     comes_to(page, "1 job put into its queue.")
     page.type(Key.TAB)
-    assert page.focused().find_elements("xpath", "ancestor::main")
+    assert page.has_focus("main *")
     assert Queue("mail", admin).find_job(shop.JOB)
 
 

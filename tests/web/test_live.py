@@ -41,10 +41,10 @@ def test_the_focus_stays_at_the_same_link(
     db.delete(keys.queue("alpha"))
     db.srem(keys.queues, "alpha")
     wait_for(lambda: "alpha" not in chromium.text_of("[data-live=problems]"))
-    assert chromium.focused() == chromium.find(link)
+    assert chromium.has_focus(link)
     db.delete(keys.queue("beta"))
     wait_for(lambda: "beta" not in chromium.text_of("[data-live=problems]"))
-    assert chromium.focused() == chromium.find("main")
+    assert chromium.has_focus("main")
 
 
 def test_the_cells_of_queues_follow(
@@ -55,7 +55,7 @@ def test_the_cells_of_queues_follow(
     assert chromium.text_of("[data-live$=':latency']") == "\N{EN DASH}"
     db.lpush(keys.queue("a:b/<i>"), raw_job("j"))
     wait_for(lambda: chromium.text_of("[data-live$=':size']") == "1", message="the new number")
-    assert chromium.find("form.inline button").is_displayed()
+    assert chromium.is_shown("form.inline button")
 
 
 def test_a_banner_says_that_redis_is_away(chromium: Chromium, valkey_binary: str, tmp_path: Path) -> None:
@@ -63,11 +63,11 @@ def test_a_banner_says_that_redis_is_away(chromium: Chromium, valkey_binary: str
         server.start()
         with served(app(server.url)) as root:
             chromium.open(f"{root}/metrics")
-            assert not chromium.find(".banner").is_displayed()
+            assert not chromium.is_shown(".banner")
             server.kill()
             wait_for(lambda: "Redis has not answered since" in chromium.text_of(".banner"))
             server.start()
-            wait_for(lambda: not chromium.find(".banner").is_displayed())
+            wait_for(lambda: not chromium.is_shown(".banner"))
             chromium.reset()
 
 

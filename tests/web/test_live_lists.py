@@ -82,11 +82,11 @@ def test_the_members_of_a_batch_follow(
     db.sadd(failed, "j1")
     chromium.open(f"{dashboard.root}batches/{batch}?state=failed")
     members = "main th[data-label=Member]"
-    assert [row.text for row in chromium.all(members)] == ["j1"]
+    assert chromium.texts(members) == ["j1"]
     db.sadd(failed, *(f"k{number}" for number in range(1_000)))
     wait_for(lambda: len(chromium.all(members)) > 40)
     following = f"main a[rel=next][href*='/batches/{batch}?state=failed&cursor=']"
-    assert chromium.find(following).is_displayed()
+    assert chromium.is_shown(following)
     db.delete(failed)
     wait_for(lambda: "No member is failed." in chromium.text_of("main"))
     assert chromium.messages() == []
@@ -112,9 +112,9 @@ def test_a_holder_that_has_left_is_marked(
     chromium.open(f"{dashboard.root}limits/{segment(NAME)}")
     db.zrem(keys.limit(NAME), "web1:7:ab|bb j2")
     wait_for(lambda: chromium.text_of("[data-live$=':used']") == "1")
-    wait_for(lambda: ["ended" in row.text for row in chromium.all("tbody tr")] == [False, True])
+    wait_for(lambda: ["ended" in row for row in chromium.texts("tbody tr")] == [False, True])
     db.hdel(keys.limits, NAME)
-    wait_for(lambda: ["ended" in row.text for row in chromium.all("tbody tr")] == [True, True])
+    wait_for(lambda: ["ended" in row for row in chromium.texts("tbody tr")] == [True, True])
 
 
 def test_a_start_that_a_later_one_pushes_out_is_not_marked(

@@ -122,8 +122,7 @@ def test_a_job_that_has_ended_is_marked(
         wait_for(lambda: "3 of 4" in chromium.text, message="an event")
         db.hdel(keys.work("web:7:a"), "8.1")
     wait_for(lambda: "1 job runs now." in chromium.text, message="the total")
-    rows = [row.text for row in chromium.all("tbody tr")]
-    assert ["ended" in row for row in rows] == [False, True]
+    assert ["ended" in row for row in chromium.texts("tbody tr")] == [False, True]
 
 
 @pytest.mark.parametrize(
