@@ -195,6 +195,7 @@ def test_a_job_is_told_two_seconds_before_it_is_given_back(
         assert server.redis.get(server.keys.stat("processed")) == b"1"
         events = server.events("job.interrupted", queue="q", job_class="Any", level="warning")
         assert sorted(event["jid"] for event in events) == ["again", "deaf", "fails", "passes"]
+        assert [event["attempt"] for event in events] == [0, 0, 0, 0]
         assert [event["jid"] for event in events if event.get("killed")] == ["deaf"]
         assert server.events("jobs.given_back", jobs=4) != []
 

@@ -741,12 +741,11 @@ def test_sigttin_names_the_worker_and_its_jobs_before_each_stack_of_all_groups(s
         wait_for(lambda: "in hangs" in server.log_text(), message="the stack of the job")
         named = {event["pid"]: event["jobs"] for event in server.events("worker.stacks")}
         assert len(named) == len(busy) + 1
-        [(hanging, jobs)] = [
-            (pid, jobs) for pid, jobs in named.items() if {"jid": "a", "job_class": "hangs"} in jobs
-        ]
+        shown = {"jid": "a", "job_class": "hangs", "attempt": 0}
+        [(hanging, jobs)] = [(pid, jobs) for pid, jobs in named.items() if shown in jobs]
         assert (hanging in busy, len(jobs)) == (True, 1)
         assert sorted(found["jid"] for jobs in named.values() for found in jobs) == ["a", "b", "c"]
-        before, _, after = server.log_text().partition('"jid": "a", "job_class": "hangs"}]')
+        before, _, after = server.log_text().partition('"jid": "a", "job_class": "hangs", "attempt": 0}]')
         assert ("in hangs" in before, "in hangs" in after) == (False, True)
 
 

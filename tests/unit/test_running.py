@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyworkers.server.pool.running import MAX_SHOWN, Payloads, Running, show
+from pyworkers.server.pool.running import MAX_SHOWN, Payloads, Running, names, show
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,12 @@ def test_a_large_job_is_shown_without_its_arguments(form: str, size: int) -> Non
 def test_a_large_job_without_names_is_shown_all_the_same() -> None:
     shown = json.loads(show(b"\xff" * 100_000))
     assert (shown["class"], shown["jid"]) == ("", "")
+
+
+def test_the_log_names_a_job_as_its_worker_would() -> None:
+    assert names(b'{"class":"A","jid":"b"}', "q") == {"jid": "b", "job_class": "A", "attempt": 0}
+    assert names(b'{"class":"A","jid":"b","retry_count":2}', "q")["attempt"] == 3
+    assert names(b"no job", "q") == {}
 
 
 def test_a_job_that_runs_on_is_looked_at_once() -> None:

@@ -74,8 +74,11 @@ def show(raw: bytes) -> str:
     return raw.decode("utf-8-sig")
 
 
-def names(raw: bytes, queue: str) -> dict[str, str]:
-    """The log fields of a job that its worker does not log; none if the job is invalid."""
+def names(raw: bytes, queue: str) -> dict[str, object]:
+    """The log fields of a job that its worker does not log; none if the job is invalid.
+
+    A large job, which is not decoded here, has no ``attempt``.
+    """
     if len(raw) > _MAX_DECODED:
         found = _edges(raw)
         return {"jid": found["jid"], "job_class": found["class"]}
@@ -83,7 +86,7 @@ def names(raw: bytes, queue: str) -> dict[str, str]:
         message = Message.parse(raw, queue, str)
     except BadMessageError:
         return {}
-    return {"jid": message.jid, "job_class": message.job_class}
+    return {"jid": message.jid, "job_class": message.job_class, "attempt": message.attempt}
 
 
 def _cut(raw: bytes) -> str:
