@@ -17,8 +17,9 @@ from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import outbox as outbox_module
 from pyworkers.server.fetching import watching
-from pyworkers.server.fetching.fetcher import Fetcher, Listeners
+from pyworkers.server.fetching.fetcher import Fetcher
 from pyworkers.server.fetching.headstart import HeadStart
+from pyworkers.server.fetching.listeners import Listeners
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.health import ServerHealth

@@ -17,7 +17,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Container, Coroutine, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -26,10 +25,10 @@ from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.effects import name_of, subject_of
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.adoption import Adoption
 from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.limited import Limited
+from pyworkers.server.fetching.listeners import Listeners
 from pyworkers.server.fetching.outbox import Outbox, Portion
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.fetching.waits import Waits
@@ -45,22 +44,6 @@ R = TypeVar("R")
 
 Look = tuple[str, Callable[[Any], None]]
 """A kind of read in look.lua, and the function that takes the reply."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """The functions of the master that a group calls for its events, and before it asks for jobs."""
-
-    settled: Callable[[str, Report], None]
-    """Redis has taken this report of a job of a queue."""
-    interrupted: Callable[[int], None]
-    """So many jobs run again, because their process ended and nothing shows that they were the reason."""
-    lease_lost: Callable[[str], None]
-    """A peer has recovered the lists of this identity."""
-    saw_lease: Callable[[str, float], None]
-    """The lease of this peer expires in so many seconds; 0 if it has expired, and jobs are in its lists."""
-    may_fetch: Callable[[str], bool]
-    """True if Redis has registered this identity: before, it refuses to hand out jobs."""
 
 
 class Fetcher:
