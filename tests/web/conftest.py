@@ -11,9 +11,10 @@ import redis
 from contrib.pictures import shop
 from pyworkers.api.target import Admin, admin_of
 from pyworkers.protocol.keys import Keys
-from pyworkers.web import app
+from pyworkers.web import app, site
 from tests.conftest import missing
 from tests.helpers.redises import OwnRedis
+from tests.helpers.support import PATIENCE_S
 from tests.integrations.web import served
 from tests.web.chromium import Chromium, Open, lacking, running_chromium
 from tests.web.visitor import Visitor
@@ -27,8 +28,13 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def dashboard(one_redis_url: str, namespace: str) -> Iterator[Visitor]:
-    """A visitor of the dashboard of this test's namespace, which uvicorn serves in a thread."""
+def dashboard(one_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+    """A visitor of the dashboard of this test's namespace, which uvicorn serves in a thread.
+
+    Its Redis is there: on a busy machine, an answer that takes seconds is no outage.
+    """
+    for patience in ("_PATIENCE_S", "_LESS_PATIENCE_S"):
+        monkeypatch.setattr(site, patience, PATIENCE_S)
     with served(app(one_redis_url, namespace=namespace)) as root:
         yield Visitor(f"{root}/")
 
