@@ -105,7 +105,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def dashboard(url: str, log: Path) -> Iterator[tuple[int, int]]:
     """A running ``pyworkers web``: its port and its pid. Raises RuntimeError if it does not answer."""
     port = free_port()
-    command = [sys.executable, "-m", "pyworkers", "web", "--url", url, "--bind", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "pyworkers", "web", "--url", url, "--no-token"]
+    command += ["--bind", f"127.0.0.1:{port}"]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:

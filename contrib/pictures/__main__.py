@@ -73,7 +73,7 @@ def main() -> None:
                 # Without it, the overview warns of it.
                 db.config_set("appendonly", "yes")
                 shop.fill(db, Keys(), url)
-            dashboard = app(url)
+            dashboard = app(url, token="")
             # The reads of the page have an earlier time: they add nothing to the graph.
             counts = replace(Stats.fetch(url), now=time.time() + _AHEAD_S)
             for stats in shop.minutes_before(counts, KEPT):

@@ -41,7 +41,7 @@ from pyworkers.web.pages import (
 from pyworkers.web.refusing import refuse
 from pyworkers.web.rendering import STATIC, own_address, render, static_name
 from pyworkers.web.security import Authorize, Guard
-from pyworkers.web.security.access import Access, Function, Local, Refusal, Users
+from pyworkers.web.security.access import Access, Function, Local, Refusal, Users, new_token
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.hosts import Hosts
 from pyworkers.web.security.logins import Logins
@@ -63,6 +63,7 @@ def app(
     authorize: Authorize | None = None,
     hosts: Iterable[str] | None = None,
     mask: Iterable[str] = Settings().mask,
+    token: str | None = None,
 ) -> Starlette:
     """The dashboard of one Redis, to serve or to mount. It connects at the first request.
 
@@ -73,7 +74,9 @@ def app(
     - ``authorize``: a function, also ``async def``, that gets the request and returns ``"read"``,
       ``"operate"``, or None for no access. The audit names ``request.state.user`` or ``scope["user"]``, else
       the address of the client;
-    - neither: viewers on the same machine may do everything, all others nothing.
+    - neither: viewers on the same machine with the token of this start may do everything, all others nothing.
+      The log has the address with the token when the first viewer comes without it. ``token`` is one of your
+      own, for several processes; an empty text for none, if no proxy leads to this machine.
 
     ``hosts``: names under which browsers reach it, beside loopback and the address of the server; without it,
     a dashboard with ``authorize`` answers to every name that the application around it does. Raises
@@ -82,7 +85,7 @@ def app(
     if auth is not None and authorize is not None:
         raise ConfigError("auth and authorize exclude each other: pass one of them")
     site = Site(admin_of(url, namespace), Settings(tuple(mask)))
-    access: Access = Local()
+    access: Access = Local(new_token() if token is None else token, is_announced=bool(token))
     if authorize is not None:
         access = Function(authorize)
     elif auth is not None:

@@ -54,6 +54,12 @@ class Place:
             return self.bind
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
+    def url_with(self, token: str) -> str:
+        """What a person opens, with the token of this start; ``token`` may be empty."""
+        if not token:
+            return self.url
+        return f"{self.url} http://localhost/?token={token}" if self.path else f"{self.url}?token={token}"
+
     def check_private(self) -> None:
         """Raise ConfigError if other machines could reach it."""
         if self.path is None and not all(_is_loopback(found[4][0]) for found in self._found()):

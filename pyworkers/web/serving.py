@@ -7,6 +7,7 @@ import resource
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.web.application import assemble
 from pyworkers.web.leaving import Streams
 from pyworkers.web.listening import Place
-from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users
+from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users, new_token
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.hosts import Hosts
 from pyworkers.web.security.logins import Logins
@@ -43,8 +44,10 @@ _PROXIES = ["127.0.0.1", "::1"]
 log = logs.get_logger()
 
 
-def serve(config: Config) -> None:
+def serve(config: Config, *, with_token: bool = True) -> None:
     """Serve the dashboard that ``[web]`` describes; returns when a signal has ended it.
+
+    ``with_token``: without users, viewers need the token of this start, which the logged URL has.
 
     Raises ConfigError: the address is in use, or reachable from elsewhere without users.
     """
@@ -53,17 +56,22 @@ def serve(config: Config) -> None:
     if not config.web.auth:
         place.check_private()
     site = Site(admin_of(config.redis), Settings(config.web.mask))
-    dashboard = assemble(site, _access(config, place, site), Hosts([*place.hosts, *config.web.hosts]))
+    token = new_token() if with_token and not config.web.auth else ""
+    dashboard = assemble(site, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))
     _allow_many_connections()
     with place.listening(private=not config.web.auth) as listeners:
-        log.info("web.listening", url=place.url, users=config.web.auth or "none: this machine alone")
+        users = config.web.auth or "none: this machine alone"
+        url = place.url_with(token)
+        log.info("web.listening", url=url, users=users)
+        if token and config.log.level not in ("debug", "info"):
+            print(f"The dashboard listens at {url}", file=sys.stderr, flush=True)
         _Server(dashboard, site, place, mask_url(config.redis.url)).run(listeners)
 
 
-def _access(config: Config, place: Place, site: Site) -> Access:
+def _access(config: Config, place: Place, site: Site, token: str) -> Access:
     if config.web.auth:
         return Users(Logins(UserFile(Path(config.web.auth))), EndedSessions(site))
-    return Local(by_socket=place.path is not None)
+    return Local(token, by_socket=place.path is not None)
 
 
 def _allow_many_connections() -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -44,6 +45,9 @@ class Command:
         """The last line of each event."""
         lines = [json.loads(text) for text in self.log().splitlines() if text.startswith("{")]
         return {str(found["event"]): found for found in lines}
+
+    def url(self) -> str:
+        return str(self.events()["web.listening"]["url"])
 
     def wait_until_it_listens(self) -> None:
         wait_for(lambda: "web.listening" in self.log() or self.process.poll() is not None)
@@ -141,11 +145,18 @@ def test_a_unix_socket_is_of_its_user_and_replaces_one_that_was_left(
     words = ["--bind", "unix:socket", "--url", one_redis_url, "--namespace", namespace]
     with commanded(tmp_path, *words) as command:
         command.wait_until_it_listens()
+        path_of_url, _, opened = command.url().partition(" ")
+        assert path_of_url == "unix:socket"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
-            answer = asked(connection, "GET /queues HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            refusal = asked(connection, "GET /queues HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            request = f"GET /api/queues?{urlsplit(opened).query} HTTP/1.1\r\nHost: localhost\r\n"
+            answer = asked(connection, f"{request}Connection: close\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200")
+        assert refusal.startswith(b"HTTP/1.1 401")
         assert "cannot listen on unix:socket: Address already in use" in refused(
             tmp_path, "--bind", "unix:socket"
         )
@@ -158,11 +169,34 @@ def test_the_section_web_of_the_configuration_counts(tmp_path: Path, one_redis_u
     (tmp_path / "workers.toml").write_text(
         f'[redis]\nurl = "{one_redis_url}"\n[web]\nbind = "localhost:{port}"\nhosts = ["jobs.example.com"]\n'
     )
-    with commanded(tmp_path, "--config", "workers.toml") as command:
+    with commanded(tmp_path, "--config", "workers.toml", "--no-token") as command:
         command.wait_until_it_listens()
         visitor = Visitor(f"http://127.0.0.1:{port}/")
         assert visitor.ask("queues", Host="jobs.example.com").status == 200
         assert command.events()["web.listening"]["url"] == f"http://localhost:{port}/"
+
+
+# Without users
+
+
+def test_the_printed_url_opens_the_dashboard_until_it_ends(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    words = ["--bind", f"127.0.0.1:{free_port()}", "--url", one_redis_url, "--namespace", namespace]
+    found = []
+    for _ in range(2):
+        with commanded(tmp_path, *words) as command:
+            command.wait_until_it_listens()
+            found.append(command.url())
+            visitor = Visitor(found[-1].partition("?")[0])
+            assert visitor.ask("queues").status == 401
+            assert visitor.get(f"?{urlsplit(found[-1]).query}").url == visitor.root
+            assert visitor.ask("queues").status == 200
+            assert Visitor(visitor.root).ask(f"queues?{urlsplit(found[0]).query}").status == (
+                200 if len(found) == 1 else 401
+            )
+            command.end()
+    assert found[0] != found[1]
 
 
 # Behind a proxy
@@ -171,9 +205,10 @@ def test_the_section_web_of_the_configuration_counts(tmp_path: Path, one_redis_u
 def test_a_proxy_on_this_machine_says_who_asks(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     port = free_port()
     words = ["--bind", f"127.0.0.1:{port}", "--url", one_redis_url, "--namespace", namespace]
-    with commanded(tmp_path, *words) as command:
+    with commanded(tmp_path, *words, "--no-token") as command:
         command.wait_until_it_listens()
         visitor = Visitor(f"http://127.0.0.1:{port}/")
+        assert visitor.ask("queues").status == 200
         assert visitor.ask("queues", X_Forwarded_For="192.0.2.7").status == 403
         assert visitor.ask("queues", X_Forwarded_For="127.0.0.1, 192.0.2.7").status == 403
 
@@ -222,9 +257,8 @@ def test_behind_https_the_cookies_are_secure(tmp_path: Path, one_redis_url: str,
 
 def test_it_starts_without_redis_and_says_so(tmp_path: Path) -> None:
     port = free_port()
-    with commanded(
-        tmp_path, "--bind", f"127.0.0.1:{port}", "--url", "redis://:hidden@127.0.0.1:1/0"
-    ) as command:
+    words = ["--bind", f"127.0.0.1:{port}", "--url", "redis://:hidden@127.0.0.1:1/0", "--no-token"]
+    with commanded(tmp_path, *words) as command:
         command.wait_until_it_listens()
         wait_for(lambda: "redis.down" in command.log())
         assert "hidden" not in command.log()
@@ -243,7 +277,7 @@ def test_a_signal_ends_it_at_once_viewers_or_not(
 ) -> None:
     port = free_port()
     words = ["--bind", f"127.0.0.1:{port}", "--url", one_redis_url, "--namespace", namespace]
-    with commanded(tmp_path, *words) as command:
+    with commanded(tmp_path, *words, "--no-token") as command:
         command.wait_until_it_listens()
         viewers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
         host = f"Host: 127.0.0.1:{port}\r\n"

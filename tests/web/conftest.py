@@ -35,7 +35,7 @@ def dashboard(one_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatc
     """
     for patience in ("_PATIENCE_S", "_LESS_PATIENCE_S"):
         monkeypatch.setattr(site, patience, PATIENCE_S)
-    with served(app(one_redis_url, namespace=namespace)) as root:
+    with served(app(one_redis_url, namespace=namespace, token="")) as root:
         yield Visitor(f"{root}/")
 
 

@@ -78,7 +78,7 @@ def test_a_page_of_queues_has_its_own_cells(dashboard: Visitor, db: redis.Redis,
 
 
 def test_many_viewers_cost_as_much_as_one(own_redis: OwnRedis) -> None:
-    with served(app(own_redis.url)) as root, own_redis.client() as db, ExitStack() as stack:
+    with served(app(own_redis.url, token="")) as root, own_redis.client() as db, ExitStack() as stack:
         first = stack.enter_context(Listener(root))
         first.wait(2)
 
@@ -131,7 +131,7 @@ def away(server: OwnRedis, way: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("way", ["stopped", "killed"])
 def test_redis_is_away_and_comes_back(own_redis: OwnRedis, way: str) -> None:
-    with served(app(own_redis.url)) as root, Listener(root) as listener:
+    with served(app(own_redis.url, token="")) as root, Listener(root) as listener:
         visitor = Visitor(f"{root}/")
         with own_redis.client() as db:
             db.sadd("queues", "mail")
@@ -160,7 +160,7 @@ def test_redis_is_away_and_comes_back(own_redis: OwnRedis, way: str) -> None:
 
 
 def test_an_action_without_redis_is_not_done(own_redis: OwnRedis) -> None:
-    with served(app(own_redis.url)) as root:
+    with served(app(own_redis.url, token="")) as root:
         visitor = Visitor(f"{root}/")
         with own_redis.client() as db:
             db.sadd("queues", "mail")
@@ -211,7 +211,7 @@ def test_a_server_with_the_dashboard_mounted_stops_with_viewers(one_redis_url: s
         "from starlette.applications import Starlette\n"
         "import pyworkers.web\n"
         "app = Starlette()\n"
-        f"app.mount('/jobs', pyworkers.web.app({one_redis_url!r}))\n"
+        f"app.mount('/jobs', pyworkers.web.app({one_redis_url!r}, token=''))\n"
     )
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "warning", "mounted:app"]

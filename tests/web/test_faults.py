@@ -100,7 +100,7 @@ def test_redis_is_killed_and_started_while_people_look(own_redis: OwnRedis) -> N
         client.enqueue("q", "Work", [1])
     seen: Counter[int] = Counter()
     ended = threading.Event()
-    with served(app(own_redis.url)) as root, ThreadPoolExecutor(8) as people:
+    with served(app(own_redis.url, token="")) as root, ThreadPoolExecutor(8) as people:
         pages = addresses(Visitor(f"{root}/"))
 
         def look(number: int) -> None:

@@ -36,7 +36,7 @@ def client(one_redis_url: str, namespace: str) -> Iterator[Client]:
 @pytest.fixture
 def program_without_redis() -> Iterator[Program]:
     """A program on a dashboard whose Redis is away."""
-    with served(app(f"redis://127.0.0.1:{free_port()}")) as root:
+    with served(app(f"redis://127.0.0.1:{free_port()}", token="")) as root:
         yield Program(root)
 
 

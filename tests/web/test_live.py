@@ -61,7 +61,7 @@ def test_the_cells_of_queues_follow(
 def test_a_banner_says_that_redis_is_away(chromium: Chromium, valkey_binary: str, tmp_path: Path) -> None:
     with OwnRedis(valkey_binary, tmp_path / "redis") as server:
         server.start()
-        with served(app(server.url)) as root:
+        with served(app(server.url, token="")) as root:
             chromium.open(f"{root}/metrics")
             assert not chromium.is_shown(".banner")
             server.kill()
@@ -76,7 +76,7 @@ def test_a_page_without_redis_goes_on_when_it_answers(
 ) -> None:
     with OwnRedis(valkey_binary, tmp_path / "redis") as server:
         server.start()
-        with served(app(server.url)) as root:
+        with served(app(server.url, token="")) as root:
             Visitor(f"{root}/").get("metrics")
             server.kill()
             chromium.open(f"{root}/metrics")
@@ -93,7 +93,7 @@ def test_a_page_without_redis_goes_on_when_it_answers(
 def test_a_page_says_that_the_dashboard_is_away(
     chromium: Chromium, one_redis_url: str, namespace: str
 ) -> None:
-    with served(app(one_redis_url)) as root:
+    with served(app(one_redis_url, token="")) as root:
         chromium.open(f"{root}/")
         wait_for(lambda: chromium.run("return performance.getEntriesByType('resource').length") > 0)
         chromium.run("window.stop()")

@@ -23,7 +23,7 @@ from tests.web.visitor import Visitor
 
 @pytest.mark.parametrize("mounted", [False, True])
 def test_the_end_of_the_server_closes_the_connections(own_redis: OwnRedis, mounted: bool) -> None:
-    dashboard = app(own_redis.url)
+    dashboard = app(own_redis.url, token="")
     # The lifespan of what is mounted does not run.
     application = Starlette(routes=[Mount("/jobs", dashboard)]) if mounted else dashboard
     with own_redis.client() as client:
@@ -69,7 +69,7 @@ def test_a_client_without_an_address_is_not_of_this_machine(
     one_redis_url: str, namespace: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "socket"
-    with on_a_unix_socket(app(one_redis_url, namespace=namespace), path):
+    with on_a_unix_socket(app(one_redis_url, namespace=namespace, token=""), path):
         # A proxy that connects there may serve anyone.
         assert status(path) == 403
 

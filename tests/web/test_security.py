@@ -46,7 +46,7 @@ def opened(one_redis_url: str, namespace: str) -> Iterator[Opened]:
         def opened(
             around: Callable[[Starlette], Starlette] = lambda inner: inner, **arguments: Any
         ) -> Visitor:
-            dashboard = app(one_redis_url, namespace=namespace, **arguments)
+            dashboard = app(one_redis_url, namespace=namespace, **{"token": "", **arguments})
             return Visitor(f"{stack.enter_context(served(around(dashboard)))}/")
 
         yield opened
@@ -132,6 +132,10 @@ def test_a_token_may_stand_in_a_header(opened: Opened, queue: Queue) -> None:
         ({"Origin": "http://127.0.0.1:1"}, 403),
         ({"Origin": "http://[bad"}, 403),
         ({"Origin": "{root}"}, 200),
+        ({"Sec_Fetch_Site": "same-origin", "Origin": "{root}"}, 200),
+        # The page of a proxy that sends its own name for the dashboard as Host.
+        ({"Sec_Fetch_Site": "same-origin", "Origin": "http://jobs.example.com"}, 403),
+        ({"Sec_Fetch_Site": "none", "Origin": "null"}, 403),
     ],
 )
 def test_a_form_of_another_site_is_refused_even_with_a_token(
@@ -199,7 +203,10 @@ def test_another_machine_is_refused(opened: Opened) -> None:
     assert "Without --auth" in answer.text
 
 
-@pytest.mark.parametrize("header", ["X_Forwarded_For", "Forwarded", "X_Real_IP", "Via"])
+@pytest.mark.parametrize(
+    "header",
+    ["X_Forwarded_For", "X_Forwarded_Host", "X_Forwarded", "Forwarded", "X_Real_IP", "Via", "CF_Ray"],
+)
 def test_what_a_proxy_of_this_machine_passes_on_is_refused(opened: Opened, header: str) -> None:
     assert opened().ask("queues", None, follow=True, **{header: "127.0.0.1"}).status == 403
 

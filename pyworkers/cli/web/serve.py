@@ -14,6 +14,7 @@ _FORMATS = ("auto", "console", "json")
 @click.command()
 @click.option("--bind", metavar="ADDRESS", help="HOST:PORT or unix:PATH.  [default: 127.0.0.1:7440]")
 @click.option("--auth", metavar="FILE", help="Users who may look or act; needed beyond this machine.")
+@click.option("--no-token", is_flag=True, help="Without users: ask for no token of this start.")
 @click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
 @click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
 @click.option("--json", "as_json", is_flag=True, help="Log in JSON: --log-format json.")
@@ -22,15 +23,18 @@ def web(
     source: Source,
     bind: str | None,
     auth: str | None,
+    no_token: bool,
     log_level: str | None,
     log_format: str | None,
     as_json: bool,
 ) -> None:
     """Serve the dashboard until a signal stops it.
 
-    Without --auth, it listens on this machine alone, and every user of it may act. The file has one line for
-    each user, as `pyworkers web-user` prints it; a changed file is read again. Names under which browsers
-    reach the dashboard, beside the address itself, stand in hosts in [web].
+    Without --auth, it listens on this machine alone, and everyone with the token of this start may act: the
+    printed URL has it, and the browser keeps it in a cookie. With --no-token, every user of this machine may
+    act, and everyone whom a proxy on it lets through. The file has one line for each user, as `pyworkers
+    web-user` prints it; a changed file is read again. Names under which browsers reach the dashboard, apart
+    from the address itself, are in hosts in [web].
 
     Exit codes: 0 stopped by TERM or INT, 1 unexpected error, 2 configuration, an address that is in use, or
     one that other machines could reach without --auth.
@@ -39,4 +43,5 @@ def web(
     Example: pyworkers web --bind 127.0.0.1:7440 --config conf/workers.toml
     """
     given = {"web.bind": bind, "web.auth": auth, "log.level": log_level}
-    serve(source.load({**given, "log.format": "json" if as_json else log_format}))
+    config = source.load({**given, "log.format": "json" if as_json else log_format})
+    serve(config, with_token=not no_token)

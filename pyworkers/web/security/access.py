@@ -1,12 +1,14 @@
 """Access: who a viewer is, and with which role, by one of three rules.
 
 By the users of a file, by a function of the application around the dashboard, or, without both, only from the
-same machine. Runs in the event loop of the dashboard.
+same machine and with the token of this start. Runs in the event loop of the dashboard.
 """
 
 from __future__ import annotations
 
+import hmac
 import inspect
+import secrets
 import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
@@ -18,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pyworkers import logs
-from pyworkers.web.security.cookies import SESSION, cookie_name
+from pyworkers.web.security.cookies import SESSION, START, cookie_name
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.hosts import is_loopback
 from pyworkers.web.security.logins import Logins, TooManyAttempts
@@ -30,9 +32,23 @@ Authorize = Callable[[Request], str | Awaitable[str | None] | None]
 """The function of an application: the role of a request, ``read`` or ``operate``; None for no access."""
 UNIX_SOCKET = "unix socket"
 """The address of a client of the dashboard's own Unix socket."""
-# A proxy writes at least one of them; without users, the dashboard cannot know for whom it asks.
-_FORWARDING = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
+TOKEN = "token"
+"""The query parameter with the token of this start."""
+# A proxy writes at least one of them, unless it has no settings at all; without users, the dashboard cannot
+# know for whom it asks.
+_FORWARDING = frozenset({
+    "forwarded", "via", "x-real-ip", "x-real-host", "x-client-ip", "x-cluster-client-ip", "x-remote-ip",
+    "x-remote-addr", "x-originating-ip", "x-original-host", "x-original-url", "x-original-forwarded-for",
+    "x-host", "x-rewrite-url", "x-proxyuser-ip", "x-scheme", "x-envoy-external-address", "true-client-ip",
+    "x-envoy-original-path", "client-ip", "front-end-https", "cf-connecting-ip", "cf-ray", "cdn-loop",
+    "fastly-client-ip", "fly-client-ip", "x-amzn-trace-id", "x-varnish",
+})  # fmt: skip
+_FORWARDED = "x-forwarded"
 _ENDED = "Your session has ended."
+_NO_TOKEN = (
+    "The token of this start is missing. Open the address that the dashboard has printed or logged at its "
+    "start: it ends with ?token=…; a program sends the token as the header Authorization: Bearer."
+)
 _ASKING = {"WWW-Authenticate": 'Bearer realm="pyworkers"'}
 
 log = logs.get_logger()
@@ -55,6 +71,8 @@ class Identity:
     """The session."""
     by_header: bool = False
     """With a header ``Authorization``, which another site's form cannot send."""
+    by_address: bool = False
+    """With the token in the address, which the browser is to keep in a cookie instead."""
 
 
 class Refusal(Exception):
@@ -161,27 +179,62 @@ class Function:
                 log.error("web.authorize_invalid", returned=repr(word), roles="read, operate or None")
             raise Refusal(403, "You have no access to this dashboard.")
         # The function may have looked at a cookie alone, and browsers send Basic by themselves.
-        return Identity(Viewer(_name_of(request), role), by_header=_has_bearer(request))
+        return Identity(Viewer(_name_of(request), role), by_header=bool(_bearer(request)))
 
 
 class Local:
-    """Every viewer on the same machine operates; ``by_socket``: also by the Unix socket."""
+    """Every viewer on the same machine with the token of this start operates.
 
-    def __init__(self, *, by_socket: bool = False) -> None:
+    A proxy on this machine that says nothing of itself looks like a viewer here: only the token tells them
+    apart. ``token``: an empty text for a dashboard that needs none. ``by_socket``: also by the Unix socket.
+    """
+
+    def __init__(self, token: str, *, by_socket: bool = False, is_announced: bool = True) -> None:
+        self.token = token
         self._by_socket = by_socket
+        self._is_announced = is_announced
 
     async def identify(self, request: Request, secret: Secret) -> Identity:
-        """The viewer by the address; a request through a proxy is refused."""
+        """The viewer by the address and the token; a request through a proxy is refused."""
         address = address_of(request)
-        is_forwarded = any(name in request.headers for name in _FORWARDING)
         is_own = is_loopback(address) or (self._by_socket and address == UNIX_SOCKET)
-        if is_own and not is_forwarded:
-            return Identity(Viewer(address, "operate"))
-        raise Refusal(
-            403,
-            "Without --auth, or authorize= in a program, only this machine itself may look at the dashboard, "
-            "and not through a proxy.",
-        )
+        if not is_own or is_forwarded(request):
+            raise Refusal(
+                403,
+                "Without --auth, or authorize= in a program, only this machine itself may look at the "
+                "dashboard, and not through a proxy.",
+            )
+        viewer = Viewer(address, "operate")
+        if not self.token:
+            return Identity(viewer)
+        if self._is_token(_bearer(request)):
+            return Identity(viewer, by_header=True)
+        if request.method in ("GET", "HEAD") and self._is_token(request.query_params.get(TOKEN, "")):
+            return Identity(viewer, by_address=True)
+        if self._is_token(request.cookies.get(cookie_name(request, START), "")):
+            return Identity(viewer)
+        self._announce(request)
+        raise Refusal(401, _NO_TOKEN, headers=_ASKING)
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(errors="replace"), self.token.encode())
+
+    def _announce(self, request: Request) -> None:
+        """Log where a dashboard in the server of another program is opened: at its start, it did not know."""
+        if not self._is_announced:
+            self._is_announced = True
+            root = request.scope.get("root_path", "").rstrip("/")
+            log.info("web.token", address=f"{root}/?{TOKEN}={self.token}")
+
+
+def new_token() -> str:
+    """The token of a start."""
+    return secrets.token_urlsafe(24)
+
+
+def is_forwarded(request: Request) -> bool:
+    """True if a proxy has passed the request on, and says so."""
+    return any(name in _FORWARDING or name.startswith(_FORWARDED) for name in request.headers)
 
 
 async def _called(authorize: Authorize, request: Request) -> object:
@@ -212,9 +265,10 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def _has_bearer(request: Request) -> bool:
-    kind: str = request.headers.get("authorization", "").partition(" ")[0]
-    return kind.lower() == "bearer"
+def _bearer(request: Request) -> str:
+    """The token in the header ``Authorization``; empty without one."""
+    kind, _, value = request.headers.get("authorization", "").partition(" ")
+    return value.strip() if kind.lower() == "bearer" else ""
 
 
 def _as_text(value: str) -> str:

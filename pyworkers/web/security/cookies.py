@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 SESSION = "session"
 VISITOR = "visitor"
+START = "start"
 FLASH = "flash"
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyworkers.web.security import origins
-from pyworkers.web.security.access import Access, Identity, Refusal, Viewer
+from pyworkers.web.security.access import TOKEN, Access, Identity, Refusal, Viewer
 from pyworkers.web.security.bodies import MOST_BYTES, Form, TooLargeError, again, parse_form, read_body
-from pyworkers.web.security.cookies import VISITOR, cookie_name, set_cookie
+from pyworkers.web.security.cookies import START, VISITOR, cookie_name, set_cookie
 from pyworkers.web.security.hosts import Hosts
 from pyworkers.web.security.secret import Secret
 from pyworkers.web.site import Site
@@ -36,6 +37,8 @@ _HEADERS = {
 }
 _READING = ("GET", "HEAD")
 _VISITOR_CHARACTERS = 22
+# A program has no use for a redirection and a cookie.
+_FOR_PROGRAMS = ("api", "events")
 
 Refuse = Callable[[Request, Refusal], Awaitable[Response]]
 """Makes the answer to a refused request."""
@@ -58,6 +61,10 @@ class Visit:
             return f"visitor\0{self.visitor}"
         ticket = self.identity.ticket
         return f"session\0{ticket.nonce}" if ticket else f"{self.identity.viewer.name}\0{self.visitor}"
+
+
+class Entrance(Exception):
+    """The request has the token in its address: the answer leads to the same address without it."""
 
 
 class Guard:
@@ -92,6 +99,8 @@ class Guard:
             await self._app(scope, await self._admit(request, receive), answer)
         except ClientDisconnect:
             return
+        except Entrance:
+            await _entrance(request)(scope, receive, answer)
         except Refusal as refusal:
             response = await self._refuse(request, refusal)
             await response(scope, receive, answer)
@@ -117,6 +126,10 @@ class Guard:
             identity = await self._access.identify(request, self._secret)
             visit = Visit(visit.secret, visit.visitor, visit.is_new, identity)
             request.scope["state"] |= {"visit": visit, "viewer": identity.viewer}
+            if identity.by_address:
+                if place not in _FOR_PROGRAMS:
+                    raise Entrance
+                request.scope["query_string"] = _without_token(request)
         if request.method in _READING:
             return receive
         return await self._admit_change(request, receive, visit, place)
@@ -163,6 +176,21 @@ class Guard:
             response = Response()
             set_cookie(request, response, VISITOR, visit.visitor)
             headers.append("set-cookie", response.headers["set-cookie"])
+
+
+def _entrance(request: Request) -> Response:
+    """To the address without the token, which the browser has in a cookie from now on."""
+    query = _without_token(request).decode()
+    # Two slashes at the start would be the name of a host.
+    path = f"/{request.url.path.lstrip('/')}"
+    answer = RedirectResponse(f"{path}{'?' if query else ''}{query}", 303)
+    set_cookie(request, answer, START, request.query_params[TOKEN])
+    return answer
+
+
+def _without_token(request: Request) -> bytes:
+    fields = parse_qsl(request.url.query, keep_blank_values=True, errors="surrogateescape")
+    return urlencode([field for field in fields if field[0] != TOKEN], errors="surrogateescape").encode()
 
 
 def place_of(request: Request) -> str:

@@ -16,10 +16,18 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def is_own(headers: Mapping[str, str]) -> bool:
-    """False if the browser says that another site has sent the request."""
+    """False if the browser says that another site has sent the request.
+
+    The origin is compared also where the browser calls the request its own: behind a proxy that sends its own
+    name for the dashboard as ``Host``, the page is of a host that the dashboard does not know.
+    """
     site = headers.get("sec-fetch-site")
-    if site is not None:
-        return site in _OWN_SITES
+    if site is not None and site not in _OWN_SITES:
+        return False
+    return _is_origin_own(headers)
+
+
+def _is_origin_own(headers: Mapping[str, str]) -> bool:
     origin = headers.get("origin")
     if origin is None:
         return True
@@ -31,7 +39,8 @@ def is_own(headers: Mapping[str, str]) -> bool:
 def may_read(headers: Mapping[str, str]) -> bool:
     """False if a page of another site asks by a script, or embeds the answer; its links may lead here."""
     site = headers.get("sec-fetch-site")
-    return site is None or site in _OWN_SITES or headers.get("sec-fetch-mode") == "navigate"
+    is_own_or_link = site is None or site in _OWN_SITES or headers.get("sec-fetch-mode") == "navigate"
+    return is_own_or_link and _is_origin_own(headers)
 
 
 def _place(address: str) -> tuple[str, int | None] | None:
