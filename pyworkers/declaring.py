@@ -172,7 +172,9 @@ class Declarations(Hooks, Clients):
         types = arguments_of(function)
         run, awaits = call_with_args(function, types), is_async(function)
         run = with_typed_result(run, returned_of(function), is_async=awaits)
-        handler = make(job_class, run=run, is_async=awaits, arguments=types, place=place(function))
+        handler = make(
+            job_class, run=run, is_async=awaits, arguments=types, place=place(function), function=function
+        )
         self._registry.add(handler)
         writing = Writing(types.to_json, self.encryption) if types else self._writing
         job = declared_job(function, handler, options, self, writing)

@@ -139,6 +139,20 @@ def _called(function: Callable[..., object], args: Sequence[Any]) -> object:
     return function(*args)
 
 
+def accepts(function: Any, args: Sequence[Any]) -> bool:
+    """False if a call of the function with the arguments of a message is a TypeError."""
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # written in C, without a signature
+        return True
+    names = args[-1] if args and args[-1].__class__ is Keywords else {}
+    try:
+        signature.bind(*(args[:-1] if names else args), **names)
+    except TypeError:
+        return False
+    return True
+
+
 def with_typed_result(
     run: Callable[[Message], Any], returned: Returned | None, *, is_async: bool
 ) -> Callable[[Message], object]:
@@ -174,6 +188,10 @@ def call_with_message(
 
 def _typed_args(message: Message, types: Arguments | MessageArguments) -> Any:
     return types.from_json(message.args, secret=message.data.get("encrypted") is True)
+
+
+CALLS, READS = _called.__code__, _typed_args.__code__
+"""The code that calls the function of a job, and that reads typed arguments: a traceback shows both."""
 
 
 def _class_around(function: object) -> str:

@@ -141,6 +141,8 @@ class Handler:
     """The codecs of typed parameters, if there are any."""
     place: str = ""
     """``FILE:LINE`` of its function."""
+    function: Callable[..., object] | None = None
+    """The function of a ``job``, which ``run`` calls with the arguments of a message."""
 
     def manifest(self) -> HandlerFacts:
         """The declaration as JSON values, for the master, which has no user code."""

@@ -241,11 +241,12 @@ def queue_of(job: JobRecord, namespace: str) -> str:
 
 
 def requeued(job: JobRecord, queue: str, now: float, *, uncounted: bool) -> bytes:
-    """The bytes of a job for its queue: changed as by Sidekiq's API, and without its crash count."""
+    """The bytes of a job for its queue: changed as by Sidekiq's API, and without the counts of crashes and
+    misfits."""
     changes: dict[str, Any] = {"queue": queue, "enqueued_at": now}
     count = job.data.get("retry_count")
     if uncounted and isinstance(count, int) and not isinstance(count, bool):
         changes["retry_count"] = count - 1
     if job.data.get("queue") == queue:
         del changes["queue"]
-    return envelope.splice(job.raw, changes, remove=("at", "crash_count"))
+    return envelope.splice(job.raw, changes, remove=("at", "crash_count", "misfits", "misfit_at"))

@@ -289,7 +289,7 @@ class Keys:
         """STRING counter, ``day`` is ``YYYY-MM-DD`` in UTC.
 
         ``name`` is ``processed`` or ``failed``, as in Sidekiq, or pyworkers' ``crashed``, ``interrupted``,
-        ``cancelled`` or ``expired``.
+        ``cancelled``, ``expired`` or ``misfits``.
         """
         own = "" if name in ("processed", "failed") else "pyworkers:"
         return self._key(f"{own}stat:{name}:{day}" if day else f"{own}stat:{name}")

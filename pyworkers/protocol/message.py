@@ -147,6 +147,11 @@ class Message(Generic[A]):
         return as_count(self.data.get("crash_count")) or 0
 
     @property
+    def misfits(self) -> int:
+        """How often this job has met a server that it does not fit: no attempts, see ``retry.misfit``."""
+        return as_count(self.data.get("misfits")) or 0
+
+    @property
     def enqueued_at(self) -> float | None:
         """The time when the job entered its queue, in epoch seconds; None if it is missing or invalid."""
         return timestamps.read(self.data.get("enqueued_at"))

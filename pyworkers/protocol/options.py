@@ -124,7 +124,15 @@ _OF_THE_PUSH = (
     "unique_key",
     "encrypted",
 )
-_OF_A_FAILURE = ("failed_at", "retried_at", "discarded_at", "retry_count", "crash_count")
+_OF_A_FAILURE = (
+    "failed_at",
+    "retried_at",
+    "discarded_at",
+    "retry_count",
+    "crash_count",
+    "misfits",
+    "misfit_at",
+)
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
 _OF_A_BATCH = ("batch", "batch_index", "then")
 _RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR, *_OF_A_BATCH))

@@ -22,7 +22,7 @@ _MEMBER_REPORT = struct.Struct("!BBIIIH")
 _EFFECTS_SIZE = struct.Struct("!I")
 # Fate, flags, time, and the sizes of error class, error message, id and payload, which the job follows.
 _LOSS = struct.Struct("!BBdIIII")
-_FAILED, _CRASHED, _RETIRING, _EFFECTS, _MEMBER = 1, 2, 4, 8, 16
+_FAILED, _CRASHED, _RETIRING, _EFFECTS, _MEMBER, _MISFIT = 1, 2, 4, 8, 16, 32
 _MAX_ELAPSED_MS = 0xFFFF_FFFF
 _MOST_KNOWN = 1000
 
@@ -77,6 +77,8 @@ class Outcome:
     """What the job returned, as JSON, if its envelope asks to keep it; it does not leave the worker."""
     member: MemberAt | None = None
     """Counts the job as a done member of its batch, in place of an effect; see ``flow.member_at``."""
+    misfit: bool = False
+    """It did not run, because it does not fit this server; ``failed`` only if it is not tried again."""
 
     def with_effects(self, *more: Effect) -> Outcome:
         """A copy with further effects, for a link to return. Raises ValueError if they are too large."""
@@ -142,6 +144,7 @@ class Report(NamedTuple):
             if outcome.member is not None and not outcome.effects:
                 return _MEMBER_REPORT.pack(_DONE, _MEMBER, *outcome.member, elapsed_ms, handler)
         flags = outcome.failed * _FAILED | outcome.crashed * _CRASHED | self.retiring * _RETIRING
+        flags |= outcome.misfit * _MISFIT
         rest = outcome.payload
         if outcome.effects:
             flags |= _EFFECTS
@@ -171,9 +174,12 @@ class Report(NamedTuple):
             end = _EFFECTS_SIZE.size + _EFFECTS_SIZE.unpack_from(payload)[0]
             found, payload = effects.unpack(payload[_EFFECTS_SIZE.size : end]), payload[end:]
         failed, crashed, member = bool(flags & _FAILED), bool(flags & _CRASHED), None
+        misfit = bool(flags & _MISFIT)
         if flags & _MEMBER:
             member, at = MemberAt(*_MEMBER_REPORT.unpack_from(data)[2:4]), 0.0
-        outcome = Outcome(Fate(fate), at, payload, failed, crashed, effects=found, member=member)
+        outcome = Outcome(
+            Fate(fate), at, payload, failed, crashed, effects=found, member=member, misfit=misfit
+        )
         return cls(outcome, elapsed_ms, bool(flags & _RETIRING), job_class)
 
 

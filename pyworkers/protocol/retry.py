@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,10 @@ from pyworkers.protocol.outcome import REQUEUE, Fate, Outcome
 
 MAX_RETRIES = 25
 MAX_CRASHES = 3
+MISFIT_S = 3600.0
+"""Seconds for which a job is kept that fits no server."""
+MIN_MISFITS = 10
+"""The times that a job is given to a server, however long that takes, before it is dead as a misfit."""
 MAX_ERROR_MESSAGE = 10_000
 """Characters of ``error_message`` that are kept (Sidekiq's job_retry.rb)."""
 BACKTRACE = 20
@@ -30,6 +34,8 @@ BACKTRACE = 20
 MAX_BACKTRACE = 1000
 """Lines of the traceback that are kept at most: Python's recursion limit."""
 MAX_BACKTRACE_CHARS = 100_000
+_MISFIT_DELAYS_S = (5, 10, 20, 40, 80, 120)
+_OF_A_MISFIT = ("misfits", "misfit_at")
 _LONGEST_DELAY_S = 10 * 365 * 86_400.0
 
 
@@ -76,6 +82,57 @@ def decide(message: Message, failure: Failure, policy: Policy, now: float, rng: 
     return _outcome(Fate.RETRY, message, failure, fields, now + min(delay or 0.0, _LONGEST_DELAY_S))
 
 
+def misfit(message: Message, failure: Failure, now: float, rng: Rng) -> Outcome:
+    """The outcome of a job that this server cannot run: its class, or a parameter, is of another release.
+
+    Not an attempt: whatever its ``retry``, it returns to its queue for the other servers, first after
+    seconds, later after minutes. After an hour it is dead, also with ``dead: false``. ``misfits`` counts in
+    the envelope, and ``misfit_at`` is the time of the first one; so is ``failed_at`` if it is missing, which
+    Sidekiq's Web UI needs.
+    """
+    number, since = misfit_number(message), _misfit_since(message)
+    fields: dict[str, Any] = {
+        "jid": message.jid,
+        "queue": message.queue,
+        **_error(failure.error_message, failure.error_class),
+        **_known_times(message),
+        "misfits": number,
+    }
+    if timestamps.read(message.data.get("failed_at")) is None:
+        fields["failed_at"] = now
+    if message.retry_count is not None:
+        fields["retried_at"] = now
+    if since is not None and number > MIN_MISFITS and now - since >= MISFIT_S:
+        outcome = _outcome(Fate.DEAD, message, failure, fields, remove=("at", "crash_count", "misfit_at"))
+    else:
+        fields["misfit_at"] = now if since is None else min(since, now)
+        delay_s = _MISFIT_DELAYS_S[min(number, len(_MISFIT_DELAYS_S)) - 1]
+        at = now + delay_s + rng.randrange(delay_s // 2 + 1)
+        outcome = _outcome(Fate.RETRY, message, failure, fields, at)
+    return replace(outcome, failed=outcome.fate is Fate.DEAD, misfit=True)
+
+
+def misfit_number(message: Message) -> int:
+    """The number of the next misfit, from 1. A job that is retried from ``dead`` starts at 1 again."""
+    return 1 if _misfit_since(message) is None else message.misfits + 1
+
+
+def _misfit_since(message: Message) -> float | None:
+    return timestamps.read(message.data.get("misfit_at"))
+
+
+def first_failure(get: Callable[[str], object]) -> float | None:
+    """The time of the first failure; None before it. A misfit, which is none, has written its own time."""
+    failed_at = timestamps.read(get("failed_at"))
+    return None if failed_at == timestamps.read(get("misfit_at")) else failed_at
+
+
+def of_misfits(data: Mapping[str, Any]) -> list[str]:
+    """The fields to remove from a job that was a misfit before, and has now run."""
+    names = ("failed_at", *_OF_A_MISFIT) if first_failure(data.get) is None else _OF_A_MISFIT
+    return [name for name in names if name in data]
+
+
 def refused(raw: bytes, reason: str, queue: str, now: float) -> bytes:
     """The payload of an invalid job for ``dead``: its JSON object with the reason, and a queue if missing.
 
@@ -94,8 +151,10 @@ def refused(raw: bytes, reason: str, queue: str, now: float) -> bytes:
 def given_back(raw: bytes) -> Outcome:
     """The outcome of a job that has started and is given back: it does not expire any more."""
     try:
-        stays = b'"expiry"' not in raw
-        return REQUEUE if stays else Outcome(Fate.REQUEUE, payload=envelope.splice(raw, {}, ("expiry",)))
+        remove = ["expiry"] if b'"expiry"' in raw else []
+        if b'"misfit_at"' in raw:
+            remove += of_misfits(envelope.decode(raw))
+        return Outcome(Fate.REQUEUE, payload=envelope.splice(raw, {}, remove)) if remove else REQUEUE
     except BadMessageError:
         return REQUEUE
 
@@ -160,7 +219,7 @@ def _exhausted(data: dict[str, Any], count: int, limit: int, policy: Policy, now
         retry_for = policy.retry_for
     if retry_for is None:
         return count >= limit
-    failed_at = timestamps.read(data.get("failed_at"))
+    failed_at = first_failure(data.get)
     return (now if failed_at is None else failed_at) + retry_for < now
 
 
@@ -205,15 +264,18 @@ def _times(message: Message, now: float) -> dict[str, float]:
     without ``retried_at``, from any program (6.4.1's _job_info.erb). Sidekiq 8 reads whole seconds as
     milliseconds (protocol.md, Envelope).
     """
+    return _known_times(message) | _failure_times(message.data.get, now)
+
+
+def _known_times(message: Message) -> dict[str, float]:
     stored = {name: message.data.get(name) for name in ("created_at", "enqueued_at", "failed_at")}
     known = {name: timestamps.rewritten(value) for name, value in stored.items()}
-    fields = {name: time for name, time in known.items() if time is not None}
-    return fields | _failure_times(message.data.get, now)
+    return {name: time for name, time in known.items() if time is not None}
 
 
 def _failure_times(get: Callable[[str], object], now: float) -> dict[str, float]:
     """``failed_at`` if missing, ``retried_at`` after an earlier failure; ``get`` reads a stored field."""
-    first = timestamps.read(get("failed_at")) is None
+    first = first_failure(get) is None
     fields = {"failed_at": now} if first else {}
     if not first or as_count(get("retry_count")) is not None:
         fields["retried_at"] = now
@@ -255,5 +317,7 @@ def _outcome(
 ) -> Outcome:
     # The traceback of an earlier error must not stand beside the message of this one.
     stale = () if "error_backtrace" in fields else ("error_backtrace",)
-    payload = b"" if fate is Fate.DISCARD else envelope.splice(message.raw, fields, (*remove, *stale))
+    # A job that has run fits.
+    gone = [name for name in _OF_A_MISFIT if name not in fields]
+    payload = b"" if fate is Fate.DISCARD else envelope.splice(message.raw, fields, (*remove, *stale, *gone))
     return Outcome(fate, at, payload, True, failure.crashed, failure.error_class, failure.error_message)

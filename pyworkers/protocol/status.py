@@ -29,7 +29,7 @@ class JobState(StrEnum):
     """In ``schedule``, until its time."""
     RUNNING = "running"
     RETRYING = "retrying"
-    """It failed, and waits in ``retry``."""
+    """It failed, or does not fit the server that had it, and waits in ``retry``."""
     DONE = "done"
     FAILED = "failed"
     """It failed for good and was dropped."""

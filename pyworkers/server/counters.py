@@ -20,7 +20,8 @@ from pyworkers.store.store import Store
 class Counters:
     """Counts settled jobs. Sidekiq counts a failed job as processed, too.
 
-    A crash of the worker does not count as a failed job, nor does an interruption: each has its own counter.
+    A crash of the worker does not count as a failed job, nor does an interruption, nor a run of a job that
+    does not fit this server: each has its own counter.
     An expired job did not run, so it is not processed.
     """
 
@@ -44,6 +45,8 @@ class Counters:
         if outcome.crashed:
             self._counts["crashed"] += 1
             return
+        if outcome.misfit:
+            self._counts["misfits"] += 1
         if outcome.fate is Fate.CANCELLED:
             self._counts["cancelled"] += 1
         if outcome.fate is Fate.EXPIRED:

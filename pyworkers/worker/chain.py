@@ -32,6 +32,7 @@ from pyworkers.worker.links.expiry import has_expired
 from pyworkers.worker.links.failures import FailureHooks
 from pyworkers.worker.links.limits import Limits
 from pyworkers.worker.links.logging import log_end
+from pyworkers.worker.links.misfits import Fitting
 from pyworkers.worker.links.retry import Retrying, outcome_of_failure
 from pyworkers.worker.links.returning import Dropped, log_end_in_links, marked
 from pyworkers.worker.links.running import AfterRequest, answer_to
@@ -77,7 +78,10 @@ class Chain:
             FailureHooks(worker, handler, setting.bridge.run),
             handler.fates if handler else Fates(),
             handler.retry_in if handler else None,
+            Fitting(handler),
         )
+        # A job of an unknown class does not start.
+        self._starts = handler is not None
         self._setting = setting
         self._stopwatch = setting.stopwatch
         self._log_end = log_end_in_links if worker.links or (handler and handler.middleware) else log_end
@@ -160,7 +164,7 @@ class Chain:
         set_run(execution)
         execution.begin(self._stopwatch())
         execution.end(self._stopwatch())
-        return self._finish(execution, self._failed(execution, error))
+        return self._finish(execution, self._failed(execution, error, called=False))
 
     # --- the steps ------------------------------------------------------------------------------------------
 
@@ -171,7 +175,7 @@ class Chain:
     def _begin(self, execution: Execution) -> None:
         set_run(execution)
         log.debug("job.start")
-        if execution.flows and not execution.only_counts:
+        if execution.flows and not execution.only_counts and self._starts:
             note_start(execution, self._setting.clock)
         execution.begin(self._stopwatch())
         if self._limits is not None:
@@ -189,11 +193,11 @@ class Chain:
         self._retrying.hooks.call(execution.message, None, outcome)
         return outcome
 
-    def _failed(self, execution: Execution, error: BaseException) -> Outcome:
-        """The outcome of a job that raised."""
+    def _failed(self, execution: Execution, error: BaseException, *, called: bool = True) -> Outcome:
+        """The outcome of a job that raised; ``called`` unless it failed before its links were called."""
         if execution.stopping:
             error = answer_to(self._release(execution), error)
-        return outcome_of_failure(execution, error, self._retrying)
+        return outcome_of_failure(execution, error, self._retrying, called=called)
 
     def _release(self, execution: Execution) -> BaseException | None:
         """Clean up after a job that was asked to end, as a part of its time; returns the request."""

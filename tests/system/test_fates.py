@@ -111,12 +111,9 @@ FATES = [
     (job_of("fail", retry=3, retry_count="2", failed_at=1.5), "dead"),
     (job_of("fail", retry=True, retry_max=0), "dead"),
     (job_of("fail", retry=True, retry_for=10, failed_at=1.5), "dead"),
-    (job_of("Unknown"), "retry"),
-    (job_of("Unknown", retry=0), "dead"),
     (job_of("choose", "kill"), "dead"),
     (job_of("choose", "kill", retry=False), "dead"),
     (job_of("choose", "retry"), "retry"),
-    (job_of("choose"), "retry"),  # called with too few arguments
 ]
 
 
@@ -138,6 +135,36 @@ def test_a_failed_job_goes_where_its_envelope_says(server: ServerProcess) -> Non
     assert counts == [b"%d" % len(jobs)] * 2
     gone = [note[2] for note in server.ledger() if note[1] == "gone"]
     assert sorted(gone) == sorted(jid for jid, place in expected.items() if place != "retry")
+
+
+# What a deploy leaves: a class or a parameter that this server does not know.
+MISFITS = [
+    job_of("Unknown"),
+    job_of("Unknown", retry=0),
+    job_of("Unknown", retry=False, dead=False),
+    job_of("choose", retry=False),
+    job_of("choose", "snoozed", "more", retry=0, dead=False),
+]
+LATE = {"misfits": 20, "misfit_at": 1_795_225_197.5, "failed_at": 1_795_225_197.5}
+
+
+@pytest.mark.fault("P4")
+def test_a_job_that_does_not_fit_goes_back_for_another_server(server: ServerProcess) -> None:
+    for number, envelope in enumerate(MISFITS):
+        server.push("mail", envelope | {"jid": f"m{number}"}, envelope | LATE | {"jid": f"late{number}"})
+    server.wait_for_event("job.misfit", count=len(MISFITS))
+    server.wait_for_event("job.failed", count=len(MISFITS), outcome="dead")
+    wait_for(lambda: server.settled("go", "mail"), message="settled")
+    found = {json.loads(raw)["jid"]: at for raw, at in server.zset("retry")}
+    assert sorted(found) == [f"m{number}" for number in range(len(MISFITS))]
+    assert all(0 < at - time.time() < 10 for at in found.values())
+    dead = {job["jid"]: job["misfits"] for job in (json.loads(raw) for raw, _ in server.zset("dead"))}
+    assert dead == {f"late{number}": 21 for number in range(len(MISFITS))}
+    server.stop()
+    keys = server.keys
+    counts = server.redis.mget(keys.stat("misfits"), keys.stat("processed"), keys.stat("failed"))
+    assert counts == [b"10", b"5", b"5"]
+    assert sorted(note[2] for note in server.ledger() if note[1] == "gone") == sorted(dead)
 
 
 def test_a_job_of_a_bare_client_is_tried_as_often_as_its_handler_says(

@@ -95,7 +95,7 @@ def test_a_queue_without_a_job_of_its_own_runs_any_job(serve: Serve) -> None:
         push(server, "urgent", 1)
         assert order(server, 1) == [["urgent", 1]]
         server.push("urgent", job("bad", "Unknown", retry=False))
-        failed = server.wait_for_event("job.failed", jid="bad")
+        failed = server.wait_for_event("job.misfit", jid="bad")
         assert (failed["queue"], failed["error_class"]) == ("urgent", "UnknownJobError")
         wait_for(lambda: server.settled("urgent", "critical"))
 

@@ -69,7 +69,9 @@ def test_a_job_gets_its_types(server: ServerProcess, redis_url: str, namespace: 
 
 
 @pytest.mark.fault("P8")
-def test_what_arrives_wrong_is_retried(server: ServerProcess, redis_url: str, namespace: str) -> None:
+def test_what_arrives_wrong_goes_back_for_another_server(
+    server: ServerProcess, redis_url: str, namespace: str
+) -> None:
     client = Client(redis_url, namespace=namespace)
     client.enqueue("q", "bill", [{"number": 7, "price": "a-card-number"}, "2026-01-02"])
     retries = RetrySet(RedisConfig(redis_url, namespace))
@@ -77,8 +79,7 @@ def test_what_arrives_wrong_is_retried(server: ServerProcess, redis_url: str, na
     (job,) = retries
     assert job.error_class == "BadArgumentError"
     assert job.error_message.startswith("args[0]['price'] does not fit Order: ")
-    failed = server.events("job.failed")
-    assert [event["outcome"] for event in failed] == ["retry"]
+    assert [event["misfits"] for event in server.events("job.misfit")] == [1]
     assert "a-card-number" not in server.log_text()
 
 

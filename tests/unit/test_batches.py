@@ -44,7 +44,7 @@ def test_a_member_is_counted_by_its_ending(ending: Ending, state: str) -> None:
     assert ended(ending, batch="b") == (CountMember("b", "j", state),)
 
 
-@pytest.mark.parametrize("ending", [Ending.PUT_OFF, Ending.GIVEN_BACK])
+@pytest.mark.parametrize("ending", [Ending.PUT_OFF, Ending.GIVEN_BACK, Ending.MISFIT])
 def test_a_job_that_runs_again_by_itself_is_not_counted(ending: Ending) -> None:
     assert ended(ending, batch="b") == ()
 

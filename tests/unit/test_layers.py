@@ -61,7 +61,7 @@ ALLOWED = {
     },
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "plugins", "logs", "errors",
-        "failpoints", "programs", "encryption", "version",
+        "failpoints", "functions", "programs", "encryption", "version",
     },
     "testing": {
         "protocol", "middleware", "enqueueing", "app", "plugins", "worker", "encryption", "errors", "text",

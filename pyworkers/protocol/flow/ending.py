@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pyworkers.protocol.outcome import Fate
+from pyworkers.protocol.outcome import Fate, Outcome
 
 
 class Ending(StrEnum):
@@ -20,6 +20,8 @@ class Ending(StrEnum):
     DONE = "done"
     RETRY = "retry"
     """It failed, and waits in ``retry``."""
+    MISFIT = "misfit"
+    """It does not fit this server, waits in ``retry`` for another one, and counts no attempt."""
     DEAD = "dead"
     """It failed for good, or was killed in its set or queue, and is kept in ``dead``."""
     DISCARDED = "discarded"
@@ -36,7 +38,7 @@ class Ending(StrEnum):
     @property
     def final(self) -> bool:
         """True if the job will not run again by itself."""
-        return self not in (Ending.RETRY, Ending.PUT_OFF, Ending.GIVEN_BACK)
+        return self not in (Ending.RETRY, Ending.MISFIT, Ending.PUT_OFF, Ending.GIVEN_BACK)
 
 
 _OF_FATE = {
@@ -54,6 +56,11 @@ _OF_FATE = {
 def ending_of(fate: Fate) -> Ending:
     """The ending of a job with this fate."""
     return _OF_FATE[fate]
+
+
+def ending_of_outcome(outcome: Outcome) -> Ending:
+    """The ending of a run with this outcome."""
+    return Ending.MISFIT if outcome.misfit and outcome.fate is Fate.RETRY else _OF_FATE[outcome.fate]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import simplejson
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol.effects import Effect, StoreFields
 from pyworkers.protocol.envelope import decode, encode
-from pyworkers.protocol.flow.ending import Ended
+from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.flow.track import ALIVE_S, entered_ttl, fits, is_tracked, kept_s, status_key
 from pyworkers.protocol.message import as_count
@@ -77,6 +77,8 @@ def started(start: Start) -> Iterable[Effect]:
 
 def effects(ended: Ended) -> Iterable[Effect]:
     """The effects of the end of a run that failed."""
+    if ended.ending is Ending.MISFIT:
+        return
     if ended.error_class and is_asked(ended.data) and is_tracked(ended.data, ended.jid):
         texts = ended.error_class, ended.error_message[:_MAX_MESSAGE], ended.traceback[-MAX_TRACEBACK:]
         error = encode([text.encode(errors="replace").decode() for text in texts])

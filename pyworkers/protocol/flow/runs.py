@@ -81,9 +81,15 @@ def effects(ended: Ended) -> Iterable[Effect]:
     """The effects of the end of a run, or of a wait."""
     facts = {"state": state_of(ended.ending), "queue": ended.queue}
     if ended.ending.final or ended.ending is Ending.RETRY:
-        error = ": ".join(text for text in (ended.error_class, ended.error_message) if text)
-        facts |= {"finished_at": repr(ended.now), "error": error[:_LONGEST_ERROR]}
+        facts |= {"finished_at": repr(ended.now), "error": _error(ended)}
+    elif ended.ending is Ending.MISFIT:
+        facts |= {"error": _error(ended)}
     return _noted(ended.data.get(FIELD), ended.jid, facts)
+
+
+def _error(ended: Ended) -> str:
+    """Class and message of an error, cut; empty without one."""
+    return ": ".join(text for text in (ended.error_class, ended.error_message) if text)[:_LONGEST_ERROR]
 
 
 def _noted(about: object, jid: str, facts: Mapping[str, str]) -> Iterable[Effect]:

@@ -30,6 +30,7 @@ _LONGEST_JID, _LONGEST_ERROR = 256, 2000
 _STATES = {
     Ending.DONE: JobState.DONE,
     Ending.RETRY: JobState.RETRYING,
+    Ending.MISFIT: JobState.RETRYING,
     Ending.DEAD: JobState.DEAD,
     Ending.DISCARDED: JobState.FAILED,
     Ending.CANCELLED: JobState.CANCELLED,
@@ -123,6 +124,8 @@ def effects(ended: Ended) -> Iterable[Effect]:
     fields = {"state": state.value, "queue": ended.queue}
     if ending.final or ending is Ending.RETRY:
         fields |= {"attempt": str(_attempt(ended)), "finished_at": repr(ended.now), "error": _error(ended)}
+    elif ending is Ending.MISFIT:
+        fields |= {"error": _error(ended)}
     yield StoreFields.of(status_key(jid), fields, keep_s)
     if ending.final:
         answer = pack_answer(state, ended.result or b"null", ended.error_class, ended.error_message)

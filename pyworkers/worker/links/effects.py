@@ -16,7 +16,7 @@ from pyworkers import logs
 from pyworkers.middleware import EffectsOf
 from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import checkpoint, history
-from pyworkers.protocol.flow.ending import Ended, ending_of
+from pyworkers.protocol.flow.ending import Ended, ending_of, ending_of_outcome
 from pyworkers.protocol.flow.rules import STARTING, effects_of, effects_of_start, member_at
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
@@ -59,7 +59,7 @@ def _with_rest(execution: Execution, outcome: Outcome) -> Outcome:
 def _with_effects_of(execution: Execution, outcome: Outcome, now: float) -> Outcome:
     message = execution.message
     ended = Ended(
-        ending_of(outcome.fate),
+        ending_of_outcome(outcome),
         message.data,
         message.jid,
         message.queue,

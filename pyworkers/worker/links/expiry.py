@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.message import Message
+from pyworkers.protocol.retry import first_failure
 from pyworkers.protocol.suspects import MARK
 
 _STARTED = frozenset(("retry_count", "crash_count", "failed_at"))
@@ -24,4 +25,10 @@ def has_expired(message: Message, now: float) -> bool:
     expiry = timestamps.read(stored)
     if expiry is None or not 0 < expiry <= now:
         return False
-    return _STARTED.isdisjoint(message.data) and not message.raw.endswith(MARK)
+    return not _has_started(message) and not message.raw.endswith(MARK)
+
+
+def _has_started(message: Message) -> bool:
+    marks = _STARTED & message.data.keys()
+    # A job that did not fit its server has the time of that in ``failed_at``, and has not started.
+    return bool(marks) and (marks != {"failed_at"} or first_failure(message.data.get) is not None)

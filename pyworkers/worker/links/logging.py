@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pyworkers import logs
 from pyworkers.errors import Discard, FateChosen, Interrupted, JobTimeout
+from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
-from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
+from pyworkers.protocol.retry import MAX_ERROR_MESSAGE, misfit_number
 from pyworkers.worker.execution import ExcInfo, Execution
 
 # A module constant: Python 3.11 takes longer to read a member of an enum than to compare it.
@@ -25,12 +26,21 @@ def log_end(execution: Execution, outcome: Outcome) -> None:
     if outcome.fate is _DONE:
         log.info("job.done", duration_ms=duration_ms)
     else:
-        _log(outcome, execution.exc_info, duration_ms)
+        _log(execution.message, outcome, execution.exc_info, duration_ms)
 
 
-def _log(outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:
+def _log(message: Message, outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:
     fate = outcome.fate.name.lower()
-    if error and isinstance(error[1], Discard):
+    if outcome.misfit and not outcome.failed:
+        log.warning(
+            "job.misfit",
+            misfits=misfit_number(message),
+            error_class=outcome.error_class,
+            error=outcome.error_message[:MAX_ERROR_MESSAGE],
+            retry_at=outcome.at,
+            hint="this server's code does not fit it: it goes back to its queue for another server",
+        )
+    elif error and isinstance(error[1], Discard):
         log.info("job.discarded", reason=outcome.error_message[:MAX_ERROR_MESSAGE], duration_ms=duration_ms)
     elif error and isinstance(error[1], Interrupted):
         log.warning("job.interrupted", duration_ms=duration_ms)

@@ -36,6 +36,7 @@ from pyworkers.protocol.outcome import CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.links.failures import FailureHooks
+from pyworkers.worker.links.misfits import Fitting
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
 
@@ -52,6 +53,7 @@ class Retrying:
     hooks: FailureHooks
     fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
+    fitting: Fitting = field(default_factory=lambda: Fitting(None))
 
     @property
     def has_hooks(self) -> bool:
@@ -59,12 +61,28 @@ class Retrying:
         return bool(self.retry_in or self.hooks.exist)
 
 
-def outcome_of_failure(execution: Execution, error: BaseException, about: Retrying) -> Outcome:
-    """The outcome of a job that raised; stores the error in the Execution, and runs the hooks."""
+def outcome_of_failure(
+    execution: Execution, error: BaseException, about: Retrying, *, called: bool = True
+) -> Outcome:
+    """The outcome of a job that raised; stores the error in the Execution, and runs the hooks.
+
+    ``called`` unless the job failed before its links were called.
+    """
     execution.fail(error, _traceback(error))
-    outcome = _outcome_of(execution.message, error, about)
+    if about.fitting.refuses(execution.message, error, called=called):
+        outcome = _misfit(execution.message, error, about)
+    else:
+        outcome = _outcome_of(execution.message, error, about)
+        if outcome.fate is Fate.DISCARD and about.fitting.lacks_key(execution.message, error):
+            # It is retried as its ``retry`` says, but never dropped: another server may have the key.
+            outcome = _misfit(execution.message, error, about)
     about.hooks.call(execution.message, error, outcome)
     return outcome
+
+
+def _misfit(message: Message, error: BaseException, about: Retrying) -> Outcome:
+    failure = Failure(retry.error_name(error), _text(error))
+    return retry.misfit(message, failure, about.clock(), about.rng)
 
 
 def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outcome:
@@ -95,6 +113,8 @@ def _snoozed(message: Message, at: float) -> Outcome:
     facts = {"jid": message.jid, "queue": message.queue}
     changes = {key: value for key, value in facts.items() if message.data.get(key) != value}
     remove = [name for name in ("expiry",) if name in message.data]
+    if "misfit_at" in message.data:
+        remove += retry.of_misfits(message.data)
     payload = envelope.splice(message.raw, changes, remove) if changes or remove else b""
     return Outcome(Fate.SNOOZE, min(at, timestamps.LATEST), payload)
 

@@ -1,0 +1,63 @@
+"""Misfits: tells whether a job has failed because it does not fit this server: a deploy may be under way.
+
+Runs in the worker process, for a job that raised. Its class is unknown here, or its arguments are not those
+of the function, or not of the annotated types. Such a job has not run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from types import CodeType, FrameType
+
+from pyworkers.errors import BadArgumentError, EncryptionKeyError, UnknownJobError
+from pyworkers.functions import CALLS, READS, accepts
+from pyworkers.handler import Handler
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.sealing import FIELD
+
+
+class Fitting:
+    """The check for the jobs of one handler, or of jobs without one."""
+
+    def __init__(self, handler: Handler | None) -> None:
+        self._known = handler is not None
+        self._function = handler.function if handler else None
+        self._outer = getattr(self._function, "__code__", None)
+        self._inner = getattr(inspect.unwrap(self._function), "__code__", None) if self._function else None
+
+    def refuses(self, message: Message, error: BaseException, *, called: bool = True) -> bool:
+        """True if the job does not fit. ``called``: False if the error is from before its links."""
+        if isinstance(error, UnknownJobError):
+            return not self._known
+        if isinstance(error, BadArgumentError):
+            # The job itself may raise one, but not while its arguments are read.
+            return any(frame.f_code is READS for frame in _frames(error))
+        if self._function is None or not isinstance(error, TypeError):
+            return False
+        return self._refuses_call(message, error) if called else not accepts(self._function, message.args)
+
+    def lacks_key(self, message: Message, error: BaseException) -> bool:
+        """True if the arguments are encrypted and cannot be opened here."""
+        # A message that was opened has other arguments than its envelope.
+        sealed = message.data.get(FIELD) is True and message.args is message.data.get("args")
+        return sealed and isinstance(error, EncryptionKeyError)
+
+    def _refuses_call(self, message: Message, error: TypeError) -> bool:
+        """True if the function was called, perhaps by its decorators, and was not reached."""
+        args, called, reached = message.args, False, False
+        for frame in _frames(error):
+            if frame.f_code is CALLS:
+                # A middleware may have replaced those of the message.
+                called, args = True, frame.f_locals["args"]
+            called = called or _runs(frame, self._outer)
+            reached = reached or _runs(frame, self._inner)
+        return called and not reached and not accepts(self._function, args)
+
+
+def _frames(error: BaseException) -> list[FrameType]:
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _runs(frame: FrameType, code: CodeType | None) -> bool:
+    return code is not None and frame.f_code is code
