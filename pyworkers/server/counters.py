@@ -116,7 +116,7 @@ class CounterWriter:
             try:
                 today = datetime.now(UTC).strftime("%Y-%m-%d")
                 await self._store.arun(counters.add(self._store.keys, counts, today))
-            except PyworkersError:
+            except (PyworkersError, OSError, MemoryError):
                 self._counters.put_back(counts)
                 raise
 

@@ -1,18 +1,22 @@
-"""Connection health, one object per part of the server.
+"""Health, one object per part of the server: whether Redis and the system give the part what it needs.
 
-Logs an outage once, then each minute, then its end; computes the delay before the next attempt. Each part has
-its own, because Redis may refuse one and serve another. The health of the server is derived from its parts.
+Logs an outage of Redis once, then each minute, then its end; a shortage of the system once, then its end.
+Computes the delay before the next attempt. Each part has its own, because Redis may refuse one and serve
+another. The health of the server is derived from its parts.
 """
 
 from __future__ import annotations
 
+import errno
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, RedisUnavailableError
-from pyworkers.store.transport.errors import Reaction, rule_for
+from pyworkers.store.transport.errors import NO_THREAD, Reaction, rule_for
 
 _FIRST_DELAY_S = 0.05
 # The server works again within two seconds after Redis; errors that only a person can fix are retried less
@@ -21,6 +25,40 @@ _LONGEST_DELAY_S, _LONGEST_STOP_S = 1.0, 5.0
 _REMIND_S = 60.0
 
 log = logs.get_logger()
+
+
+class ShortageError(PyworkersError):
+    """The system has refused a thread, a descriptor, memory, a file or room on a disk."""
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> ShortageError | None:
+        """The shortage that an exception reports; None if it reports another error."""
+        if isinstance(error, MemoryError):
+            return cls("no memory", code="ENOMEM")
+        if isinstance(error, OSError):
+            return cls(str(error), code=errno.errorcode.get(error.errno or 0, type(error).__name__))
+        if isinstance(error, RuntimeError) and str(error).startswith(NO_THREAD):
+            return cls(str(error), code="EAGAIN")
+        return None
+
+
+class _ShortagesTranslated:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        if (shortage := ShortageError.of(error)) is not None:
+            raise shortage from error
+
+
+def shortages_translated() -> _ShortagesTranslated:
+    """A block in which the errors of a system that has too little become ShortageError.
+
+    For work without which the server still runs jobs: it is left out until the system has enough again.
+    """
+    return _ShortagesTranslated()
 
 
 class Jitter(Protocol):
@@ -49,6 +87,7 @@ class Names:
 AWAY = Names("redis.down", "redis.up")
 REFUSED = Names("redis.refused", "redis.accepted")
 BROKEN = Names("queue.broken", "queue.mended")
+SHORT = Names("resource.missing", "resource.returned")
 
 
 @dataclass(slots=True)
@@ -60,10 +99,10 @@ class _Trouble:
     reminded: float
     named: set[str]
 
-    def repeated(self, code: str, now: float, named: set[str]) -> bool:
-        """Note another failure. True if it must be logged: a minute has passed, or a code is new."""
+    def repeated(self, code: str, now: float, named: set[str], remind_s: float) -> bool:
+        """Note another failure. True if it must be logged: ``remind_s`` have passed, or a code is new."""
         self.code = code
-        due = now - self.reminded >= _REMIND_S or not named <= self.named
+        due = now - self.reminded >= remind_s or not named <= self.named
         if due:
             self.reminded = now
             self.named |= named
@@ -97,9 +136,9 @@ class Health:
         return [trouble.code for trouble in self._troubles.values()]
 
     def failed(self, error: PyworkersError) -> float:
-        """Note a failure because of Redis. Returns the seconds until the next attempt."""
+        """Note a failure because of Redis or of the system. Returns the seconds until the next attempt."""
         self._failures += 1
-        self._note(AWAY if isinstance(error, RedisUnavailableError) else self._refused, error)
+        self._note(self._names(error), error)
         return backoff_s(self._failures, self._rng, rule_for(error.code).reaction)
 
     def ok(self) -> None:
@@ -109,14 +148,20 @@ class Health:
             names, trouble = self._troubles.popitem()
             log.info(names.ended, after_s=round(self._clock() - trouble.since, 1), **self._fields)
 
+    def _names(self, error: PyworkersError) -> Names:
+        if isinstance(error, ShortageError):
+            return SHORT
+        return AWAY if isinstance(error, RedisUnavailableError) else self._refused
+
     def _note(self, names: Names, error: PyworkersError) -> None:
         now = self._clock()
-        named = {error.code} if rule_for(error.code).reaction is Reaction.STOP else set()
+        stays = rule_for(error.code).reaction is Reaction.STOP or names is SHORT
+        named = {error.code} if stays else set()
         trouble = self._troubles.get(names)
         if trouble is None:
             self._troubles[names] = _Trouble(error.code, now, now, named)
             self._warn(names, error)
-        elif trouble.repeated(error.code, now, named):
+        elif trouble.repeated(error.code, now, named, math.inf if names is SHORT else _REMIND_S):
             self._warn(names, error, since_s=round(now - trouble.since))
 
     def _warn(self, names: Names, error: PyworkersError, **more: float) -> None:

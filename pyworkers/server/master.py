@@ -23,6 +23,7 @@ from pyworkers.failpoints import hit
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.watching import watch
 from pyworkers.server.greeting import hurried, importing, started, stopping
+from pyworkers.server.health import shortages_translated
 from pyworkers.server.http.opening import Site
 from pyworkers.server.http.pages import Sources
 from pyworkers.server.incarnation import SIGNALS
@@ -198,9 +199,10 @@ class Master:
     async def _warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""
         try:
-            findings = await self._workload.store.arun(
-                inspect(await self._workload.store.redis_cli(), time.time)
-            )
+            with shortages_translated():
+                findings = await self._workload.store.arun(
+                    inspect(await self._workload.store.redis_cli(), time.time)
+                )
         except PyworkersError as error:
             log.debug("redis.not_inspected", error=error.message)
             return

@@ -12,7 +12,7 @@ from types import CoroutineType
 from typing import Any
 
 from pyworkers.errors import PyworkersError
-from pyworkers.server.health import Health
+from pyworkers.server.health import Health, shortages_translated
 from pyworkers.server.waiting import cancel, pause
 
 
@@ -36,7 +36,7 @@ class Part(ABC):
         """Do the work once. Returns the seconds until the next call, unless a nudge comes first.
 
         Raises PyworkersError. The call after a failed one must send a command to Redis, because its success
-        ends the outage.
+        ends the outage. An error of a system that has too little of something counts as one, too.
         """
 
     def failed(self, backoff_s: float) -> float:
@@ -61,7 +61,8 @@ class Part(ABC):
         self._nudge.clear()
         wake = self._nudge
         try:
-            pause_s = await self.look()
+            with shortages_translated():
+                pause_s = await self.look()
             self._health.ok()
         except PyworkersError as error:
             pause_s = self.failed(self._health.failed(error))

@@ -6,15 +6,17 @@ Used by the master. Without /proc, as on macOS, the results are incomplete, and 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyworkers import programs
+from pyworkers.server.health import Health, ShortageError, shortages_translated
 from pyworkers.server.waiting import pause
 
 # ``oom_kill`` counts the processes that Linux killed for lack of memory, of the machine and of every memory
@@ -26,6 +28,7 @@ _FRESH_S = 60.0
 # The longest wait of a beat for the numbers: a process that holds its memory map locked blocks the thread.
 _PATIENCE_S = 0.5
 _PROC = Path("/proc")
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
@@ -33,21 +36,39 @@ def used_kb(pid: int, proc: Path = _PROC, page_kb: int = _PAGE_KB) -> int:
     """The proportional set size in KB: a page that n processes share counts as 1/n in each.
 
     The resident memory if the kernel does not show the proportional set size (before 4.14, or of a process of
-    another user); 0 without /proc.
+    another user); 0 without /proc. Raises OSError without a descriptor or memory.
     """
-    with suppress(OSError, ValueError):
+    with _unreadable():
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    with suppress(OSError, ValueError, IndexError):
+    with _unreadable():
         return int((proc / str(pid) / "statm").read_text().split()[1]) * page_kb
     return 0
 
 
-class Memory:
-    """Measures processes in a thread, each once a minute. ``clock`` is monotonic seconds."""
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """A block that ends without an error where the file is missing, forbidden, or of another form."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _SHORT:
+            raise
+    except (ValueError, IndexError):
+        pass
 
-    def __init__(self, clock: Callable[[], float], measure: Callable[[int], int] = used_kb) -> None:
+
+class Memory:
+    """Measures processes in a thread, each once a minute. ``clock`` is monotonic seconds.
+
+    Without a thread or a descriptor the last values stay.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], health: Health, measure: Callable[[int], int] = used_kb
+    ) -> None:
         self._clock = clock
+        self._health = health
         self._measure = measure
         self._measured: dict[int, tuple[float, int]] = {}
         self._idle = asyncio.Event()
@@ -71,17 +92,32 @@ class Memory:
         if due and self._idle.is_set():
             self._idle.clear()
             arguments = (due, asyncio.get_running_loop())
-            # A daemon thread: a measurement that hangs must not delay the end of the server.
-            threading.Thread(target=self._read, args=arguments, name="memory", daemon=True).start()
+            try:
+                with shortages_translated():
+                    # A daemon thread: a measurement that hangs must not delay the end of the server.
+                    threading.Thread(target=self._read, args=arguments, name="memory", daemon=True).start()
+            except ShortageError as error:
+                self._ended(error)
 
     def _read(self, pids: Sequence[int], loop: asyncio.AbstractEventLoop) -> None:
+        missing: ShortageError | None = None
         try:
-            for pid in pids:
-                self._measured[pid] = (self._clock(), self._measure(pid))
+            with shortages_translated():
+                for pid in pids:
+                    self._measured[pid] = (self._clock(), self._measure(pid))
+        except ShortageError as error:
+            missing = error
         finally:
             # The loop may be closed by now.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._idle.set)
+                loop.call_soon_threadsafe(self._ended, missing)
+
+    def _ended(self, missing: ShortageError | None) -> None:
+        self._idle.set()
+        if missing is None:
+            self._health.ok()
+        else:
+            self._health.failed(missing)
 
 
 def affinity() -> frozenset[int]:

@@ -69,7 +69,7 @@ class Services:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._served: list[str] = []
-        self.memory = Memory(time.monotonic)
+        self.memory = Memory(time.monotonic, server.health.of("memory"))
         self.counters = Counters()
         self._writer = CounterWriter(server.store, self.counters)
         self.lease = self._make_lease()

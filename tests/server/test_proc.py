@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pyworkers.server.health import Health
 from pyworkers.server.proc import Memory, used_kb, used_s
 from tests.helpers.support import PATIENCE_S, async_wait_for, wait_for
 
@@ -26,6 +29,7 @@ class Processes:
         self.now = 1000.0
         self.kb = {1: 100, 2: 20}
         self.measured: list[int] = []
+        self.health = Health(self.clock, random.Random(), part="memory")
         self.may_go_on = threading.Event()
         self.may_go_on.set()
 
@@ -63,7 +67,7 @@ def test_the_memory_of_a_process(tmp_path: Path, files: dict[str, str], kb: int)
 
 
 async def test_a_process_is_measured_once_a_minute(processes: Processes) -> None:
-    memory = Memory(processes.clock, processes.measure)
+    memory = Memory(processes.clock, processes.health, processes.measure)
     assert await memory.total_kb([1, 2]) == 120
     processes.kb = {1: 200, 2: 20, 3: 7}
     processes.now += 59
@@ -74,7 +78,7 @@ async def test_a_process_is_measured_once_a_minute(processes: Processes) -> None
 
 
 async def test_a_new_process_with_an_old_number_is_measured(processes: Processes) -> None:
-    memory = Memory(processes.clock, processes.measure)
+    memory = Memory(processes.clock, processes.health, processes.measure)
     assert await memory.total_kb([1, 2]) == 120
     assert await memory.total_kb([1]) == 100
     processes.kb[2] = 50
@@ -82,7 +86,7 @@ async def test_a_new_process_with_an_old_number_is_measured(processes: Processes
 
 
 async def test_a_measurement_that_hangs_delays_neither_the_loop_nor_its_caller(processes: Processes) -> None:
-    memory = Memory(processes.clock, processes.measure)
+    memory = Memory(processes.clock, processes.health, processes.measure)
     assert await memory.total_kb([1]) == 100
     processes.may_go_on.clear()
     processes.now += 60
@@ -98,6 +102,33 @@ async def test_a_measurement_that_hangs_delays_neither_the_loop_nor_its_caller(p
 
     await async_wait_for(complete, message="both are measured")
     assert processes.measured == [1, 1, 2]
+
+
+async def test_without_a_thread_or_a_descriptor_the_last_values_stay(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(processes.clock, processes.health, processes.measure)
+    assert await memory.total_kb([1]) == 100
+    processes.now += 60
+    processes.kb = {1: 200}
+    with monkeypatch.context() as patched:
+
+        def refuse(_thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patched.setattr(threading.Thread, "start", refuse)
+        assert await memory.total_kb([1]) == 100
+        assert processes.health.troubles == ["EAGAIN"]
+    with monkeypatch.context() as patched:
+
+        def fail(_pid: int) -> int:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        patched.setattr(memory, "_measure", fail)
+        assert await memory.total_kb([1]) == 100
+        assert processes.health.troubles == ["EMFILE"]
+    assert await memory.total_kb([1]) == 200
+    assert processes.health.troubles == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the clock of another process is Linux's")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server import health as health_module
-from pyworkers.server.health import Health, ServerHealth
+from pyworkers.server.health import Health, ServerHealth, ShortageError, shortages_translated
 
 
 class Log:
@@ -82,6 +84,32 @@ def test_a_redis_that_answers_is_never_called_down(log: Log) -> None:
     assert health.troubles == {"heartbeat": ["OOM"], "fetcher q": ["WRONGTYPE"]}
     health.of("heartbeat").ok()
     assert log.events() == ["redis.refused", "queue.broken", "redis.accepted"]
+
+
+def test_a_shortage_is_said_once_for_each_code_then_its_end(log: Log) -> None:
+    clock = Clock()
+    health = ServerHealth(clock, random.Random())
+    for number in (errno.EMFILE, errno.ENOSPC) * 100:
+        with pytest.raises(ShortageError) as met, shortages_translated():
+            raise OSError(number, os.strerror(number))
+        health.of("sweep").failed(met.value)
+        clock.now += 10
+    assert not health.is_down
+    assert health.troubles == {"sweep": ["ENOSPC"]}
+    health.of("sweep").ok()
+    assert log.events() == ["resource.missing"] * 2 + ["resource.returned"]
+    assert log.lines[0][1] == {
+        "error": "[Errno 24] Too many open files",
+        "code": "EMFILE",
+        "part": "sweep",
+    }
+
+
+@pytest.mark.parametrize("error", [RuntimeError("another"), ValueError("no"), StoreError("no")])
+def test_other_errors_are_no_shortage(error: Exception) -> None:
+    with pytest.raises(type(error)) as met, shortages_translated():
+        raise error
+    assert met.value is error
 
 
 def test_two_kinds_of_trouble_in_turn_do_not_flap(log: Log) -> None:

@@ -29,7 +29,7 @@ from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.store.transport.errors import MENDS, code_of, reply_text, rule_for
+from pyworkers.store.transport.errors import MENDS, NO_THREAD, code_of, reply_text, rule_for
 from pyworkers.store.transport.mismatch import (
     AsyncPlainConnection,
     AsyncTlsConnection,
@@ -108,6 +108,9 @@ class _Translation:
             raise translate(error) from error
         if isinstance(error, RuntimeError | AttributeError) and str(error).endswith(_LOST):
             raise translate(redis.ConnectionError("the connection was lost")) from error
+        if isinstance(error, RuntimeError) and str(error).startswith(NO_THREAD):
+            # asyncio looks up a host name in a thread.
+            raise translate(redis.ConnectionError(NO_THREAD)) from error
 
 
 _translation = _Translation()

@@ -23,6 +23,9 @@ from redis import exceptions
 from pyworkers.store.transport.mismatch import TlsMismatchError
 from pyworkers.store.transport.replies import UnexpectedReplyError
 
+NO_THREAD = "can't start new thread"
+"""The text of CPython's RuntimeError for a thread that the system refuses; it has no class of its own."""
+
 
 class Reaction(Enum):
     """The next step after an error. No step ends the server."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import redis
@@ -51,7 +53,7 @@ class AsyncTlsConnection(redis.asyncio.SSLConnection):
             async with asyncio.timeout(_HANDSHAKE_S):
                 await super()._connect()  # type: ignore[no-untyped-call]
         except TimeoutError:
-            if await asyncio.to_thread(_is_plain, self.host, int(self.port)):
+            if await _answer(_is_plain, self.host, int(self.port)):
                 raise TlsMismatchError(_MET_PLAIN) from None
             await super()._connect()  # type: ignore[no-untyped-call]
 
@@ -77,9 +79,16 @@ class AsyncPlainConnection(redis.asyncio.Connection):
         try:
             await super().on_connect_check_health(check_health)
         except (redis.ConnectionError, redis.InvalidResponse) as error:
-            if _is_cut(error) and await asyncio.to_thread(_has_tls, self.host, int(self.port)):
+            if _is_cut(error) and await _answer(_has_tls, self.host, int(self.port)):
                 raise TlsMismatchError(_MET_TLS) from error
             raise
+
+
+async def _answer(question: Callable[[str, int], bool], host: str, port: int) -> bool:
+    """Ask the server in a thread; False if the system has no thread: the error met keeps its own name."""
+    with suppress(RuntimeError):
+        return await asyncio.to_thread(question, host, port)
+    return False
 
 
 def _is_cut(error: Exception) -> bool:
