@@ -1,4 +1,4 @@
-"""Sweep: releases locks and counts out members whose jobs other programs have deleted.
+"""Sweep: releases locks and counts members whose jobs other programs have deleted or moved to ``dead``.
 
 Runs in the event loop of one master at a time. It also warns of servers that leave out the effects of
 jobs, which it repairs.
@@ -57,8 +57,8 @@ class Sweep(Part):
             return min(wait_s or self._pause_s, self._pause_s)
         swept = await self._paced(sweep(keys, token, self._shares))
         self._shares = 1 + swept.held // MOST
-        if swept.locks or swept.members:
-            log.warning("flow.swept", locks=swept.locks, members=swept.members)
+        if swept.locks or swept.members or swept.dead:
+            log.warning("flow.swept", locks=swept.locks, members=swept.members, dead=swept.dead)
         for reason in set(swept.errors):
             log.error("effect.failed", error=reason)
         pause_s = max(0.0, begun + self._pause_s - now())

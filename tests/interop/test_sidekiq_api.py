@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from pyworkers import Client
+from pyworkers import Client, JobFailedError, Worker
 from tests.helpers.support import PATIENCE_S, wait_for
 from tests.interop.programs import Ruby, hurry, only, pyworkers
 
@@ -96,6 +96,31 @@ def test_the_actions_of_the_api_move_and_remove(
     assert [job["jid"] for job in ruby.call("queue", "python")["jobs"]] == [jids[2]]
     assert [job["jid"] for job in ruby.call("set", "dead")] == [jids[1]]
     assert ruby.call("set", "retry") == []
+
+
+@pytest.mark.fault("D4")
+def test_a_kill_of_the_api_ends_a_member_its_lock_and_its_status(
+    ruby: Ruby, url: str, tmp_path: Path
+) -> None:
+    worker = Worker(url)
+
+    @worker.job(queue="python", name="Note", unique_for=3600, track=60)
+    def member() -> None: ...
+
+    @worker.job(queue="python", name="Died")
+    def died() -> None: ...
+
+    with worker.batch(on_death=died.call()) as batch:
+        jid = member.enqueue_in(60)
+    assert ruby.call("act", "schedule", jid, "kill")
+    with pyworkers(tmp_path / "python", url, PYWORKERS_SERVER__LEASE="1") as server:
+        [callback] = server.wait_for_notes(1, timeout=PATIENCE_S)
+        server.wait_for_event("flow.swept", dead=1)
+    assert callback[2] == "Died"
+    with pytest.raises(JobFailedError, match="dead"):
+        worker.result(jid, timeout=1)
+    assert (batch.status().dead, batch.status().pending) == (1, 0)
+    assert member.enqueue_in(60) != jid
 
 
 @pytest.mark.parametrize("zset", ["retry", "schedule"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers import RESULT, RESULTS, Client, Worker, chain, group
+from pyworkers import RESULT, RESULTS, Client, JobFailedError, Worker, chain, group
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -93,7 +94,7 @@ def test_a_lock_of_a_deleted_job_is_released_by_the_second_sweep(
 
 def put(db: redis.Redis, keys: Keys, place: str, raw: bytes) -> None:
     match place:
-        case "schedule" | "retry" | "dead" | "goretry":
+        case "schedule" | "retry" | "goretry":
             db.zadd(getattr(keys, place), {raw: 5.0})
         case "queue":
             db.sadd(keys.queues, "q")
@@ -126,7 +127,7 @@ def put(db: redis.Redis, keys: Keys, place: str, raw: bytes) -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        "schedule", "retry", "dead", "goretry", "queue", "a queue that only its server knows",
+        "schedule", "retry", "goretry", "queue", "a queue that only its server knows",
         "in progress", "go-workers", "sidekiq", "sidekiq 6", "sidekiq 5", "after a group", "a callback",
         "in the step before",
     ],
@@ -329,6 +330,103 @@ def test_many_members_are_counted_out(
     assert sweeper() == Swept(1, members=1)
     assert batch.status().state == "succeeded" and db.llen(keys.queue("after")) == 1
     assert sweeper() == Swept(0)
+
+
+def kill(db: redis.Redis, keys: Keys, source: str, age_s: float = 0.0, **fields: Any) -> list[dict[str, Any]]:
+    """Move all jobs to ``dead`` as Sidekiq does: its Kill, or with more fields the end of a job in Ruby."""
+    kind = db.type(source)
+    stored: Any = db.lrange(source, 0, -1) if kind == b"list" else db.zrange(source, 0, -1)
+    db.delete(source)
+    jobs = [json.loads(raw) | fields for raw in stored]
+    db.zadd(keys.dead, {json.dumps(job): time.time() - age_s for job in jobs})
+    return jobs
+
+
+@pytest.mark.fault("D4")
+def test_what_another_program_moves_to_dead_ends_as_dead(
+    sweeper: Sweeper, where: RedisConfig, client: Client, keys: Keys, db: redis.Redis
+) -> None:
+    worker = Worker(where.url, namespace=where.namespace)
+
+    @worker.job(queue="q", unique_for=3600, track=60, history=True)
+    def member(number: int) -> None: ...
+
+    @worker.job(queue="after")
+    def after() -> None: ...
+
+    with worker.batch(on_death=after.call(), on_success=after.call()) as batch:
+        member.enqueue(1)
+        member.enqueue_in(600, 2)
+    failed: dict[str, Any] = {"error_class": "ArgumentError", "error_message": "é", "retry_count": 2}
+    jobs = [
+        *kill(db, keys, keys.queue("q"), **failed, checkpoint=1, cron={"name": "c", "slot": 60}),
+        *kill(db, keys, keys.schedule),
+    ]
+    db.hset(keys.iteration(jobs[0]["jid"]), "c", "5")
+    db.hset(keys.cron_runs("c"), f"60 {jobs[0]['jid']}", '{"state":"waiting"}')
+    assert sweeper().dead == 2
+    assert not any(lock_of(db, keys, job["jid"]) for job in jobs)
+    status = batch.status()
+    assert (status.state, status.dead, status.pending) == ("dead", 2, 0)
+    assert db.llen(keys.queue("after")) == 1
+    first = worker.status(jobs[0]["jid"])
+    assert (first.state.value, first.attempt, first.error) == ("dead", 3, "ArgumentError: é")
+    assert first.finished_at == pytest.approx(time.time(), abs=60)
+    with pytest.raises(JobFailedError, match="ArgumentError"):
+        worker.result(jobs[0]["jid"])
+    with pytest.raises(JobFailedError):
+        worker.result(jobs[1]["jid"])
+    assert not db.exists(keys.iteration(jobs[0]["jid"]))
+    run: Any = db.hget(keys.cron_runs("c"), f"60 {jobs[0]['jid']}")
+    assert json.loads(run)["state"] == "dead"
+    # Nothing is written again.
+    db.expire(keys.job(jobs[0]["jid"]), 5)
+    assert sweeper().dead == 0
+    assert db.ttl(keys.job(jobs[0]["jid"])) <= 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "settled"),
+    [
+        ({"track": 60}, 1),
+        ({"track": "odd"}, 1),
+        # Its status has expired.
+        ({"track": 5}, 0),
+        ({"track": None}, 0),
+        ({"track": [], "batch": "none", "unique_key": {}, "cron": "x", "checkpoint": []}, 0),
+        ({"unique_key": "k", "unique_until": "expiry"}, 0),
+        ({"unique_key": "k"}, 1),
+        ({"unique_key": "of another"}, 0),
+        ({"batch": "wrong", "unique_key": "k", "history": "\ud800"}, 0),
+    ],
+)
+def test_a_dead_job_of_another_program_is_settled_if_something_waits_for_it(
+    sweeper: Sweeper, keys: Keys, db: redis.Redis, fields: dict[str, Any], settled: int
+) -> None:
+    db.set(keys.unique("k"), "a")
+    db.set(keys.unique("of another"), "b")
+    db.set(keys.batch("wrong"), "text")
+    db.lpush(keys.queue("q"), raw_job("a", **fields))
+    kill(db, keys, keys.queue("q"), age_s=30)
+    db.zadd(keys.dead, {"no json": 5, '{"jid":5,"track":1}': 6, "[]": 7})
+    swept = sweeper()
+    assert (swept.dead, swept.errors) == (settled, ())
+    assert sweeper().dead == 0
+
+
+def test_a_job_that_is_retried_by_hand_meanwhile_stays_as_it_is(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis
+) -> None:
+    [jid] = locked(client)
+    [job] = kill(db, keys, keys.queue("q"))
+
+    def retry(number: int) -> None:
+        if number == 1:
+            db.delete(keys.dead)
+            db.lpush(keys.queue("q"), json.dumps(job))
+
+    assert sweeper(before=retry) == Swept(1)
+    assert lock_of(db, keys, jid)
 
 
 @pytest.mark.parametrize("kinds", ["chain chain", "chain group", "group chain", "group group"])

@@ -88,5 +88,20 @@ def effects_of_stored(
     return effects_of(Ended(ending, data, jid, queue or named, job_class, now, error_class, error_message))
 
 
+def effects_of_buried(raw: bytes, now: float) -> tuple[Effect, ...]:
+    """The effects of the end of a job that another program has moved to ``dead``; the error is the job's own.
+
+    Without ``history``: which of its runs the error ended is unknown.
+    """
+    try:
+        data = envelope.decode(raw)
+    except BadMessageError:
+        return ()
+    data.pop(history.FIELD, None)
+    names = ("jid", "queue", "class", "error_class", "error_message")
+    jid, queue, job_class, error_class, message = (_text(data.get(name)) for name in names)
+    return effects_of(Ended(Ending.DEAD, data, jid, queue, job_class, now, error_class, message))
+
+
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""

@@ -3,7 +3,8 @@
 Run by one master at a time; the scripts compare, and it reads no jobs. A job that ends, or that pyworkers
 removes, releases what it holds; Sidekiq's Web UI and other programs delete jobs without that. A job is gone
 if two sweeps in succession find it in no place, and neither does a last look at the ends of all queues and
-sets, in the step that releases. Each call is one page, for the caller to rest after it.
+sets, in the step that releases. A job in ``dead`` ends as one that pyworkers moved there, as soon as it is
+seen. Each call is one page, for the caller to rest after it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from pyworkers.protocol.flow.rules import MARKS, effects_of_buried
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script
+from pyworkers.store.flow.removal import written
 from pyworkers.store.processes.reading import Processes
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.stats import read_owners
@@ -39,16 +42,18 @@ class Swept(NamedTuple):
     """The locks that were released."""
     members: int = 0
     """The members that were counted out."""
+    dead: int = 0
+    """The jobs that another program had moved to ``dead``, and that were settled."""
     errors: tuple[str, ...] = ()
-    """Why releases failed: a key has the wrong type."""
+    """Why some of it failed: a key has the wrong type."""
 
 
 def begin(keys: Keys, token: str) -> Steps[float | None]:
     """Take the turn to sweep.
 
-    Returns None if the caller has it, 0 if nothing is held, otherwise the seconds until it is free.
+    Returns None if the caller has it, 0 if there is nothing to check, otherwise the seconds until it is free.
     """
-    names = [keys.sweep("turn"), keys.sweep("missing"), keys.locks, keys.batches]
+    names = [keys.sweep("turn"), keys.sweep("missing"), keys.locks, keys.batches, keys.dead]
     left = yield from script("sweep/begin", names, [token, int(LIFE_S * 1000)], integer)
     return None if left < 0 else left / 1000
 
@@ -79,21 +84,49 @@ class _Sweep:
         self._share = [MOST, shares, int(token, 16) % shares]
         self._missing = 0
         self._held = 0
+        self._dead = 0
+        self._errors: list[str] = []
 
     def steps(self) -> Steps[Swept]:
+        yield from self._settle_dead()
         yield from self._note_locks()
         ids = [decoded(name) for name in (yield from one("ZRANGE", self._keys.batches, 0, -1, read=blobs))]
         yield from self._note_members(ids)
         if not (yield from self._find_in_batches(ids)):
-            return Swept(self._held)
+            return self._swept()
         lists = yield from self._find()
         gone = yield from self._missed_twice()
         if not gone:
-            return Swept(self._held)
+            return self._swept()
         lists += yield from self._scan_for_lists()
         for name in lists:
             yield from self._find_in(name)
         return (yield from self._release(gone, lists))
+
+    def _swept(self, locks: int = 0, members: int = 0) -> Swept:
+        return Swept(self._held, locks, members, self._dead, tuple(self._errors))
+
+    def _settle_dead(self) -> Steps[None]:
+        """Apply the effects of the end of each job that another program has moved to ``dead``."""
+        keys = self._keys
+        cursor = b"0"
+        while True:
+            cursor, *found = yield from self._call("buried", [keys.dead, keys.queues], [cursor, *MARKS])
+            for some in portions(list(zip(found[::2], found[1::2], strict=True)), _PER_CALL):
+                yield from self._settle(some)
+            if cursor == b"0":
+                return
+
+    def _settle(self, found: Sequence[tuple[bytes, bytes]]) -> Steps[None]:
+        ended = ((raw, effects_of_buried(raw, float(score))) for score, raw in found)
+        settled = [(raw, effects) for raw, effects in ended if effects]
+        names, args = written(
+            self._keys, ((place, effect) for place, (_, some) in enumerate(settled, 1) for effect in some)
+        )
+        args = [3 + len(settled), *(raw for raw, _ in settled), *args]
+        number, *failed = yield from self._call("settle", [self._keys.dead, *names], args)
+        self._dead += number
+        self._errors += (reason.decode(errors="replace") for reason in failed)
 
     def _note_locks(self) -> Steps[None]:
         cursor = b"0"
@@ -203,13 +236,12 @@ class _Sweep:
         keys = self._keys
         names = [keys.queues, keys.owners, keys.schedule, keys.retry, keys.dead, keys.goretry, *lists]
         locks = members = 0
-        errors: list[str] = []
         for some in portions(gone, _RELEASED_AT_ONCE):
             released, counted, *failed = yield from self._call("release", names, some)
             locks += released
             members += counted
-            errors += (reason.decode(errors="replace") for reason in failed)
-        return Swept(self._held, locks, members, tuple(errors))
+            self._errors += (reason.decode(errors="replace") for reason in failed)
+        return self._swept(locks, members)
 
     def _call(self, name: str, names: Sequence[str], args: Sequence[Any]) -> Steps[Any]:
         keys = [self._keys.sweep("turn"), self._keys.sweep("missing"), *names]
@@ -236,6 +268,8 @@ def _found(reply: Any) -> list[Any] | None:
 
 
 _READERS: Mapping[str, Callable[[Any], Any]] = {
+    "buried": begins_with(bytes, rest=bytes),
+    "settle": begins_with(int, rest=bytes),
     "locks": begins_with(bytes, int, rest=int),
     "members": begins_with(int, int, bytes, rest=bytes),
     "waiting": _missing,

@@ -1,0 +1,95 @@
+-- Find the jobs of one page of `dead` of which something still waits for the end: a lock, a batch, a status, the
+-- run of a cron entry, a checkpoint. Another program has moved them there.
+--
+-- KEYS 1 turn  2 missing  3 dead  4 queues
+-- ARGV 1 token  2 life of the turn in ms  3 cursor, '0' at first
+--      then the texts of which such a job contains one
+-- Returns { next cursor, then score and job in turn }, or nothing without the turn.
+
+if not sweeping() then
+  return nil
+end
+local MOST_JOBS, MOST_BYTES = 1000, 1048576
+local ENDED = { done = true, failed = true, dead = true, cancelled = true, expired = true }
+local DEFAULT_TRACK_S = 3600
+local batch = batches()
+local queues = KEYS[4]
+local prefix = string.sub(queues, 1, -7)
+local own = prefix .. 'pyworkers:'
+local now = tonumber(batch.now())
+
+local function marked(raw)
+  for n = 4, #ARGV do
+    if string.find(raw, ARGV[n], 1, true) then
+      return true
+    end
+  end
+end
+
+-- For each field: true if what it names has yet to learn of the end. A key of the wrong type never learns.
+local waits = {
+  unique_key = function(name, jid, job)
+    return type(name) == 'string' and job.unique_until ~= 'expiry' and redis.pcall('GET', own .. 'unique:' .. name) == jid
+  end,
+  batch = function(id, jid)
+    local key = type(id) == 'string' and batch.key(queues, id)
+    return key
+      and redis.pcall('HEXISTS', key, 'open') == 1
+      and (redis.pcall('SISMEMBER', key .. ':members', jid) == 1 or redis.pcall('SISMEMBER', key .. ':failed', jid) == 1)
+  end,
+  track = function(seconds, jid, _, score)
+    if seconds == '' or type(seconds) == 'table' and not next(seconds) then
+      return false
+    end
+    local state = redis.pcall('HGET', own .. 'job:' .. jid, 'state')
+    if type(state) == 'string' then
+      return not ENDED[state]
+    end
+    -- No status was written, or it has expired.
+    return state == false and now - score < (type(seconds) == 'number' and seconds or DEFAULT_TRACK_S)
+  end,
+  cron = function(about, jid)
+    if type(about) ~= 'table' or type(about.name) ~= 'string' or type(about.slot) ~= 'number' then
+      return false
+    end
+    local run = string.format('%.0f ', about.slot) .. jid
+    local known, facts = pcall(cjson.decode, redis.pcall('HGET', own .. 'cron-runs:' .. about.name, run))
+    return known and type(facts) == 'table' and not ENDED[facts.state]
+  end,
+  checkpoint = function(_, jid)
+    return redis.pcall('EXISTS', prefix .. 'it-' .. jid) == 1
+  end,
+}
+
+local function is_unsettled(raw, score)
+  local known, job = pcall(cjson.decode, raw)
+  if not known or type(job) ~= 'table' or type(job.jid) ~= 'string' then
+    return false
+  end
+  for field, check in pairs(waits) do
+    if job[field] and job[field] ~= cjson.null and check(job[field], job.jid, job, score) then
+      return true
+    end
+  end
+  return false
+end
+
+local cursor, jobs, bytes = ARGV[3], 0, 0
+local reply = { '0' }
+if redis.call('TYPE', KEYS[3]).ok ~= 'zset' then
+  return reply
+end
+repeat
+  local page = redis.call('ZSCAN', KEYS[3], cursor, 'COUNT', 50)
+  cursor = page[1]
+  for n = 1, #page[2], 2 do
+    local raw, score = page[2][n], page[2][n + 1]
+    jobs, bytes = jobs + 1, bytes + #raw
+    if marked(raw) and is_unsettled(raw, tonumber(score)) then
+      reply[#reply + 1] = score
+      reply[#reply + 1] = raw
+    end
+  end
+until cursor == '0' or jobs >= MOST_JOBS or bytes >= MOST_BYTES
+reply[1] = cursor
+return reply
