@@ -3,6 +3,7 @@
 Used by a worker whose job was asked to end, and by the master when it kills a worker; never for a job that
 ends by itself. Children are found below their parents. A program that has left its session and lost its
 parent becomes a child of the master; it is found by its *mark*, which processes inherit across fork and exec.
+A resource tracker of multiprocessing is left out: it frees what the others leave, and then exits by itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 # may run without a pause. 2**50 of them are 35 years, so it limits nothing. Unlike a cgroup it needs no
 # rights. A program that clears its environment and closes its descriptors keeps it.
 _UNMARKED = 1 << 50
+TRACKER = "resource_tracker import main"
+"""In the command line of a resource tracker: of multiprocessing's, and of joblib's."""
 
 
 def mark() -> None:
@@ -45,12 +48,18 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def _is_tracker(pid: int) -> bool:
+    with suppress(OSError):
+        return TRACKER.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
 def below(pid: int) -> list[int]:
-    """All descendants of a process."""
+    """All descendants of a process, without resource trackers."""
     found: list[int] = []
     todo = [pid]
     while todo:
-        offspring = children(todo.pop())
+        offspring = [child for child in children(todo.pop()) if not _is_tracker(child)]
         found += offspring
         todo += offspring
     return found
@@ -91,7 +100,8 @@ def _is_marked(pid: int, worker: int) -> bool:
 
 def _runs_since(pid: int, since: int) -> bool:
     fields = _stat(pid)
-    return bool(fields) and fields[0] not in ("Z", "X") and int(fields[19]) >= since
+    runs = bool(fields) and fields[0] not in ("Z", "X") and int(fields[19]) >= since
+    return runs and not _is_tracker(pid)
 
 
 def _stat(pid: int) -> list[str]:

@@ -46,7 +46,7 @@ from pyworkers.ipc.control import (
 )
 from pyworkers.middleware import name_of
 from pyworkers.version import __version__
-from pyworkers.worker import process
+from pyworkers.worker import process, trackers
 from pyworkers.worker.ends.connection import Ends
 from pyworkers.worker.hygiene import exit_now, flush_output
 from pyworkers.worker.importing import advice, kind_of, meant, searched, users_traceback
@@ -318,6 +318,7 @@ def main(channel: int, lifeline: int) -> None:
         os.set_inheritable(fd, False)
     die_with(lifeline)
     set_title("fork server")
+    trackers.spare()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGUSR2):
         # Not SIG_IGN: programs that the application starts would inherit it.
         signal.signal(number, lambda *_: None)

@@ -177,6 +177,40 @@ def test_programs_end_with_a_job_that_a_stop_interrupts(server: ServerProcess, h
     assert server.waiting("q") == 1
 
 
+SHARES = """
+import multiprocessing
+from multiprocessing.shared_memory import SharedMemory
+
+@worker.job(queue="q", concurrency=2, retry=False)
+def share(how):
+    if how == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGURG])
+    block = SharedMemory(create=True, size=100)
+    spawned = multiprocessing.get_context("spawn")
+    locks.append(spawned.Lock())
+    note("shared", how, f"/dev/shm/{block.name}", f"/dev/shm/sem.{locks[-1]._semlock.name[1:]}")
+    if how == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how != "return":
+        time.sleep(301)
+
+locks = []
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory is in no folder here")
+def test_shared_memory_and_semaphores_are_freed_with_the_process_that_has_them(serve: Serve) -> None:
+    endings = {"crash": {}, "limit": {"timeout": stretched(1)}, "deaf": {"timeout": by_load(1)}, "return": {}}
+    with serve(SHARES) as server:
+        for how, fields in endings.items():
+            server.push("q", job(how, "share", how, **fields))
+            server.wait_for_notes(1, "shared", how)
+        wait_for(lambda: not server.inprogress("q"), message="all have ended")
+        assert server.stop() == 0
+        paths = {Path(name) for _, _, _, *names in server.wait_for_notes(4, "shared") for name in names}
+        wait_for(lambda: not any(path.exists() for path in paths), message="all are freed")
+
+
 FORKS = """
 import multiprocessing
 
