@@ -1,12 +1,14 @@
-"""The standard streams of a program that was started without some of them.
+"""The standard streams of a program, which may be started without some of them.
 
-Used by the command line and by owned servers, before anything else opens a descriptor.
+Used by the command line and by owned servers, before anything else opens a descriptor; by fork servers, for
+jobs that print.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 
 def open_missing() -> None:
@@ -22,3 +24,9 @@ def open_missing() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             if getattr(sys, name) is None:
                 setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+
+
+def accept_all_text() -> None:
+    """Have ``print`` escape the characters that the encoding of the terminal lacks."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

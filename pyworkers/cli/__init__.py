@@ -7,11 +7,9 @@ Run by people and scripts. The module of a command is imported when that command
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from copy import copy
 from importlib import import_module
-from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -135,9 +133,7 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. A PyworkersError is printed as a message on stderr, without a traceback."""
         streams.open_missing()
-        # Names and arguments may hold characters that the terminal's encoding lacks.
-        if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")
+        streams.accept_all_text()
         try:
             return super().invoke(ctx)
         except PyworkersError as error:

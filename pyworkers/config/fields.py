@@ -298,5 +298,3 @@ class Config:
     web: WebConfig = field(default_factory=WebConfig)
     cron: tuple[CronConfig, ...] = ()
     path: Path | None = field(default=None, compare=False)
-    import_path: tuple[str, ...] = field(default=(), compare=False)
-    """Directories in front of ``sys.path``, beside that of the file."""

@@ -153,7 +153,6 @@ def _build(document: sources.Document, found: _Sections) -> Config:
         },
         cron=tuple(CronConfig(**entry) for entry in entries),
         path=document.path,
-        import_path=document.import_path,
     )
 
 

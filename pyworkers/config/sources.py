@@ -49,8 +49,6 @@ class Document:
     data: dict[str, Any]
     name: str = ""
     """Where the data stand, if in no file."""
-    import_path: tuple[str, ...] = ()
-    """The directories in which the application is found, beside that of the file."""
 
     def label(self, path: KeyPath) -> str:
         """The dotted key, with the name of a cron entry, or its number if the name is not printable text."""

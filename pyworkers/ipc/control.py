@@ -11,8 +11,6 @@ from typing import Any, Literal, NotRequired, TypedDict, get_args
 
 import simplejson
 
-from pyworkers.version import __version__
-
 BOOT_FAILED = 70
 """Exit status of a worker whose start-up hook failed (EX_SOFTWARE of sysexits.h)."""
 FDS_PER_SPAWN = 5
@@ -22,7 +20,7 @@ presence pipe, page."""
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Import the application. ``path`` goes in front of ``sys.path``."""
+    """Import the application. ``path`` goes in front of ``sys.path``, after the import of ``modules``."""
 
     app: str
     path: list[str] = field(default_factory=list)
@@ -38,8 +36,10 @@ class Load:
     here and not in the environment."""
     keys: str = ""
     """The file with the keys of encrypted arguments; empty: none."""
-    version: str = __version__
-    """That of the master. A fork server of another version refuses: it sends other messages."""
+    modules: list[str] = field(default_factory=list)
+    """Those that the application finds imported in each generation, whatever it has alongside."""
+    argv: list[str] = field(default_factory=list)
+    """The arguments of the server, which its first fork server has."""
 
 
 class HandlerFacts(TypedDict):

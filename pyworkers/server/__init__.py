@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,9 @@ from pyworkers.config.reloading import Configurations
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
+from pyworkers.programs.interpreter import Interpreter
 from pyworkers.server.generations import filelimit
+from pyworkers.server.generations.folder import Folder
 from pyworkers.server.generations.launch import Launch, Launched, execute, fork
 from pyworkers.server.generations.watching import check_installed
 from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
@@ -52,7 +56,9 @@ def serve(
         predecessor = Predecessor.of(os.environ)
         if predecessor is not None:
             stack.enter_context(predecessor)
-        command = Command.of_this_process(config.http.bind)
+        interpreter = _interpreter()
+        folder = Folder(interpreter.folder)
+        command = Command((interpreter.executable, *sys.orig_argv[1:]), folder, config.http.bind)
         _app_of(config)
         if reload:
             check_installed()
@@ -61,18 +67,27 @@ def serve(
         config = _with_embedded(config, stack)
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         # A program that calls this function may have threads, and a process with threads must not fork.
-        launch = fork if threading.active_count() == 1 else execute
-        first = _launch(config, identity, launch)
+        again = partial(execute, interpreter)
+        first = _launch(config, identity, interpreter, fork if threading.active_count() == 1 else again)
         stack.callback(first.kill)
         filelimit.lift()
         # Imported while the fork server imports the application.
         from pyworkers.server.master import Master, Start
 
+        def launch_again(config: Config, identity: str) -> Launched:
+            folder.enter()
+            return _launch(config, identity, interpreter, again)
+
+        def read_again() -> Config:
+            # A path in it may be relative, as that of the configuration file may be.
+            folder.enter()
+            return read() if read else started
+
         async def main() -> None:
-            configurations = Configurations(started, config, read or (lambda: started))
-            watched = tuple(dict.fromkeys(_folders(config))) if reload else ()
+            configurations = Configurations(started, config, read_again)
+            watched = tuple(dict.fromkeys(_folders(config, interpreter.folder))) if reload else ()
             start = Start(only or Only(), command, predecessor, fail_fast, owner, watched)
-            await Master(configurations, identity, first, _launch, start).run()
+            await Master(configurations, identity, first, launch_again, start).run()
 
         _run_loop(main)
 
@@ -82,16 +97,18 @@ def rehearse(config: Config) -> Loaded:
 
     No worker is forked, no hook runs, and nothing is sent to Redis. Raises AppImportError and ConfigError.
     """
-    return asyncio.run(_rehearse(replace(_load(config, "check"), rehearse=True)))
+    interpreter = _interpreter()
+    load = replace(_load(config, "check", interpreter), rehearse=True)
+    return asyncio.run(_rehearse(load, partial(execute, interpreter)))
 
 
-async def _rehearse(load: Load) -> Loaded:
+async def _rehearse(load: Load, launch: Launch) -> Loaded:
     # Imported here, because a server must import these modules only after the fork.
     from pyworkers.server.generations.generations import checked
     from pyworkers.server.generations.reaper import Reaper
     from pyworkers.server.generations.spawner import Spawner
 
-    spawner = Spawner(Launched(load, os.environ), Reaper(), lambda _: None)
+    spawner = Spawner(Launched(load, os.environ, launch), Reaper(), lambda _: None)
     try:
         return checked(await spawner.loaded())
     finally:
@@ -99,14 +116,24 @@ async def _rehearse(load: Load) -> Loaded:
         spawner.process.wait()
 
 
-def _launch(config: Config, identity: str, launch: Launch = execute) -> Launched:
+def _interpreter() -> Interpreter:
+    """That of this process. Raises ConfigError if its working directory is gone."""
+    try:
+        return Interpreter.of_this_process()
+    except OSError as error:
+        text = f"the working directory cannot be read: {error}"
+        raise ConfigError(text, hint="change to a directory that exists") from error
+
+
+def _launch(config: Config, identity: str, interpreter: Interpreter, launch: Launch) -> Launched:
     """Launch a fork server for the application. Raises ConfigError if the configuration names none."""
-    launched = Launched(_load(config, identity), os.environ | _config_environment(config), launch)
+    env = os.environ | _config_environment(config, interpreter.folder)
+    launched = Launched(_load(config, identity, interpreter), env, launch)
     filelimit.give_back(launched.process.pid)
     return launched
 
 
-def _load(config: Config, identity: str) -> Load:
+def _load(config: Config, identity: str, interpreter: Interpreter) -> Load:
     settings = Settings(
         max_retries=config.retry.max,
         backtrace=config.retry.backtrace,
@@ -117,13 +144,15 @@ def _load(config: Config, identity: str) -> Load:
     )
     return Load(
         _app_of(config),
-        _import_path(config),
+        _import_path(config, interpreter),
         config.log.level,
         config.log.format,
         identity,
         asdict(settings),
         redis=asdict(config.redis),
         keys=config.encryption.keys,
+        modules=list(interpreter.modules),
+        argv=list(sys.argv),
     )
 
 
@@ -135,21 +164,29 @@ def _app_of(config: Config) -> str:
     return config.app
 
 
-def _import_path(config: Config) -> list[str]:
-    """The entries in front of ``sys.path``."""
-    return [*map(str, _folders(config)), *config.import_path]
+def _import_path(config: Config, interpreter: Interpreter) -> list[str]:
+    """The entries in front of ``sys.path``: ours, unless PYTHONPATH names them, and those of the program."""
+    folders = dict.fromkeys(map(str, _folders(config, interpreter.folder)))
+    return [*(folder for folder in folders if folder not in interpreter.path), *interpreter.path]
 
 
-def _folders(config: Config) -> tuple[Path, ...]:
+def _folders(config: Config, here: Path) -> tuple[Path, ...]:
     """The working directory, and the folder of the configuration file."""
-    if config.path is None:
-        return (Path.cwd(),)
-    return (Path.cwd(), config.path.resolve().parent)
+    return (here,) if config.path is None else (here, _by_name(config.path, here).parent)
 
 
-def _config_environment(config: Config) -> dict[str, str]:
+def _config_environment(config: Config, here: Path) -> dict[str, str]:
     """The path of the configuration file, for programs that jobs start; its content may be secret."""
-    return {} if config.path is None else {"PYWORKERS_CONFIG": str(config.path.resolve())}
+    return {} if config.path is None else {"PYWORKERS_CONFIG": str(_by_name(config.path, here))}
+
+
+def _by_name(path: Path, here: Path) -> Path:
+    """An absolute path, with the links in it; ``..`` behind a link leads elsewhere than its text."""
+    plain = Path(os.path.normpath(here / path))
+    with suppress(OSError):
+        if plain.samefile(here / path):
+            return plain
+    return here / path
 
 
 def _with_embedded(config: Config, stack: ExitStack) -> Config:

@@ -23,6 +23,7 @@ from pyworkers import errors
 from pyworkers.config.fields import Config
 from pyworkers.enqueueing.interception import intercept
 from pyworkers.errors import AppImportError, PyworkersError
+from pyworkers.programs.interpreter import interpreter_flags
 from pyworkers.serving.live import Live
 from pyworkers.serving.naming import import_path
 
@@ -144,7 +145,7 @@ def _child(channel: int, output: BinaryIO | None) -> subprocess.Popen[bytes]:
     env["PYTHONPATH"] = os.pathsep.join(import_path())
     return subprocess.Popen(
         # -P: without the working directory in front, where another module may have the name.
-        [sys.executable, "-P", "-m", "pyworkers.server.owned", str(channel)],
+        [sys.executable, *interpreter_flags(), "-P", "-m", "pyworkers.server.owned", str(channel)],
         pass_fds=(channel,),
         env=env,
         stdin=subprocess.DEVNULL,

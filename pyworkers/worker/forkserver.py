@@ -45,7 +45,8 @@ from pyworkers.ipc.control import (
     SpawnFailed,
 )
 from pyworkers.middleware import name_of
-from pyworkers.version import __version__
+from pyworkers.programs.interpreter import prepare
+from pyworkers.streams import accept_all_text
 from pyworkers.worker import process, trackers
 from pyworkers.worker.ends.connection import Ends
 from pyworkers.worker.hygiene import exit_now, flush_output
@@ -130,14 +131,11 @@ class ForkServer:
         self._channel.sendall(control.dump(message))
 
     def _load(self, load: Load) -> None:
-        if load.version != __version__:
-            text = f"pyworkers {__version__} is installed, but this server is {load.version}: send it USR2"
-            self._send(LoadFailed("config", text, ""))
-            return
         warm_up(load.log_level)
         self._logs = load
         set_up_logs(load)
-        sys.path[:0] = [entry for entry in load.path if entry not in sys.path]
+        sys.argv[:] = load.argv or sys.argv
+        prepare(load.modules, load.path)
         self._settings = Settings(**load.settings)
         own_redis.hand_over(load.redis)
         carrying.hand_over(self._settings.carry)
@@ -317,6 +315,7 @@ def main(channel: int, lifeline: int) -> None:
     for fd in (channel, lifeline):
         os.set_inheritable(fd, False)
     die_with(lifeline)
+    accept_all_text()
     set_title("fork server")
     trackers.spare()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGUSR2):
@@ -326,7 +325,3 @@ def main(channel: int, lifeline: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with socket.socket(fileno=channel) as connection:
         ForkServer(connection).serve()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -5,10 +5,9 @@ Used by the fork server. It imports nothing of the application.
 
 from __future__ import annotations
 
+import os
 import pkgutil
-import site
 import sys
-import sysconfig
 import traceback
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +15,7 @@ from types import FunctionType
 
 from pyworkers.app import Worker
 from pyworkers.ipc.control import Load
+from pyworkers.programs.interpreter import is_of_python, real_path
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
@@ -120,17 +120,11 @@ def _folder_meant(module: str, folders: list[Path]) -> str:
 
 
 def _own_folders(load: Load) -> list[str]:
-    """The entries of the import path, without those of Python and of the installed packages.
-
-    The path of a Django project is all of ``sys.path``, because manage.py may have added to it.
-    """
-    library = Path(sysconfig.get_path("stdlib"))
-    version = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
-    packages = (*site.getsitepackages(), site.getusersitepackages())
-    own = {library.parent / version, library, *map(Path, packages)}
-    return [
-        entry for entry in dict.fromkeys(load.path) if own.isdisjoint((Path(entry), *Path(entry).parents))
-    ]
+    """The entries of the import path, without those of Python, of PYTHONPATH and of installed packages."""
+    given = {real_path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    own = (entry for entry in dict.fromkeys(load.path) if not is_of_python(Path(entry)))
+    # The first one is the working directory.
+    return [entry for entry in own if entry == load.path[0] or real_path(entry) not in given]
 
 
 def _has(folder: Path, module: str) -> bool:

@@ -16,6 +16,7 @@ from pyworkers.server.generations.launch import ChildProcess, Executed, Launch, 
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.version import __version__
+from tests.helpers.launching import launched_anew
 from tests.helpers.processes import leaving_no_descriptor
 from tests.helpers.support import PATIENCE_S
 
@@ -48,9 +49,12 @@ def test_a_fork_server_that_cannot_be_launched_leaves_no_descriptor(launch: Laun
         Launched(Load("tasks:worker"), os.environ, launch)
 
 
-async def test_a_fork_server_of_another_version_refuses(tmp_path: Path) -> None:
+async def test_a_fork_server_of_another_version_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after an upgrade of the package and a HUP: the old code continues."""
-    launched = Launched(Load("tasks:worker", [str(tmp_path)], version="0.0.1"), os.environ)
+    monkeypatch.setattr("pyworkers.server.generations.launch.__version__", "0.0.1")
+    launched = launched_anew(Load("tasks:worker", [str(tmp_path)]))
     spawner = Spawner(launched, Reaper(), lambda _: None)
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -68,7 +72,7 @@ async def test_a_master_of_hundreds_of_workers_can_start_a_fork_server(
 ) -> None:
     (tmp_path / "tasks.py").write_text("from pyworkers import Worker\nworker = Worker()\n")
 
-    launched = Launched(Load("tasks:worker", [str(tmp_path)]), os.environ)
+    launched = launched_anew(Load("tasks:worker", [str(tmp_path)]))
     spawner = Spawner(launched, Reaper(), lambda _: None)
     try:
         async with asyncio.timeout(PATIENCE_S):

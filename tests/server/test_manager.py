@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import time
 from collections.abc import AsyncIterator
@@ -20,7 +19,6 @@ from pyworkers.protocol.outcome import DONE, Report
 from pyworkers.server import manager as manager_module
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.fetching.listeners import Listeners
-from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
@@ -32,6 +30,7 @@ from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress
 from tests.helpers.asks import FakeAsks
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.launching import launched_anew
 from tests.helpers.records import job
 from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for
 from tests.helpers.suspects import FakeSuspects
@@ -66,7 +65,7 @@ class Bench(RedisBench):
         """A manager that serves this code; its fork server ends after the block."""
         (folder / "tasks.py").write_text(code)
         load = Load("tasks:worker", [str(folder)], "info", "json", "me", {})
-        launched = Launched(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""})
+        launched = launched_anew(load, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="")
         spawner = Spawner(launched, Reaper(), lambda _: None)
         try:
             loaded = await spawner.loaded()

@@ -37,6 +37,7 @@ from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.state import State
 from tests.helpers.asks import FakeAsks
+from tests.helpers.launching import launched_anew
 from tests.helpers.processes import children, close_garbage, descriptors, process_alive, state
 from tests.helpers.support import PATIENCE_S, ROOT, STALL_S, async_wait_for, wait_for
 from tests.helpers.suspects import FakeSuspects
@@ -118,7 +119,7 @@ class Crew:
         name = f"app{len(self.spawners)}"
         (self.folder / f"{name}.py").write_text(HEADER + "".join(map(textwrap.dedent, codes)))
         load = Load(f"{name}:worker", [str(self.folder)], "info", "json", "me", settings)
-        launched = Launched(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""})
+        launched = launched_anew(load, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="")
         spawner = HeldBack(launched, self.reaper, self.down.append)
         self.spawners.append(spawner)
         loaded = await spawner.loaded()

@@ -902,7 +902,7 @@ def test_every_field_of_every_dataclass_is_described() -> None:
     }.items():
         expected |= {(*group, name) for name in get_type_hints(cls)}
     assert described == expected
-    assert {path[0] for path in expected} == get_type_hints(Config).keys() - {"path", "import_path"}
+    assert {path[0] for path in expected} == get_type_hints(Config).keys() - {"path"}
 
 
 @pytest.mark.parametrize(

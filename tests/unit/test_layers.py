@@ -18,7 +18,7 @@ PURE = {"protocol", "ipc", "errors", "lazy", "text", "version"}
 # Every folder and every file of the top level, and what it may import from the others.
 ALLOWED = {
     "protocol": {"errors"},
-    "ipc": {"version"},
+    "ipc": set(),
     "errors": set(),
     "lazy": set(),
     "text": set(),
@@ -57,11 +57,11 @@ ALLOWED = {
     "plugins": {"protocol", "store", "enqueueing", "client", "errors"},
     "integrations": {
         "__init__", "api", "cli", "config", "errors", "handler", "job", "lazy", "middleware", "plugins",
-        "protocol", "testing", "web",
+        "programs", "protocol", "testing", "web",
     },
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "plugins", "logs", "errors",
-        "failpoints", "functions", "programs", "encryption", "version",
+        "failpoints", "functions", "programs", "streams", "encryption",
     },
     "testing": {
         "protocol", "middleware", "enqueueing", "app", "plugins", "worker", "encryption", "errors", "text",
@@ -70,7 +70,7 @@ ALLOWED = {
         "protocol", "ipc", "config", "store", "logs", "embedded", "errors", "failpoints", "programs",
         "streams", "version",
     },
-    "serving": {"protocol", "config", "store", "enqueueing", "app", "errors"},
+    "serving": {"protocol", "config", "store", "enqueueing", "app", "errors", "programs"},
     "api": {"protocol", "config", "store", "errors", "lazy"},
     "web": {"protocol", "config", "api", "logs", "errors", "version"},
     "cli": {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,10 +21,17 @@ from pyworkers.config.fields import Config
 from pyworkers.config.options import SECTIONS
 from pyworkers.config.sources import Document
 from pyworkers.errors import ConfigError
+from pyworkers.programs.interpreter import Interpreter
 
 APP = "pyworkers.integrations.django:worker"
 # The import of the settings takes a part of a second. Meanwhile the master does nothing else.
 _LONGEST_READ_S = 30.0
+_PROGRAM = f"""
+from pyworkers.programs.interpreter import prepare
+from {__name__} import print_settings
+prepare({{this.modules!r}}, {{this.path!r}})
+print_settings()
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +76,15 @@ def read_settings() -> Document:
             hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(_KNOWN)}"
             raise ConfigError(f"unknown key {key}", hint=hint, location=_place())
     data = {"app": APP, **{key: _plain(value) for key, value in given.items() if key not in _TYPES}}
-    return Document(None, "", data, _place(), _import_path())
+    return Document(None, "", data, _place())
 
 
 def read_settings_again() -> Document:
     """As ``read_settings``, by a new process: this one has imported the settings. Blocks for its time."""
     try:
+        interpreter = Interpreter.of_this_process()
         done = subprocess.run(
-            [sys.executable, "-c", f"from {__name__} import print_settings; print_settings()"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(_import_path())},
+            interpreter.command(_PROGRAM.format(this=interpreter)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -86,7 +92,7 @@ def read_settings_again() -> Document:
         )
         if done.returncode:
             raise ConfigError(done.stderr.strip() or f"exit code {done.returncode}", location=_place())
-        return Document(None, "", json.loads(done.stdout.splitlines()[-1]), _place(), _import_path())
+        return Document(None, "", json.loads(done.stdout.splitlines()[-1]), _place())
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"cannot be read: {error}", location=_place()) from error
 
@@ -97,11 +103,6 @@ def print_settings() -> None:
         print(json.dumps(read_settings().data, default=str))
     except ConfigError as error:
         sys.exit(f"{error.message}\n{error.hint}".strip())
-
-
-def _import_path() -> tuple[str, ...]:
-    """Where the project is found: manage.py may have added directories."""
-    return tuple(str(Path(entry).absolute()) for entry in sys.path)
 
 
 def _given() -> Mapping[str, Any]:

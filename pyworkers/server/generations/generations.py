@@ -7,6 +7,7 @@ runs until its last worker has ended, because it reports the exit status of each
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -135,7 +136,9 @@ class Generations:
         try:
             spawner = self._next = self._spawner(self._launch())
         except OSError as error:
-            log.error("reload.failed", error=str(error), hint="the old code continues")
+            text = f"the fork server cannot be started: {error}"
+            hint = "the old code continues"
+            log.error("reload.failed", error=text, traceback=traceback.format_exc(), hint=hint)
             return False
         log.info("reload.started", pid=spawner.process.pid)
         try:
@@ -145,9 +148,9 @@ class Generations:
             raise
         except PyworkersError as error:
             spawner.kill()
-            traceback = getattr(error, "traceback", "")
+            stack = getattr(error, "traceback", "")
             hint = "the old code continues"
-            log.error("reload.failed", error=str(error), traceback=traceback, hint=hint)
+            log.error("reload.failed", error=str(error), traceback=stack, hint=hint)
             return False
         finally:
             self._next = None

@@ -24,10 +24,32 @@ from typing import NoReturn, Protocol
 
 from pyworkers import logs
 from pyworkers.ipc import control
+from pyworkers.programs.interpreter import Interpreter
 from pyworkers.server.generations.lifeline import Lifeline
+from pyworkers.version import __version__
 
 # A name, not an import, because the master imports no module of the worker's side.
 _FORK_SERVER = "pyworkers.worker.forkserver"
+# The program of a later fork server; text, because the file may be another one by then. What is installed may
+# be of any version: until that is known, nothing of it is called. A refusal has the form of ipc.control.
+_PROGRAM = """
+channel, lifeline, version = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+def refuse(kind, message, traceback):
+    import json, os
+    fields = {"kind": kind, "message": message, "traceback": traceback}
+    os.write(channel, json.dumps(["LoadFailed", fields]).encode() + b"\\n")
+    raise SystemExit(1)
+try:
+    from pyworkers.version import __version__
+    if __version__ != version:
+        found = f"pyworkers {__version__} is installed, but this server is {version}"
+        refuse("config", f"{found}: send it USR2", "")
+    from pyworkers.worker.forkserver import main
+except Exception as error:
+    import traceback
+    refuse("import", f"{type(error).__name__}: {error}", traceback.format_exc())
+main(channel, lifeline)
+"""
 
 
 class ChildProcess(Protocol):
@@ -73,10 +95,10 @@ class Forked:
         self.returncode = os.waitstatus_to_exitcode(status)
 
 
-def execute(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
+def execute(interpreter: Interpreter, channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
     """Start a fork server in a new interpreter."""
     return Executed(
-        [sys.executable, "-m", _FORK_SERVER, str(channel), str(lifeline)],
+        interpreter.command(_PROGRAM, channel, lifeline, __version__),
         pass_fds=(channel, lifeline),
         env=env,
         stdin=subprocess.DEVNULL,
@@ -133,7 +155,7 @@ class Launched:
     It imports the application without waiting for the event loop of the master.
     """
 
-    def __init__(self, load: control.Load, env: Mapping[str, str], launch: Launch = execute) -> None:
+    def __init__(self, load: control.Load, env: Mapping[str, str], launch: Launch) -> None:
         """Start the process and request the import of the application. Raises OSError."""
         self.at = time.monotonic()
         """When it was launched, in monotonic seconds."""

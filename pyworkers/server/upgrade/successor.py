@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyworkers.server.generations import filelimit
+from pyworkers.server.generations.folder import Folder
 from pyworkers.server.generations.launch import Executed
 from pyworkers.server.upgrade.predecessor import READY, VARIABLE
 
@@ -30,22 +29,8 @@ class Command:
     """
 
     arguments: tuple[str, ...]
-    folder: Path
+    folder: Folder
     bind: str
-
-    @classmethod
-    def of_this_process(cls, bind: str) -> Command:
-        """That of this server."""
-        return cls((sys.executable, *sys.orig_argv[1:]), _folder(), bind)
-
-
-def _folder() -> Path:
-    """The working directory by the shell's name: a link in it may lead to another release later."""
-    named = Path(os.environ.get("PWD", ""))
-    with suppress(OSError):
-        if named.is_absolute() and named.samefile(Path.cwd()):
-            return named
-    return Path.cwd()
 
 
 class Successor:
@@ -53,13 +38,13 @@ class Successor:
 
     def __init__(self, command: Command, listener: int) -> None:
         """Start the process; ``listener`` is -1 without a socket. Raises OSError."""
+        command.folder.enter()
         stderr = os.dup(2)
         self._pipe, theirs = os.pipe()
         self._output = b""
         try:
             self.process = Executed(
                 command.arguments,
-                cwd=command.folder,
                 env=os.environ | {VARIABLE: f"{stderr} {listener} {command.bind}"},
                 stderr=theirs,
                 pass_fds=[fd for fd in (stderr, listener) if fd >= 0],
