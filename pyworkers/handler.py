@@ -152,6 +152,8 @@ class Handler:
             facts["retry_for"] = self.policy.retry_for
         if (overdue := self.fates.of(JobTimeout)) is not None:
             facts["overdue"] = overdue
+        if self.limits:
+            facts["limited"] = True
         return facts
 
 

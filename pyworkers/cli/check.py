@@ -24,6 +24,7 @@ from pyworkers.server import rehearse
 from pyworkers.server.plan import Group, plan
 from pyworkers.server.proc import cores
 from pyworkers.store.flow.classes import Declared
+from pyworkers.store.flow.servers import Uses
 from pyworkers.store.preflight import (
     Finding,
     judge_app,
@@ -66,8 +67,8 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
         )
     if directory_of(config.redis.url) is not None:
         server_binary()
-    found, own = _of_app(source, config, as_json)
-    findings = [*found, *asyncio.run(_inspect(source.redis(), own))]
+    found, own, uses = _of_app(source, config, as_json)
+    findings = [*found, *asyncio.run(_inspect(source.redis(), own, uses))]
     if as_json:
         about = {"redis": mask_url(config.redis.url), "app": config.app}
         print_json({**about, "findings": [asdict(finding) for finding in findings]})
@@ -80,12 +81,12 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _of_app(source: Source, config: Config, as_json: bool) -> tuple[list[Finding], list[Declared]]:
-    """The findings about the application, and its classes."""
+def _of_app(source: Source, config: Config, as_json: bool) -> tuple[list[Finding], list[Declared], Uses]:
+    """The findings about the application, its classes, and the features of its jobs."""
     if config.app is None:
         if not as_json:
             click.echo("no application configured: only Redis is checked")
-        return [], []
+        return [], [], {}
     loaded = rehearse(config)
     work = plan(loaded.manifest, config, Only(), cores())
     if not as_json:
@@ -101,7 +102,8 @@ def _of_app(source: Source, config: Config, as_json: bool) -> tuple[list[Finding
     unserved, unused = judge_queues(work.queues, waiting, served)
     for name in () if as_json else unused:
         click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
-    return found + unserved, [Declared(config.app, frozenset(work.queues), work.classes)]
+    declared = [Declared(config.app, frozenset(work.queues), work.classes)]
+    return found + unserved, declared, work.features
 
 
 def _group_row(group: Group) -> tuple[str, ...]:
@@ -110,7 +112,7 @@ def _group_row(group: Group) -> tuple[str, ...]:
     return f"    {printable(group.name)}", group.mode, *sizes, printable(queues)
 
 
-async def _inspect(config: RedisConfig, own: list[Declared]) -> list[Finding]:
+async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list[Finding]:
     from pyworkers.protocol.keys import Keys
     from pyworkers.store.flow.classes import declarations, strangers
     from pyworkers.store.flow.servers import uninformed
@@ -121,7 +123,7 @@ async def _inspect(config: RedisConfig, own: list[Declared]) -> list[Finding]:
     store = Store(connect_async(config), Keys(config.namespace))
     try:
         findings = await store.arun(inspect(await store.redis_cli(), time.time))
-        findings += judge_servers(await store.arun(uninformed(store.keys)))
+        findings += judge_servers(await store.arun(uninformed(store.keys, uses)))
         declared = await store.arun(declarations(store.keys))
         return findings + judge_classes(strangers([*declared, *own]))
     finally:

@@ -54,6 +54,8 @@ class HandlerFacts(TypedDict):
     """Seconds for which a job is retried; missing if not declared."""
     overdue: NotRequired[int]
     """The Fate of a job that is killed because of its time limit; missing if the rules of retries decide."""
+    limited: NotRequired[bool]
+    """True: its jobs keep to limits over all servers; missing for other handlers."""
 
 
 class SizeFacts(TypedDict):

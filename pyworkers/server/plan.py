@@ -14,6 +14,7 @@ from pyworkers.config.groups import Only, Sizes
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import GroupFacts, Manifest, QueueFacts
 from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.flow import features
 from pyworkers.protocol.limits import QueueLimit
 from pyworkers.server.slots.cron import entries_of
 
@@ -74,6 +75,26 @@ class Plan:
         return {
             name: None if facts["kind"] == "process" else facts.get("classes", []) for name, facts in queues
         }
+
+    @property
+    def features(self) -> dict[str, list[str]]:
+        """What the jobs of served queues ask for that only servers of pyworkers do, by queue."""
+        found = {
+            queue: self._features(queue, group) for group in self.groups.values() for queue in group.queues
+        }
+        return {queue: sorted(names) for queue, names in found.items() if names}
+
+    def _features(self, queue: str, group: Group) -> set[str]:
+        facts = self.manifest["queues"].get(queue)
+        classes = facts.get("classes", []) if facts and facts["kind"] == "job" else []
+        jobs = [self.manifest["jobs"][name] for name in classes]
+        found = set().union(*(features.of_envelope(job["envelope"]) for job in jobs))
+        if group.ordered:
+            found.add(features.ORDERED)
+        owner = facts is not None and facts["kind"] == "process" and facts.get("limited")
+        if queue in group.limits or owner or any(job.get("limited") for job in jobs):
+            found.add(features.LIMITED)
+        return found
 
 
 NOTHING = Plan({"queues": {}, "groups": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}, {}, [])

@@ -7,6 +7,7 @@ jobs, which it repairs.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from typing import TypeVar
 
@@ -28,7 +29,12 @@ _RESTS = 20
 _FIRST = 0.2
 # Within the life of the turn.
 _LONGEST_REST_S = LIFE_S / 4
+# A server of another program is logged so often.
+_AGAIN_S = 3600.0
 _HINT = "it releases no locks and counts no batches: restart it with this version"
+_FOREIGN = (
+    "it breaks jobs of these queues: give them queues that only pyworkers serves, or see pyworkers check"
+)
 
 log = logs.get_logger()
 
@@ -43,7 +49,8 @@ class Sweep(Part):
         self._store = store
         self._pause_s = pause_s
         self._shares = 1
-        self._warned: set[str] = set()
+        self._warned: dict[str, float] = {}
+        """When each server was last logged that leaves out effects, by identity."""
         self._first_at = now() + pause_s * _FIRST
 
     async def look(self) -> float:
@@ -66,11 +73,23 @@ class Sweep(Part):
         return pause_s
 
     async def _warn(self) -> None:
-        """Log each server of an earlier version, once."""
-        for view in (await self._store.arun(uninformed(self._store.keys))).older:
-            if view.identity not in self._warned:
-                self._warned.add(view.identity)
+        """Log each server of an earlier version once, and those that break jobs each hour."""
+        found = await self._store.arun(uninformed(self._store.keys))
+        for view in found.older:
+            if self._is_due(view.identity, math.inf):
                 log.warning("flow.old_server", owner=view.identity, version=view.version, hint=_HINT)
+        for one in found.foreign:
+            if self._is_due(one.view.identity, _AGAIN_S):
+                uses = {"queues": list(one.uses), "features": one.features}
+                log.warning(
+                    "flow.foreign_server", owner=one.view.identity, program=one.program, **uses, hint=_FOREIGN
+                )
+
+    def _is_due(self, identity: str, pause_s: float) -> bool:
+        if now() - self._warned.get(identity, -math.inf) < pause_s:
+            return False
+        self._warned[identity] = now()
+        return True
 
     async def _paced(self, steps: Steps[T]) -> T:
         """Run the steps, with a rest after each call."""

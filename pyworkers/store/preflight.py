@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pyworkers.config.checks import mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import StoreError
+from pyworkers.protocol.flow.features import BROKEN
 from pyworkers.store.calls import Steps, one
 from pyworkers.store.flow.classes import Stranger
 from pyworkers.store.flow.servers import Uninformed
@@ -164,13 +165,18 @@ def judge_servers(found: Uninformed) -> list[Finding]:
     foreign = [
         Finding(
             "foreign_server",
-            f"{view.identity} is of another program, which releases no locks and counts no batches, and "
-            f"serves {', '.join(view.queues)}",
-            f"give unique jobs and batches queues of their own; until then {mend}",
+            f"{one.view.identity} ({one.program}) is of another program, and serves {_spelled(one.uses)}: "
+            + ", ".join(f"{BROKEN[name]} ({name})" for name in one.features),
+            "give these jobs queues of their own, which only pyworkers serves; until then the sweep "
+            "releases locks and counts members within two minutes, and repairs neither limits nor order",
         )
-        for view in found.foreign
+        for one in found.foreign
     ]
     return older + foreign
+
+
+def _spelled(uses: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{queue} with {', '.join(names)}" for queue, names in uses.items())
 
 
 def judge_producers(

@@ -25,10 +25,11 @@ def raw_job(jid: str, **fields: Any) -> bytes:
 
 def register(db: redis.Redis, keys: Keys, identity: str, info: Any, **fields: Any) -> None:
     """A process as its heartbeats show it: ``info`` (a str is written as it is) and other ``fields``."""
-    db.sadd(keys.processes, identity)
     text = info if isinstance(info, str) else json.dumps(info)
     heartbeat: dict[Any, Any] = {"info": text, **fields}
+    # First: servers prune a name without a hash.
     db.hset(keys.process(identity), mapping=heartbeat)
+    db.sadd(keys.processes, identity)
 
 
 def hold_order(db: redis.Redis, keys: Keys, queue: str, identity: str, **fields: Any) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import redis
 
+from pyworkers.api.problems import read_unsafe
 from pyworkers.protocol import flow
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.flow.servers import uninformed
-from tests.helpers.records import register
+from tests.helpers.records import raw_job, register
 from tests.store.conftest import Cli, Run
 
 OURS = {"look": 0}
@@ -46,12 +47,36 @@ def test_another_programs_server_matters_where_jobs_have_effects(
     beat(db, keys, "web:1:a", "q", flow=flow.VERSION, **OURS)
     assert run_work(uninformed(keys)).foreign == []
     db.zadd(keys.batches, {"b": time.time() + 60})
-    assert [view.identity for view in run_work(uninformed(keys)).foreign] == ["ruby:1:a"]
+    assert foreign(run_work, keys) == {"ruby:1:a": {"q": ["batches"]}}
     db.sadd(keys.locks, "unique:Add|rails|12", "unique:odd", b"unique:\xff|\xfe|1")
-    assert {view.identity for view in run_work(uninformed(keys)).foreign} == {"ruby:1:a", "ruby:2:b"}
+    assert foreign(run_work, keys) == {"ruby:1:a": {"q": ["batches"]}, "ruby:2:b": {"rails": ["unique"]}}
 
 
-def test_check_names_both_with_the_mend(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+def foreign(run_work: Run, keys: Keys) -> dict[str, Any]:
+    return {one.view.identity: one.uses for one in run_work(uninformed(keys)).foreign}
+
+
+@pytest.mark.parametrize(
+    ("declared", "waiting", "uses"),
+    [
+        ('{"q": ["ordered", "limited", "of 0.9", 5], "low": []}', [], {"q": ["limited", "ordered"]}),
+        ('{"other": ["tracked"], "low": 5}', [], {}),
+        ("no json", ["no json", '{"track":null}'], {}),
+        ("", [raw_job("a", track=5), raw_job("b", batch="x")], {"q": ["batches", "tracked"]}),
+        ("", [raw_job("a", unique_key="k"), *[raw_job(str(n)) for n in range(9)]], {"q": ["unique"]}),
+    ],
+)
+def test_declarations_and_waiting_jobs_show_what_another_program_breaks(
+    run_work: Run, keys: Keys, db: redis.Redis, declared: str, waiting: list[Any], uses: dict[str, Any]
+) -> None:
+    beat(db, keys, "web:1:a", "q", "low", "other", flow=flow.VERSION, **OURS, features=declared)
+    beat(db, keys, "ruby:1:a", "q", "low")
+    for raw in waiting:
+        db.lpush(keys.queue("q"), raw)
+    assert foreign(run_work, keys) == ({"ruby:1:a": uses} if uses else {})
+
+
+def test_check_names_both_with_the_mend(cli: Cli, run_work: Run, keys: Keys, db: redis.Redis) -> None:
     beat(db, keys, "web:1:a", "q", version="0.1.0", **OURS)
     beat(db, keys, "ruby:2:b", "q")
     db.zadd(keys.batches, {"b": time.time() + 60})
@@ -61,7 +86,10 @@ def test_check_names_both_with_the_mend(cli: Cli, keys: Keys, db: redis.Redis) -
     )
     assert "restart it with this version" in lines[older + 1]
     foreign = next(place for place, line in enumerate(lines) if line.startswith("foreign_server: ruby:2:b "))
-    assert lines[foreign].endswith(" serves q") and "queues of their own" in lines[foreign + 1]
+    assert lines[foreign].endswith("serves q with batches: members are not counted (batches)")
+    assert "queues of their own" in lines[foreign + 1]
+    [problem] = [found for found in run_work(read_unsafe(keys)) if found.code == "foreign_server"]
+    assert problem.message in lines[foreign]
 
 
 def test_a_listing_says_older(cli: Cli, keys: Keys, db: redis.Redis) -> None:

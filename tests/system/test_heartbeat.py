@@ -76,7 +76,7 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         hostname, pid, _ = identity_of(server).split(":")
         assert set(fields) == {
             "info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "worker_heartbeats", "look",
-            "groups", "classes", "workers", "stops_at",
+            "groups", "classes", "features", "workers", "stops_at",
         }  # fmt: skip
         assert fields["stops_at"] == "0"
         assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")

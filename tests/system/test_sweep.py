@@ -20,8 +20,24 @@ from tests.helpers.support import wait_for
 SETTINGS = {"PYWORKERS_SERVER__LEASE": "1"}
 
 
-def test_a_server_warns_once_of_each_older_one(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, "worker.process('q')(print)", **SETTINGS) as server:
+MIXED = """
+worker.process("q", ordered=True)(print)
+
+@worker.job(queue="mail", track=60, unique_for=60, limits=[worker.limit("one", concurrency=1)])
+def send():
+    pass
+
+@worker.job(queue="plain")
+def plain():
+    pass
+"""
+
+
+def test_a_server_warns_of_those_that_leave_out_effects(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    """Of an older one once, of another program's with the queues and what it breaks."""
+    with serving(tmp_path, redis_url, namespace, MIXED, **SETTINGS) as server:
         [own] = wait_for(lambda: server.redis.smembers(server.keys.processes), message="it is listed")
         fields = as_texts(server.redis.hgetall(server.keys.process(as_bytes(own).decode())))
         assert json.loads(fields["info"])["flow"] == flow.VERSION
@@ -31,6 +47,14 @@ def test_a_server_warns_once_of_each_older_one(tmp_path: Path, redis_url: str, n
             server.wait_for_event("flow.old_server", owner=identity)
         [first] = server.events("flow.old_server", owner="old:1:a")
         assert (first["level"], first["version"]) == ("warning", "0.1.0")
+        about = {"version": "8.0.4", "queues": ["plain", "mail", "q"]}
+        register(server.redis, server.keys, "ruby:1:a", about, beat=time.time())
+        found = server.wait_for_event("flow.foreign_server", owner="ruby:1:a")
+        assert (found["level"], found["program"]) == ("warning", "Sidekiq 8.0.4")
+        assert found["queues"] == ["mail", "q"]
+        assert found["features"] == ["limited", "ordered", "tracked", "unique"]
+        server.wait_for_event("flow.old_server", owner="old:2:b")
+        assert len(server.events("flow.foreign_server")) == 1
 
 
 AFTER = """

@@ -19,7 +19,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
-from pyworkers.server.heartbeat.facts import Facts, declared, described, info, work
+from pyworkers.server.heartbeat.facts import Facts, declared, described, featured, info, work
 from pyworkers.server.heartbeat.staff import listed
 from pyworkers.server.parts import Part
 from pyworkers.server.pool.running import Payloads
@@ -160,6 +160,7 @@ class Heartbeat(Part):
             "worker_heartbeats": "[]",
             "groups": envelope.encode(described(facts)),
             "classes": declared(facts),
+            "features": featured(facts),
             "workers": listed(facts.staff(), self._memory.last_kb, watched=self._watched),
             "look": watch.name,
         }

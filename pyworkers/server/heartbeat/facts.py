@@ -20,8 +20,8 @@ from pyworkers.server.pool.running import Running
 from pyworkers.server.pool.state import Standing
 from pyworkers.version import __version__
 
-# Characters of the classes of the jobs: some hundred classes, a few kilobytes in each heartbeat.
-_MOST_CLASSES = 16_384
+# Some hundred classes or queues, a few kilobytes in each heartbeat.
+_MOST_CHARACTERS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ class Facts:
     """Returns the worker processes."""
     restarts: Callable[[], dict[str, int]] = dict
     """Returns the number of workers by group that ended unexpectedly."""
+    features: Mapping[str, list[str]] = field(default_factory=dict)
+    """What the jobs ask for that only servers of pyworkers do (protocol/flow/features.py), by queue."""
     stops_at: float | None = None
     """The end of a stop that has begun, in epoch seconds by this machine's clock."""
 
@@ -85,8 +87,17 @@ def info(facts: Facts, started_at: float) -> str:
 
 def declared(facts: Facts) -> str:
     """The classes by queue as JSON, for ``pyworkers check``; empty if they are too many to be written."""
-    text = envelope.encode(facts.classes)
-    return text if len(text) <= _MOST_CLASSES else ""
+    return _bounded(facts.classes)
+
+
+def featured(facts: Facts) -> str:
+    """The features by queue as JSON; empty if they are too many to be written."""
+    return _bounded(facts.features)
+
+
+def _bounded(value: object) -> str:
+    text = envelope.encode(value)
+    return text if len(text) <= _MOST_CHARACTERS else ""
 
 
 def described(facts: Facts) -> dict[str, dict[str, object]]:

@@ -1,21 +1,54 @@
-"""Servers: finds servers on this Redis that leave out effects of jobs which this version applies.
+"""Servers: finds servers on this Redis that leave out what this version does for jobs.
 
-Read by the master and by ``pyworkers check``; changes nothing.
+Read by the master and by ``pyworkers check``; changes nothing. Servers of pyworkers declare in
+their heartbeat what the jobs of their queues ask for (features.py); otherwise locks, batches and waiting
+jobs show it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyworkers.protocol.flow import unique
+from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope
+from pyworkers.protocol.flow import features, unique
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Steps, decoded, one
+from pyworkers.store.calls import Mode, Steps, command, decoded, every, one
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.processes.reading import Processes
 from pyworkers.store.processes.views import ProcessView
-from pyworkers.store.transport.replies import integer
+from pyworkers.store.transport.replies import integer, maybe_blob
+from pyworkers.store.values import decoded_json
 
 _SOME = 100
+# The jobs that are popped next of a queue that another program serves, too.
+_SAMPLE = 10
+_FEATURES = frozenset(features.BROKEN)
+
+Uses = Mapping[str, Collection[str]]
+"""The features of jobs by queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A server of another program, with those of its queues whose jobs it breaks: the features for each."""
+
+    view: ProcessView
+    uses: Mapping[str, Sequence[str]]
+
+    @property
+    def program(self) -> str:
+        """The program, as its heartbeat shows it."""
+        if self.view.lists:
+            return "go-workers2"
+        return f"Sidekiq {self.view.version}" if self.view.version else "Sidekiq, or alike"
+
+    @property
+    def features(self) -> list[str]:
+        """All features that it breaks."""
+        return sorted({name for names in self.uses.values() for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +57,62 @@ class Uninformed:
 
     older: list[ProcessView]
     """Of an earlier version of pyworkers."""
-    foreign: list[ProcessView]
-    """Of other programs, if they serve a queue of a pyworkers server or of a unique job, and there are locks
-    or batches."""
+    foreign: list[Foreign]
+    """Of other programs, if they serve a queue whose jobs ask for what only servers of pyworkers do."""
 
 
-def uninformed(keys: Keys) -> Steps[Uninformed]:
-    """The live servers that leave out effects: live by Redis' clock, for all of them write their own time."""
+def uninformed(keys: Keys, own: Uses | None = None) -> Steps[Uninformed]:
+    """The live servers that leave out effects: live by Redis' clock, for all of them write their own time.
+
+    ``own`` are the features of an application that perhaps no server runs.
+    """
     now = yield from clock()
     live = [view for view in (yield from Processes(keys).rest()) if not view.silent(now)]
     older = [view for view in live if view.is_older]
-    foreign = [view for view in live if view.look is None]
-    if foreign:
-        shared = {name for view in live if view.look is not None for name in view.queues}
-        shared |= yield from _queues_of_locks(keys)
-        used = yield from one("EXISTS", keys.locks, keys.batches, read=integer)
-        foreign = [view for view in foreign if used and not shared.isdisjoint(view.queues)]
-    return Uninformed(older, foreign)
+    others = [view for view in live if view.look is None]
+    if not others:
+        return Uninformed(older, [])
+    found = yield from _declared(keys, [view for view in live if view.look is not None])
+    for queue, names in (own or {}).items():
+        found[queue].update(names)
+    for queue in (yield from _queues_of_locks(keys)):
+        found[queue].add(features.UNIQUE)
+    yield from _add_waiting(keys, found, {queue for view in others for queue in view.queues})
+    foreign = [Foreign(view, _shared(view, found)) for view in others]
+    return Uninformed(older, [one for one in foreign if one.uses])
+
+
+def _shared(view: ProcessView, found: Uses) -> dict[str, list[str]]:
+    return {queue: sorted(found[queue]) for queue in view.queues if found.get(queue)}
+
+
+def _declared(keys: Keys, ours: Sequence[ProcessView]) -> Steps[defaultdict[str, set[str]]]:
+    """What live servers of pyworkers declare. Batches have no queue: they count for each that is served."""
+    reads = [command("HGET", keys.process(view.identity), "features", read=maybe_blob) for view in ours]
+    stored = yield from every(reads, Mode.LENIENT)
+    batches = yield from one("EXISTS", keys.batches, read=integer)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for view, text in zip(ours, stored, strict=True):
+        declared = decoded_json(text, dict) if isinstance(text, bytes) else None
+        for queue, names in (declared or {}).items():
+            if isinstance(names, list):
+                found[queue].update(name for name in names if isinstance(name, str) and name in _FEATURES)
+        for queue in view.queues if batches else ():
+            found[queue].add(features.BATCHES)
+    return found
+
+
+def _add_waiting(keys: Keys, found: defaultdict[str, set[str]], queues: set[str]) -> Steps[None]:
+    """Add what some waiting jobs ask for."""
+    names = sorted(queues)
+    reads = [command("LRANGE", keys.queue(name), -_SAMPLE, -1) for name in names]
+    replies = yield from every(reads, Mode.LENIENT)
+    for queue, raws in zip(names, replies, strict=True):
+        for raw in raws if isinstance(raws, list) else ():
+            try:
+                found[queue] |= features.of_envelope(envelope.decode(raw))
+            except BadMessageError:
+                continue
 
 
 def _queues_of_locks(keys: Keys) -> Steps[set[str]]:
