@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.http.hosts import Hosts
 from pyworkers.web import json
 from pyworkers.web.acting import undone
 from pyworkers.web.live import stream
@@ -43,7 +44,6 @@ from pyworkers.web.rendering import STATIC, own_address, render, static_name
 from pyworkers.web.security import Authorize, Guard
 from pyworkers.web.security.access import Access, Function, Local, Refusal, Users, new_token
 from pyworkers.web.security.ended import EndedSessions
-from pyworkers.web.security.hosts import Hosts
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.users import UserFile
 from pyworkers.web.site import Settings, Site, site_of

@@ -24,16 +24,20 @@ from pyworkers.api.webshared import read_web_secret
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config
 from pyworkers.errors import PyworkersError
+from pyworkers.http.connections import HEAD_BYTES, BoundedConnection
+from pyworkers.http.hosts import Hosts
 from pyworkers.web.application import assemble
 from pyworkers.web.leaving import Streams
 from pyworkers.web.listening import Place
 from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users, new_token
 from pyworkers.web.security.ended import EndedSessions
-from pyworkers.web.security.hosts import Hosts
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.users import UserFile
 from pyworkers.web.site import Settings, Site
 
+# More than the thousand viewers that the dashboard is made for; each holds one open.
+_MOST_CONNECTIONS = 1200
+_SPARE_FILES = 64
 # An action that has begun gets so long; event streams end at once.
 _PATIENCE_S = 5
 _CHECK_S = 1.0
@@ -58,7 +62,7 @@ def serve(config: Config, *, with_token: bool = True) -> None:
     site = Site(admin_of(config.redis), Settings(config.web.mask))
     token = new_token() if with_token and not config.web.auth else ""
     dashboard = assemble(site, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))
-    _allow_many_connections()
+    _Connection.most = min(_MOST_CONNECTIONS, max(1, _allowed_files() - _SPARE_FILES))
     with place.listening(private=not config.web.auth) as listeners:
         users = config.web.auth or "none: this machine alone"
         url = place.url_with(token)
@@ -74,13 +78,19 @@ def _access(config: Config, place: Place, site: Site, token: str) -> Access:
     return Local(token, by_socket=place.path is not None)
 
 
-def _allow_many_connections() -> None:
-    """Each viewer holds one open; the usual limit is 1024 files."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+class _Connection(BoundedConnection):
+    most = _MOST_CONNECTIONS
+
+
+def _allowed_files() -> int:
+    """The limit of open files, which is raised: the usual one is 1024."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     except (ValueError, OSError):  # macOS refuses "infinity"
         log.debug("web.file_limit_kept")
+        most = limit
+    return _MOST_CONNECTIONS + _SPARE_FILES if most == resource.RLIM_INFINITY else most
 
 
 class _OnSocket:
@@ -104,6 +114,8 @@ class _Server(uvicorn.Server):
         self._redis = redis
         config = uvicorn.Config(
             _OnSocket(self._streams) if place.path else self._streams,
+            http=_Connection,
+            h11_max_incomplete_event_size=HEAD_BYTES,
             ws="none",
             lifespan="on",
             interface="asgi3",

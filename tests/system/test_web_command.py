@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -250,6 +252,50 @@ def test_behind_https_the_cookies_are_secure(tmp_path: Path, one_redis_url: str,
         command.wait_until_it_listens()
         answer = Visitor(f"http://127.0.0.1:{port}/").ask("queues", X_Forwarded_Proto="https")
         assert "; Secure" in answer.headers["set-cookie"]
+
+
+# Clients that hang
+
+
+def test_clients_that_hang_are_closed_and_keep_no_other_out(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    (tmp_path / "users").write_text(line("ann"))
+    port = free_port()
+    words = ["--bind", f"127.0.0.1:{port}", "--auth", "users", "--url", one_redis_url]
+    with commanded(tmp_path, *words, "--namespace", namespace) as command, ExitStack() as stack:
+        command.wait_until_it_listens()
+        visitor = Visitor(f"http://127.0.0.1:{port}/")
+        assert visitor.ask("queues", Authorization="Bearer secret").status == 200
+        connect = partial(socket.create_connection, ("127.0.0.1", port), PATIENCE_S)
+        viewer = stack.enter_context(connect())
+        host = f"Host: 127.0.0.1:{port}\r\n"
+        assert b" 200 " in asked(
+            viewer, f"GET /events HTTP/1.1\r\n{host}Authorization: Bearer secret\r\n\r\n"
+        )
+        before = memory_kb(command.process.pid)
+        head = f"POST /login HTTP/1.1\r\n{host}Content-Length: 16000\r\n"
+        form = "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+        beginnings = ["", "GET /que", head, f"{head}{form}{'x' * 15_000}"]
+        hanging = []
+        for number in range(1300):
+            hanging.append(stack.enter_context(connect()))
+            hanging[-1].sendall(beginnings[number % 4].encode())
+        # The oldest of them made room.
+        assert visitor.ask("queues", Authorization="Bearer secret").status == 200
+        assert memory_kb(command.process.pid) - before < 60_000
+        # And ten seconds later, the others are closed as well; a viewer stays.
+        wait_for(lambda: connections_of(command.process.pid) < 20, message="they are closed")
+        viewer.settimeout(PATIENCE_S)
+        assert viewer.recv(10)
+
+
+def memory_kb(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() // 1024
+
+
+def connections_of(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 # Redis away

@@ -322,9 +322,9 @@ class Sender:
         self.fields = sorted({name for form in forms for name in form.fields} - {"csrf", "action"})
 
     def post(self, body: bytes) -> Reply:
-        """The answer to this body with the token behind it."""
+        """The answer to this body with the token before it."""
         token = urlencode({"csrf": self._token}).encode()
-        body = body + b"&" + token
+        body = token + b"&" + body
         return self._attacker.ask(self._target, "POST", {"Cookie": self._cookies}, body)
 
 

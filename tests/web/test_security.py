@@ -23,7 +23,7 @@ from pyworkers.errors import ConfigError
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from pyworkers.web.security.attempts import OF_ADDRESS
-from pyworkers.web.security.bodies import MOST_BYTES
+from pyworkers.web.security.bodies import HEAD_BYTES, MOST_BYTES
 from pyworkers.web.security.sessions import LASTS_S
 from tests.helpers.redises import OwnRedis
 from tests.helpers.support import wait_for
@@ -189,6 +189,37 @@ def test_a_large_request_is_refused_before_it_is_read(opened: Opened) -> None:
     assert (
         visitor.ask("queues", {"csrf": given, **{f"f{number}": "" for number in range(1001)}}).status == 413
     )
+
+
+def test_the_login_reads_little_of_a_stranger(opened: Opened, users: Path) -> None:
+    visitor = opened(auth=users)
+    given = visitor.ask("login").page.posts[0].hidden
+    for padding, status in ((HEAD_BYTES // 2, 401), (HEAD_BYTES, 413)):
+        fields = {**given, "name": "ann", "password": "wrong", "x": "x" * padding}
+        assert visitor.ask("login", fields).status == status
+    assert visitor.ask("queues", {"x": "x" * HEAD_BYTES}).status == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"x=" + b"x" * HEAD_BYTES, "application/x-www-form-urlencoded"),
+        (b"x=" + b"x" * HEAD_BYTES + b"&csrf={token}", "application/x-www-form-urlencoded"),
+        (b"x", "application/json"),
+    ],
+)
+def test_without_a_token_the_rest_of_a_body_is_not_read(opened: Opened, body: bytes, kind: str) -> None:
+    visitor = opened()
+    given = token(visitor)
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(visitor.root).netloc)
+    connection.putrequest("POST", "/queues")
+    cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in visitor.cookies)
+    for name, value in {"Cookie": cookies, "Content-Type": kind, "Content-Length": "1000000"}.items():
+        connection.putheader(name, value)
+    connection.endheaders(body.replace(b"{token}", given.encode()))
+    # Nothing more is sent.
+    assert connection.getresponse().status == 403
+    connection.close()
 
 
 def test_another_machine_is_refused(opened: Opened) -> None:
@@ -533,7 +564,7 @@ def test_only_the_dashboard_writes_the_sentence(told: tuple[Visitor, str]) -> No
 @pytest.mark.parametrize(
     ("header", "status"),
     [
-        (basic("ann", "secret"), 200),
+        (basic("ann", "secret"), 403),
         (basic("rita", "other"), 403),
         (basic("ann", "wrong"), 401),
         ("Bearer ann:secret", 200),
@@ -556,6 +587,20 @@ def test_a_header_acts_without_a_token(
     assert queue.paused == (status == 200)
     if status == 401:
         assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_password_by_basic_needs_the_origin_or_a_token(opened: Opened, users: Path, queue: Queue) -> None:
+    visitor = opened(auth=users)
+    given = {"Authorization": basic("ann", "secret")}
+    assert visitor.ask("queues", PAUSE, follow=True, **given, Origin="http://evil.example").status == 403
+    assert not queue.paused
+    own = visitor.root.rstrip("/")
+    assert visitor.ask("queues", PAUSE, follow=True, **given, Origin=own).status == 200
+    assert queue.paused
+    token_of_form = visitor.ask("queues", **given).page.posts[0].hidden["csrf"]
+    resume = {"action": "resume", "queue": "mail", "csrf": token_of_form}
+    assert visitor.ask("queues", resume, **given).status == 200
+    assert not queue.paused
 
 
 def test_a_header_is_not_mixed_with_a_session(opened: Opened, users: Path, queue: Queue) -> None:

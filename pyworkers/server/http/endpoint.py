@@ -1,9 +1,8 @@
 """Endpoint: /stats /livez /readyz /metrics over HTTP, in the master's event loop. Needs the extra ``http``.
 
 Meant for the loopback interface: a client that can connect can read the arguments of running jobs. Each
-connection serves one request and is open for ten seconds at most. The number of connections is limited, but
-a new one is never refused: the oldest one without a request is closed instead, so that a client that hangs
-cannot block the others.
+connection serves one request and is open for ten seconds at most. The number of connections is limited
+(``connections.py``).
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyworkers import logs
 from pyworkers.errors import ConfigError, PyworkersError
+from pyworkers.http.connections import HEAD_BYTES, BoundedConnection
 from pyworkers.server.http.pages import Views
 
 MOST_CONNECTIONS = 64
@@ -54,6 +53,7 @@ class Endpoint:
             proxy_headers=False,
             server_header=False,
             headers=[("connection", "close")],
+            h11_max_incomplete_event_size=HEAD_BYTES,
         )
         self._server = _Server(config)
 
@@ -93,28 +93,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Connection(H11Protocol):
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._end = self.loop.call_later(LONGEST_S, transport.abort)
-        if len(self.connections) > MOST_CONNECTIONS:
-            self._make_room()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._end.cancel()
-
-    def _make_room(self) -> None:
-        """Close the oldest connection without a request under way, or else the oldest of all."""
-        others = cast("set[_Connection]", self.connections) - {self}
-        oldest = min(others, key=lambda other: (other._is_answering, other._end.when()))
-        # Otherwise it would count until the loop's next turn, and many connections may arrive in this turn.
-        self.connections.discard(oldest)
-        oldest.transport.abort()
-
-    @property
-    def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+class _Connection(BoundedConnection):
+    most = MOST_CONNECTIONS
+    longest_s = LONGEST_S
+    serves_one = True
 
 
 def _application(views: Views) -> Starlette:

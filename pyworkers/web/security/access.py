@@ -20,9 +20,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pyworkers import logs
+from pyworkers.http.hosts import is_loopback
 from pyworkers.web.security.cookies import SESSION, START, cookie_name
 from pyworkers.web.security.ended import EndedSessions
-from pyworkers.web.security.hosts import is_loopback
 from pyworkers.web.security.logins import Logins, TooManyAttempts
 from pyworkers.web.security.secret import Secret
 from pyworkers.web.security.sessions import Ticket, is_valid, open_session
@@ -106,7 +106,9 @@ class Users:
         """By the header if there is one, else by the session."""
         given = request.headers.get("authorization")
         if given is not None:
-            return Identity(await self._by_header(given, request), by_header=True)
+            viewer = await self._by_header(given, request)
+            # Browsers send Basic by themselves, with the form of another site as well: the origin is needed.
+            return Identity(viewer, by_header=bool(_bearer(request)) or "origin" in request.headers)
         ticket = Ticket.parse(request.cookies.get(cookie_name(request, SESSION), ""))
         if ticket is None:
             raise Refusal(401, "", login=True, headers=_ASKING)

@@ -11,6 +11,8 @@ from starlette.types import Message, Receive
 
 Form: TypeAlias = ImmutableMultiDict[str, str]
 MOST_BYTES = 1 << 20
+HEAD_BYTES = 16 * 1024
+"""What a form of the dashboard needs for its token, and the most that is read of a stranger."""
 _MOST_FIELDS = 1000
 _FORM = "application/x-www-form-urlencoded"
 
@@ -19,24 +21,58 @@ class TooLargeError(Exception):
     """The body has more bytes, or its form more fields, than the dashboard reads."""
 
 
-async def read_body(request: Request) -> bytes:
-    """The whole body. Raises TooLargeError as soon as it is too large."""
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and len(length) < 20 and int(length) > MOST_BYTES:
-        raise TooLargeError
-    parts = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BYTES:
+class Body:
+    """The body of a request: first the part that has the token of a form, then, if that is valid, the rest.
+
+    ``most`` bytes. Raises TooLargeError as soon as it is too large, first if it says so.
+    """
+
+    def __init__(self, request: Request, most: int) -> None:
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > 19 or int(length) > most):
             raise TooLargeError
-        parts.append(part)
-    return b"".join(parts)
+        self._most = most
+        self._parts = aiter(request.stream())
+        self._read = bytearray()
+
+    async def head(self) -> bytes:
+        """The first bytes, all of them if there are few. Raises TooLargeError."""
+        await self._read_up_to(HEAD_BYTES)
+        return bytes(self._read)
+
+    async def whole(self) -> bytes:
+        """All of it. Raises TooLargeError."""
+        await self._read_up_to(self._most + 1)
+        return bytes(self._read)
+
+    async def _read_up_to(self, number: int) -> None:
+        while len(self._read) < number:
+            part = await anext(self._parts, None)
+            if part is None:
+                return
+            self._read += part
+            if len(self._read) > self._most:
+                raise TooLargeError
+
+
+async def token_in(request: Request, body: Body) -> str:
+    """The token in the first bytes of a form; empty without one. Raises TooLargeError."""
+    if not is_form(request):
+        return ""
+    head = await body.head()
+    # Its last field may be incomplete.
+    return parse_form(request, head if len(head) < HEAD_BYTES else head.rpartition(b"&")[0]).get("csrf", "")
+
+
+def is_form(request: Request) -> bool:
+    """True if the body is a form."""
+    kind: str = request.headers.get("content-type", "").partition(";")[0]
+    return kind.strip().lower() == _FORM
 
 
 def parse_form(request: Request, body: bytes) -> Form:
     """The fields of a form; none for a body of another type. Raises TooLargeError."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+    if not is_form(request):
         return Form()
     text = body.decode(errors="replace")
     try:

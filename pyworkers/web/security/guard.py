@@ -15,11 +15,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pyworkers.http.hosts import Hosts
 from pyworkers.web.security import origins
 from pyworkers.web.security.access import TOKEN, Access, Identity, Refusal, Viewer
-from pyworkers.web.security.bodies import MOST_BYTES, Form, TooLargeError, again, parse_form, read_body
+from pyworkers.web.security.bodies import (
+    HEAD_BYTES,
+    MOST_BYTES,
+    Body,
+    Form,
+    TooLargeError,
+    again,
+    parse_form,
+    token_in,
+)
 from pyworkers.web.security.cookies import START, VISITOR, cookie_name, set_cookie
-from pyworkers.web.security.hosts import Hosts
 from pyworkers.web.security.secret import Secret
 from pyworkers.web.site import Site
 
@@ -37,6 +46,11 @@ _HEADERS = {
 }
 _READING = ("GET", "HEAD")
 _VISITOR_CHARACTERS = 22
+_NO_TOKEN = "The form is out of date. Nothing was done: load the page again."
+_NO_TOKEN_OF_API = (
+    "Nothing was done: the token is missing or out of date. Send the text csrf of GET /api as the header "
+    "X-CSRF-Token, with the cookies of that answer, or send a header Authorization: Bearer."
+)
 # A program has no use for a redirection and a cookie.
 _FOR_PROGRAMS = ("api", "events")
 
@@ -137,19 +151,25 @@ class Guard:
     async def _admit_change(self, request: Request, receive: Receive, visit: Visit, place: str) -> Receive:
         if not origins.is_own(request.headers):
             raise Refusal(403, "Another site has sent this form. Nothing was done.")
+        most = MOST_BYTES if visit.identity else HEAD_BYTES
         try:
-            body = await read_body(request)
-            form = parse_form(request, body)
+            body = Body(request, most)
+            # The rest of a body is read only for those who may send it.
+            if not await self._has_token(request, body, visit):
+                raise Refusal(403, _NO_TOKEN_OF_API if place == "api" else _NO_TOKEN)
+            if visit.identity and visit.identity.viewer.role != "operate" and place != "logout":
+                raise Refusal(403, "Your role is read: you may look, and change nothing.")
+            sent = await body.whole()
+            request.scope["state"]["form"] = parse_form(request, sent)
         except TooLargeError as error:
-            raise Refusal(413, f"The request is larger than {MOST_BYTES} bytes.") from error
-        if not (visit.identity and visit.identity.by_header):
-            given = request.headers.get("x-csrf-token") or form.get("csrf", "")
-            if not await self._is_token(given, visit):
-                raise Refusal(403, "The form is out of date. Nothing was done: load the page again.")
-        if visit.identity and visit.identity.viewer.role != "operate" and place != "logout":
-            raise Refusal(403, "Your role is read: you may look, and change nothing.")
-        request.scope["state"]["form"] = form
-        return again(body, receive)
+            raise Refusal(413, f"The request is larger than {most} bytes.") from error
+        return again(sent, receive)
+
+    async def _has_token(self, request: Request, body: Body, visit: Visit) -> bool:
+        if visit.identity and visit.identity.by_header:
+            return True
+        given = request.headers.get("x-csrf-token") or await token_in(request, body)
+        return await self._is_token(given, visit)
 
     async def _is_token(self, given: str, visit: Visit) -> bool:
         if origins.is_token(given, visit.secret, visit.binding):

@@ -1,4 +1,4 @@
-"""Hosts: the names under which a dashboard answers, so that no other site's name can lead to it.
+"""Hosts: the names under which a dashboard or an endpoint answers, so that no other name can lead to it.
 
 Pure. Without it, a page anywhere could point a name of its own at 127.0.0.1 (DNS rebinding).
 """
