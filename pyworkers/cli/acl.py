@@ -11,7 +11,7 @@ from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.params import reads
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
-from pyworkers.store.acl import Role, line
+from pyworkers.store.acl import Role, Version, left_open, line
 
 
 def _user(name: str) -> str:
@@ -35,25 +35,39 @@ def _user(name: str) -> str:
     callback=reads(_user),
     help="Name of the Redis user, new or not.  [default: pyworkers-ROLE]",
 )
+@click.option(
+    "--redis",
+    "version",
+    type=click.Choice([version.value for version in Version]),
+    default=Version.SEVEN.value,
+    show_default=True,
+    help="The oldest Redis that reads it; 6.2 grants each command on each key.",
+)
 @json_option
 @config_options
-def acl(source: Source, role: str, user: str | None, as_json: bool) -> None:
+def acl(source: Source, role: str, user: str | None, version: str, as_json: bool) -> None:
     """Print the minimal Redis ACL of a role.
 
     The output is an ACL SETUSER command for redis-cli; replace CHANGE-ME with a password. The namespace comes
-    from --namespace or the configuration. The redis-cli command that connects is printed on stderr.
+    from --namespace or the configuration. What the user can do besides its work, and the redis-cli command
+    that connects, are printed on stderr.
 
     \b
     Example: pyworkers acl --role client --namespace shop:
     """
     redis = source.load().redis
     name = user or f"pyworkers-{role}"
-    command = line(Role(role), redis.namespace, name)
+    command = line(Role(role), redis.namespace, name, Version(version))
+    besides = left_open(Role(role), redis.namespace, Version(version))
     redis_cli = asyncio.run(_redis_cli(redis))
     if as_json:
-        print_json({"role": role, "user": name, "command": command, "redis_cli": redis_cli})
+        print_json(
+            {"role": role, "user": name, "command": command, "redis_cli": redis_cli, "left_open": besides}
+        )
         return
     click.echo(command)
+    for sentence in besides:
+        click.echo(f"# {sentence}", err=True)
     click.echo(f"Run it in {redis_cli}", err=True)
 
 

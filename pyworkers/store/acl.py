@@ -2,11 +2,14 @@
 
 Pure. A key that is added to ``keys.py`` gets its row here, with the commands on it in each role, those inside
 scripts included. A test watches a server with MONITOR, and fails for a right that is missing or not needed.
+
+From Redis 7 on, each kind of key has a selector, with its own commands. Redis 6.2 has none: there, each
+command is granted on each key of the role.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -47,9 +50,30 @@ class Grant:
         return set(" ".join(words).split())
 
 
+class Version(Enum):
+    """The oldest Redis that reads a line."""
+
+    SIX = "6.2"
+    SEVEN = "7.0"
+
+
 _PLAIN = Keys()
 # hostname:pid:nonce, also followed by -signals, :work or :workers.
-_IDENTITY = "*:[0-9]*:[0-9a-f]*"
+_IDENTITY = "*:[0-9]*:" + "[0-9a-f]" * 6 + "*"
+# The others of ours: not the secret of the dashboard and its sessions, which begin with "web".
+_OTHERS = "pyworkers:[^w]*"
+_SCRIPTS = {"eval", "evalsha"}
+_READING = {
+    "exists", "get", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hvals", "lindex",
+    "llen", "lpos", "lrange", "mget", "pttl", "scard", "sismember", "smembers", "sscan", "type", "xrange",
+    "xread", "zcard", "zcount", "zmscore", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscan", "zscore",
+}  # fmt: skip
+# Commands on keys of two kinds, in one selector.
+_ACROSS: tuple[tuple[Role, str, tuple[str, ...]], ...] = (
+    (Role.WORKER, "watch", (_PLAIN.queue("*"), _OTHERS)),
+    (Role.WORKER, "exists", (_PLAIN.schedule, _PLAIN.retry, _PLAIN.goretry, _PLAIN.dead, _OTHERS)),
+    (Role.ADMIN, "rename", (_PLAIN.queue("*"), _PLAIN.schedule, _PLAIN.retry, _PLAIN.dead, _OTHERS)),
+)
 
 GRANTS: tuple[Grant, ...] = (
     # eval and evalsha run the scripts; client id and client unblock end a blocking move at a stop; client
@@ -60,14 +84,14 @@ GRANTS: tuple[Grant, ...] = (
         "",
         worker="eval evalsha info time client|id client|tracking client|unblock watch unwatch scan",
         client="multi exec eval evalsha time",
-        admin="multi exec",
-        read_only="eval evalsha info time scan",
+        admin="multi exec eval evalsha",
+        read_only="info time scan",
     ),
     Grant(
         _PLAIN.queues,
         worker="sadd smembers type",
         client="sadd type",
-        admin="sadd srem",
+        admin="sadd srem type",
         read_only="smembers",
     ),
     Grant(
@@ -100,13 +124,13 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(_PLAIN.paused, worker="smembers sismember sadd", admin="sadd srem", read_only="smembers"),
     Grant("stat:*", worker="incrby expire", admin="incr expire", read_only="get mget"),
-    Grant(_PLAIN.processes, worker="sadd srem sscan", read_only="scard sscan sismember"),
+    Grant(_PLAIN.processes, worker="sadd srem sscan type", read_only="scard sscan sismember"),
     Grant(_PLAIN.process_cleanup, worker="set"),
     Grant(
         _IDENTITY,
         worker="hset hget hmget hvals type expire rpop llen unlink",
         admin="lpush expire",
-        read_only="hmget hgetall",
+        read_only="hget hmget hgetall",
     ),
     Grant(
         _PLAIN.iteration("*"),
@@ -141,30 +165,96 @@ GRANTS: tuple[Grant, ...] = (
         client="sadd hset hget hmget hincrby hexists hgetall expire exists srem scard smembers rpush lrange "
         "del unlink",
         admin="hexists hget hmget hset hincrby expire sadd srem scard smembers lrange del unlink",
-        read_only="hgetall scard sscan",
+        read_only="hgetall scard sscan lrange",
     ),
     Grant(_PLAIN.audit, admin="lpush ltrim", read_only="llen lrange"),
     Grant(_PLAIN.job("*"), client="hset expire hmget hgetall", read_only="hmget"),
     Grant(
         _PLAIN.result("*"), client="xrange xread xadd expire", admin="xadd expire", read_only="xrange xread"
     ),
+    Grant(_PLAIN.own("cleared:*"), admin="expire type llen lrange zrange zcard unlink"),
+    Grant(_PLAIN.watched, worker="exists get", admin="set", read_only="exists"),
     Grant(
-        "pyworkers:*",
+        _PLAIN.task("*"), admin="hset hget hgetall expire set exists del unlink", read_only="hgetall exists"
+    ),
+    Grant(_PLAIN.web_secret, admin="set get"),
+    Grant(_PLAIN.web_ended("*"), admin="set exists"),
+    Grant(
+        _OTHERS,
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire pexpire smembers "
         "sismember zcard zrange zrem hincrby srem type xadd hkeys zadd zcount zscore "
         "zrangebyscore zremrangebyscore hmget hlen bitfield",
-        admin="set del hset hget hlen hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink "
+        admin="incr set del hset hget hlen hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink "
         "xadd type zcard zcount zrange zrangebyscore",
         read_only="hgetall hkeys exists get mget pttl smembers zcard zcount hget",
     ),
 )
 
 
-def line(role: Role, namespace: str, user: str) -> str:
+def line(role: Role, namespace: str, user: str, version: Version = Version.SEVEN) -> str:
     """The ACL SETUSER command, with CHANGE-ME for the password."""
-    words = ["ACL SETUSER", user, "reset", "on", ">CHANGE-ME", *patterns(role, namespace)]
-    words += (f"+{command}" for command in commands(role))
+    words = ["ACL SETUSER", user, "reset", "on", ">CHANGE-ME"]
+    if version is Version.SIX:
+        words += patterns(role, namespace)
+        words += (f"+{command}" for command in commands(role))
+    else:
+        words += (f"+{command}" for command in _keyless(role))
+        words += selectors(role, namespace)
     return " ".join(words)
+
+
+def selectors(role: Role, namespace: str) -> Iterator[str]:
+    """The rights on each kind of key; ``%R~``: to read it alone."""
+    prefix = literal(namespace)
+    by_commands: dict[frozenset[str], list[str]] = {}
+    for grant in GRANTS:
+        if grant.key and grant.commands(role):
+            by_commands.setdefault(frozenset(grant.commands(role)), []).append(f"{prefix}{grant.key}")
+    # A script names its keys, whose rights are checked for each command in it.
+    if scripts := _SCRIPTS & set(commands(role)):
+        yield _selector(scripts, patterns(role, namespace))
+    for names, globs in by_commands.items():
+        sign = "%R~" if names <= _READING else "~"
+        yield _selector(names, [f"{sign}{glob}" for glob in globs])
+    for of, command, kinds in _ACROSS:
+        if of is role:
+            yield _selector({command}, [f"~{prefix}{glob}" for glob in kinds])
+
+
+def _selector(names: Iterable[str], globs: Iterable[str]) -> str:
+    return f"({' '.join([*globs, *(f'+{name}' for name in sorted(names))])})"
+
+
+def _keyless(role: Role) -> list[str]:
+    """The commands without a key, sorted."""
+    return sorted(GRANTS[0].commands(role) - _SCRIPTS)
+
+
+def left_open(role: Role, namespace: str, version: Version) -> list[str]:
+    """What such a user can do besides its work, in sentences."""
+    found = []
+    if not namespace and role is not Role.CLIENT:
+        found.append(
+            f"Without a namespace, keys of other programs that look like ours are open to it: those named "
+            f"{_IDENTITY}, for example session:42:abcdef. Set a namespace, or a Redis of its own."
+        )
+    if version is Version.SIX:
+        found.append(
+            "Redis 6.2 grants each of these commands on each of these keys: "
+            + _OPEN_IN_SIX[role]
+            + " Redis 7 keeps them apart: pyworkers acl --redis 7.0."
+        )
+    if _SCRIPTS & set(commands(role)):
+        found.append("It may send scripts, and a script that does not end blocks Redis for all clients.")
+    return found
+
+
+_OPEN_IN_SIX = {
+    Role.CLIENT: "it can read and delete waiting and running jobs, locks and results.",
+    Role.WORKER: "it can write and delete each key of its programs.",
+    Role.ADMIN: "it can write and delete each key of its programs.",
+    Role.READ_ONLY: "it can read each of these keys in any way, and write none.",
+}
 
 
 def patterns(role: Role, namespace: str) -> Iterator[str]:

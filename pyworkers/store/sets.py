@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.keys import Keys, literal
+from pyworkers.store import plain
 from pyworkers.store.calls import Call, Mode, Pages, Steps, command, one, script
 from pyworkers.store.flow.removal import written
 from pyworkers.store.transport.replies import blob, blobs, integer
@@ -73,7 +75,10 @@ class MembersByScore(Pages[Member]):
         self._last: list[bytes] = []
 
     def next_page(self) -> Steps[list[Member]]:
-        flat = yield from script("after", [self._zset], [self._page, self._direction, *self._last], blobs)
+        reading = script("after", [self._zset], [self._page, self._direction, *self._last], blobs)
+        is_down = self._direction == "down"
+        instead = partial(plain.after, self._zset, self._page, self._last, descending=is_down)
+        flat = yield from plain.or_plain(reading, instead)
         self.ended = len(flat) < 2 * self._page
         self._last = flat[:-3:-1]
         return [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]

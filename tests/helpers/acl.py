@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import redis
 
 from pyworkers.store import acl
-from pyworkers.store.acl import Role
+from pyworkers.store.acl import Role, Version
 from tests.helpers.support import PATIENCE_S, wait_for
 
 PASSWORD = "correct-horse"
@@ -22,8 +22,9 @@ _CONTAINERS = ("client", "config", "acl")
 def url_of(url: str, role: Role, namespace: str) -> str:
     """The URL of a new user with just the rights of a role; ``url`` is that of one who may do everything."""
     user = f"{role.value}-{namespace.rstrip(':') or 'all'}"
-    words = acl.line(role, namespace, user).replace("CHANGE-ME", PASSWORD).split()
     with redis.Redis.from_url(url) as connection:
+        version = Version.SIX if is_six(connection) else Version.SEVEN
+        words = acl.line(role, namespace, user, version).replace("CHANGE-ME", PASSWORD).split()
         connection.execute_command("ACL SETUSER", *words[2:])
     return urlsplit(url)._replace(netloc=f"{user}:{PASSWORD}@{urlsplit(url).netloc}").geturl()
 

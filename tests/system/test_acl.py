@@ -287,6 +287,35 @@ def use_batches(client: Client, admin: redis.Redis) -> None:
         client.enlist(BatchPlan("refused", "hold", jobs=[PushedJob("q", job_of("j5"), "j5", None, held)]))
 
 
+def test_a_user_reaches_no_more_than_its_work(redis_url: str, namespace: str) -> None:
+    """What Redis 7 keeps apart by selectors, and what no role needs in 6.2 either."""
+    keys = Keys(namespace)
+    waiting = keys.inprogress("q", GHOST)
+    forbidden: list[tuple[Role, tuple[str, ...]]] = [
+        (Role.READ_ONLY, ("EVAL", "return 1", "0")),
+        (Role.READ_ONLY, ("GET", keys.web_secret)),
+        (Role.WORKER, ("GET", keys.web_secret)),
+        (Role.READ_ONLY, ("HGETALL", "session:42:data")),
+    ]
+    with redis.Redis.from_url(redis_url) as admin:
+        if not is_six(admin):
+            forbidden += [
+                *((Role.CLIENT, words) for words in (("LRANGE", waiting, "0", "-1"), ("DEL", waiting))),
+                (Role.CLIENT, ("EVAL", "return redis.call('DEL', KEYS[1])", "1", waiting)),
+                (Role.READ_ONLY, ("LRANGE", keys.cron_entries, "0", "-1")),
+                (Role.WORKER, ("DEL", keys.retry)),
+            ]
+        admin.lpush(waiting, job_of("running"))
+        admin.set(keys.web_secret, "secret")
+        for role, words in forbidden:
+            with (
+                redis.Redis.from_url(url_of(redis_url, role, namespace)) as user,
+                pytest.raises(redis.ResponseError, match=r"(?i)no permissions|can.t access|ACL fail"),
+            ):
+                user.execute_command(*words)
+        assert admin.llen(waiting) == 1
+
+
 def test_what_is_not_permitted_is_a_named_error(redis_url: str, namespace: str) -> None:
     url = url_of(redis_url, Role.CLIENT, namespace)
     with Client(url, namespace="other:") as client, pytest.raises(StoreError, match="NOPERM") as caught:
@@ -367,7 +396,7 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
             rights = set(commands(Role.READ_ONLY))
             watch.wait_for(rights - PAGING)
         # Who may only read cannot ask the servers for fresh numbers, and does without.
-        assert set(refused(admin)) == {("command", "set")}
+        assert set(refused(admin)) == {("command", name) for name in ("eval", "evalsha", "set")}
 
 
 def look_at_pages(admin: Admin) -> None:

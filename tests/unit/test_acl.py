@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from pyworkers.cli import main
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.acl import GRANTS, Role, commands, line, patterns
+from pyworkers.store.acl import GRANTS, Role, Version, commands, line, patterns
 from pyworkers.store.scripts import load
 
 # Named by Sidekiq Enterprise alone.
@@ -50,11 +50,14 @@ def all_keys(keys: Keys) -> dict[str, str]:
 
 
 def test_a_worker_may_use_every_key() -> None:
-    globs = [glob.removeprefix("~") for glob in patterns(Role.WORKER, "app:")]
+    # Python negates with another sign.
+    globs = [glob.removeprefix("~").replace("[^", "[!") for glob in patterns(Role.WORKER, "app:")]
+    # A server has no business with those of the dashboard.
+    of_the_dashboard = {"web_secret", "web_ended", "task", "task_alive"}
     missing = {
         name: key
         for name, key in all_keys(Keys("app:")).items()
-        if not any(fnmatchcase(key, glob) for glob in globs)
+        if name not in of_the_dashboard and not any(fnmatchcase(key, glob) for glob in globs)
     }
     assert missing == {}
 
@@ -85,6 +88,7 @@ def test_the_commands_of_the_servers_scripts_are_a_workers() -> None:
 
 
 def test_reading_changes_nothing() -> None:
+    assert not {"eval", "evalsha", "script"} & set(commands(Role.READ_ONLY))
     writing = {"set", "del", "unlink", "expire", "zadd", "zrem", "lpush", "rpush", "sadd", "srem", "hset"}
     assert not writing & set(commands(Role.READ_ONLY))
 
@@ -94,7 +98,19 @@ def test_every_grant_has_a_role() -> None:
 
 
 def test_the_line() -> None:
-    words = line(Role.CLIENT, "a*[b]:", "web").split()
+    words = line(Role.CLIENT, "a*[b]:", "web")
+    begin, *selectors = words.split(" (")
+    assert begin == "ACL SETUSER web reset on >CHANGE-ME +exec +multi +time"
+    assert r"~a\*\[b\]:queue:* +llen +lpush +type)" in selectors
+    assert all(selector.endswith(")") for selector in selectors)
+    named = {word[1:].rstrip(")") for word in words.split() if word.startswith("+")}
+    assert named == set(commands(Role.CLIENT))
+    readings = line(Role.READ_ONLY, "app:", "web").split(" (")[1:]
+    assert readings and all(selector.startswith("%R~app:") for selector in readings)
+
+
+def test_the_line_for_redis_without_selectors() -> None:
+    words = line(Role.CLIENT, "a*[b]:", "web", Version.SIX).split()
     assert words[:8] == [
         "ACL",
         "SETUSER",
@@ -113,7 +129,15 @@ def test_the_command_prints_the_line() -> None:
     result = CliRunner().invoke(main, ["acl", "--role", "client", "--namespace", "app:"])
     assert result.exit_code == 0
     assert result.stdout == line(Role.CLIENT, "app:", "pyworkers-client") + "\n"
-    assert result.stderr.startswith("Run it in redis-cli -")
+    assert "\nRun it in redis-cli -" in result.stderr
+    assert "# It may send scripts, and a script that does not end blocks Redis" in result.stderr
+    for role in ("worker", "admin", "read-only"):
+        words = ["acl", "--role", role]
+        assert "Without a namespace" in CliRunner().invoke(main, words).stderr
+        assert "Without a namespace" not in CliRunner().invoke(main, [*words, "--namespace", "a:"]).stderr
+    old = CliRunner().invoke(main, ["acl", "--redis", "6.2", "--namespace", "a:"])
+    assert old.stdout == line(Role.WORKER, "a:", "pyworkers-worker", Version.SIX) + "\n"
+    assert "# Redis 6.2 grants each of these commands on each of these keys" in old.stderr
     assert line(Role.WORKER, "", "me") in CliRunner().invoke(main, ["acl", "--user", "me"]).stdout
 
 

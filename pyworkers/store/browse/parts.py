@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.extract import LARGE_BYTES
 from pyworkers.protocol.portions import portions
-from pyworkers.store.calls import Call, Steps, script
+from pyworkers.store import plain
+from pyworkers.store.calls import Steps, script
 from pyworkers.store.transport.replies import blob, integer
 
 HEAD_BYTES, TAIL_BYTES = 2048, 4096
@@ -80,7 +82,7 @@ def read_part(
     containing: Sequence[str] = (),
     most: int | None = None,
     most_bytes: int = _MOST_BYTES,
-) -> Call[Part]:
+) -> Steps[Part]:
     """Read ``count`` jobs, fewer if they are large, and return at most ``most`` that contain all these texts.
 
     Places count from the lowest score, or from the job that is popped next; ``descending``: from the other
@@ -89,7 +91,9 @@ def read_part(
     """
     way = "down" if descending else "up"
     limits = (count, most_bytes, LARGE_BYTES, HEAD_BYTES, TAIL_BYTES, most or count)
-    return script("browse/read", [key], [way, *begin, *limits, *containing], _part)
+    reading = script("browse/read", [key], [way, *begin, *limits, *containing], list)
+    instead = partial(plain.read, key, begin, limits, containing, descending=descending)
+    return _part((yield from plain.or_plain(reading, instead)))
 
 
 def find_again(key: str, jobs: Sequence[Named], *, descending: bool = False) -> Steps[list[Again | None]]:
@@ -97,7 +101,9 @@ def find_again(key: str, jobs: Sequence[Named], *, descending: bool = False) -> 
     found: list[Again | None] = []
     for some in portions(jobs, _AT_A_TIME):
         args = [arg for job in some for arg in job]
-        found += yield from script("browse/find", [key], ["down" if descending else "up", *args], _again)
+        finding = script("browse/find", [key], ["down" if descending else "up", *args], list)
+        instead = partial(plain.find, key, some, descending=descending)
+        found += _again((yield from plain.or_plain(finding, instead)))
     return found
 
 

@@ -5,6 +5,7 @@ Used by ``api``; never by the server. It only reads, and searches no queue and n
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha1
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from pyworkers.protocol.flow.history import JobHistory, read_history
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.protocol.status import FIELDS, UNKNOWN, Answer, JobStatus, read_answer, read_status
+from pyworkers.store import plain
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, script
 from pyworkers.store.flow.copies import is_job
 from pyworkers.store.processes.reading import Processes, Works
@@ -86,7 +88,9 @@ def read_held(keys: Keys, jid: str) -> Steps[Held | None]:
     text = jid.encode(errors="surrogateescape")
     for some in portions(lists, _PER_CALL):
         names = [keys.inprogress(queue, owner) for queue, owner in some]
-        found = yield from script("browse/held", names, [text if _is_plain(text) else b""], _pairs)
+        sought = text if _is_plain(text) else b""
+        reading = script("browse/held", names, [sought], _pairs)
+        found = yield from plain.or_plain(reading, partial(plain.held, names, sought))
         for place, raw in found:
             if is_job(raw, jid):
                 queue, owner = some[place - 1]

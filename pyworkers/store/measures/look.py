@@ -13,6 +13,7 @@ import simplejson
 
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.portions import portions
+from pyworkers.store import plain
 from pyworkers.store.calls import Steps, script
 from pyworkers.store.transport.replies import ReplyReader, integer, maybe_blob
 
@@ -29,7 +30,8 @@ def look(reads: Sequence[tuple[str, str]]) -> Steps[list[Any]]:
     found: list[Any] = []
     for some in portions(reads, _PER_CALL):
         names, kinds = zip(*some, strict=True)
-        found += yield from script("look", names, kinds, partial(_read, kinds))
+        reading = script("look", names, kinds, partial(_read, kinds))
+        found += yield from plain.or_plain(reading, partial(plain.look, names, kinds))
     return found
 
 
