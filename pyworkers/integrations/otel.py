@@ -10,13 +10,12 @@ import logging
 import threading
 import time
 from asyncio import CancelledError
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry import metrics, trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import Meter, MeterProvider
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -35,8 +34,13 @@ from pyworkers import (
     Worker,
     __version__,
 )
+from pyworkers.integrations.outcomes import is_discarded
 from pyworkers.middleware import AsyncCallNext, CallNext, ClientCallNext, ClientMiddleware
+from pyworkers.observing.guard import Observer
+from pyworkers.observing.readable import pieces_of, readable, text_of
 from pyworkers.protocol.draft import Bulk, JobDraft
+
+R = TypeVar("R")
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 """The version of the semantic conventions."""
@@ -83,7 +87,7 @@ def instrument(
         raise PyworkersError("the worker is instrumented already", hint="call instrument once")
     tracer, meter = _tracer(tracer_provider), _meter(meter_provider)
     worker.client_middleware(OtelProducer(tracer, meter).link)
-    worker.middleware(_ConsumerLink(OtelConsumer(tracer, meter)))
+    worker.middleware(_ConsumerLink(OtelConsumer(tracer, meter, worker)))
 
     @worker.on_shutdown
     def flush_telemetry() -> None:
@@ -105,6 +109,7 @@ class OtelProducer:
         self._sent = meter.create_counter(
             "messaging.client.sent.messages", "{message}", "Number of jobs in enqueue calls."
         )
+        self._observer = Observer("opentelemetry.enqueue")
         # The bulk enqueue of this context, and the fields of its jobs.
         self._bulk: ContextVar[tuple[Bulk, dict[str, Any]] | None] = ContextVar("otel_bulk", default=None)
 
@@ -112,32 +117,41 @@ class OtelProducer:
         """Enqueue a job with the fields of its span, and count it."""
         jid = self._single(draft, call_next) if draft.bulk is None else self._member(draft, call_next)
         if jid:
-            self._sent.add(1, {**_metric(_ENQUEUE), "messaging.destination.name": draft.queue})
+            about = {**_metric(_ENQUEUE), "messaging.destination.name": draft.queue}
+            self._observer.see(self._sent.add, 1, about)
         return jid
 
     def _single(self, draft: JobDraft, call_next: ClientCallNext) -> str:
-        with self._span(draft) as span:
-            jid = call_next(_with(draft, _fields()))
+        span = _Current(self._observer, self._started(draft))
+        fields = self._observer.see(_fields) or {}
+        try:
+            jid = call_next(_with(draft, fields))
+        except BaseException as error:
+            self._observer.see(_note_refusal, span.span, error)
+            raise
+        else:
             if jid:
-                span.set_attribute("messaging.message.id", jid)
+                self._observer.see(span.span.set_attribute, "messaging.message.id", jid)
             return jid
+        finally:
+            span.end()
 
     def _member(self, draft: JobDraft, call_next: ClientCallNext) -> str:
-        return call_next(_with(draft, self._fields_of(draft)))
+        return call_next(_with(draft, self._observer.see(self._fields_of, draft) or {}))
 
     def _fields_of(self, draft: JobDraft) -> dict[str, Any]:
         """The fields of the jobs of a bulk enqueue, which have one span."""
         if (known := self._bulk.get()) is not None and known[0] is draft.bulk:
             return known[1]
-        with self._span(draft):
-            found = _fields()
+        span = _Current(self._observer, self._started(draft))
+        found = self._observer.see(_fields)
+        span.end()
         fields = {**found, _LINKED: True} if found else {}
         if draft.bulk is not None:
             self._bulk.set((draft.bulk, fields))
         return fields
 
-    @contextmanager
-    def _span(self, draft: JobDraft) -> Iterator[Span]:
+    def _started(self, draft: JobDraft) -> Span | None:
         about: dict[str, Any] = {
             **_ENQUEUE,
             "messaging.destination.name": draft.queue,
@@ -146,12 +160,22 @@ class OtelProducer:
         if draft.bulk is not None:
             about["messaging.batch.message_count"] = draft.bulk.size
         name = f"enqueue {draft.queue}"
-        with self._tracer.start_as_current_span(name, kind=SpanKind.PRODUCER, attributes=about) as span:
-            try:
-                yield span
-            except Exception as error:
-                span.set_attribute("error.type", _name(error))
-                raise
+        return self._observer.see(self._tracer.start_span, name, kind=SpanKind.PRODUCER, attributes=about)
+
+
+class _Current:
+    """A span that is the current one until its end; one that does nothing if it could not be started."""
+
+    def __init__(self, observer: Observer, span: Span | None) -> None:
+        self._observer = observer
+        self.span = trace.INVALID_SPAN if span is None else span
+        self._token = None if span is None else observer.see(attach, trace.set_span_in_context(span))
+
+    def end(self) -> None:
+        """Make the span before it the current one."""
+        if self._token is not None:
+            self._observer.see(detach, self._token)
+        self._observer.see(self.span.end)
 
 
 class _ConsumerLink(DualLink):
@@ -164,8 +188,11 @@ class _ConsumerLink(DualLink):
 class OtelConsumer:
     """The middleware: a consumer span, and the metrics of a run."""
 
-    def __init__(self, tracer: Tracer, meter: Meter) -> None:
+    def __init__(self, tracer: Tracer, meter: Meter, worker: Worker | None = None) -> None:
+        """``worker`` knows which exceptions drop a job (``discard_on``)."""
         self._tracer = tracer
+        self._worker = worker
+        self._observer = Observer("opentelemetry.process")
         self._consumed = meter.create_counter(
             "messaging.client.consumed.messages", "{message}", "Number of runs of jobs that began."
         )
@@ -178,42 +205,98 @@ class OtelConsumer:
 
     def link(self, message: Message, call_next: CallNext) -> Outcome:
         """Run a ``def`` job in its span."""
-        with self._run(message) as span:
+        run = self._begin(message)
+        try:
             outcome = call_next(message)
-            _note_outcome(span, outcome)
+        except BaseException as raised:
+            run.raised(raised)
+            raise
+        else:
+            run.returned(outcome)
             return outcome
+        finally:
+            run.end()
 
     async def async_link(self, message: Message, call_next: AsyncCallNext) -> Outcome:
         """Run an ``async def`` job in its span."""
-        with self._run(message) as span:
+        run = self._begin(message)
+        try:
             outcome = await call_next(message)
-            _note_outcome(span, outcome)
+        except BaseException as raised:
+            run.raised(raised)
+            raise
+        else:
+            run.returned(outcome)
             return outcome
+        finally:
+            run.end()
 
-    @contextmanager
-    def _run(self, message: Message) -> Iterator[Span]:
+    def _begin(self, message: Message) -> _Run:
         queue = {"messaging.destination.name": message.queue}
         measured: dict[str, Any] = {**_metric(_PROCESS), **queue}
-        self._consumed.add(1, measured)
+        self._observer.see(self._consumed.add, 1, measured)
+        span = _Current(self._observer, self._observer.see(self._started, message, queue))
+        return _Run(self, message, span, measured)
+
+    def _started(self, message: Message, queue: Mapping[str, str]) -> Span:
         parent, links = _origin(message.data)
-        started = time.perf_counter()
-        with self._tracer.start_as_current_span(
+        return self._tracer.start_span(
             f"process {message.queue}",
             context=parent,
             kind=SpanKind.CONSUMER,
             attributes={**_PROCESS, **queue, **_about(message)},
             links=links,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield span
-            except BaseException as raised:
-                if name := _note_error(span, raised):
-                    measured["error.type"] = name
-                raise
-            finally:
-                self._duration.record(time.perf_counter() - started, measured)
+        )
+
+    def note_error(self, span: Span, message: Message, raised: BaseException) -> str:
+        """Note how the job ended; returns the name of the error, empty if it did not fail."""
+        error = _request_of(raised)
+        chosen = (_CHOICES[kind] for kind in type(error).__mro__ if kind in _CHOICES)
+        outcome, is_failure = next(chosen, ("failed", True))
+        if is_failure and is_discarded(self._worker, message, error):
+            outcome, is_failure = "discard", False
+        span.set_attribute("pyworkers.job.outcome", outcome)
+        if not is_failure:
+            return ""
+        name = _name(error)
+        span.set_status(Status(StatusCode.ERROR, name))
+        span.set_attribute("error.type", name)
+        _record(span, error)
+        return name
+
+    def measure(self, seconds: float, measured: Mapping[str, Any]) -> None:
+        """Count the duration of a run."""
+        self._observer.see(self._duration.record, seconds, measured)
+
+    def see(self, step: Callable[..., R], /, *given: Any) -> R | None:
+        """Call a step of the observer, which may raise."""
+        return self._observer.see(step, *given)
+
+
+class _Run:
+    """The span and the measurement of one run."""
+
+    def __init__(
+        self, consuming: OtelConsumer, message: Message, current: _Current, measured: dict[str, Any]
+    ) -> None:
+        self._consuming = consuming
+        self._message = message
+        self._current = current
+        self._measured = measured
+        self._started_s = time.perf_counter()
+
+    def returned(self, outcome: Outcome) -> None:
+        self._consuming.see(_note_outcome, self._current.span, outcome)
+
+    def raised(self, raised: BaseException) -> None:
+        error = readable(raised)
+        name = self._consuming.see(self._consuming.note_error, self._current.span, self._message, error)
+        if name:
+            self._measured["error.type"] = name
+
+    def end(self) -> None:
+        self._consuming.measure(time.perf_counter() - self._started_s, self._measured)
+        self._current.end()
 
 
 def _about(message: Message) -> dict[str, Any]:
@@ -261,19 +344,25 @@ def _note_outcome(span: Span, outcome: Outcome) -> None:
         span.set_attribute("error.type", outcome.error_class or "_OTHER")
 
 
-def _note_error(span: Span, raised: BaseException) -> str:
-    """Note how the job ended; returns the name of the error, empty if it did not fail."""
-    error = _request_of(raised)
-    chosen = (_CHOICES[kind] for kind in type(error).__mro__ if kind in _CHOICES)
-    outcome, is_failure = next(chosen, ("failed", True))
-    span.set_attribute("pyworkers.job.outcome", outcome)
-    if not is_failure:
-        return ""
-    name = _name(error)
-    span.record_exception(error)
-    span.set_status(Status(StatusCode.ERROR, name))
-    span.set_attribute("error.type", name)
-    return name
+def _note_refusal(span: Span, raised: BaseException) -> None:
+    """Note why a job could not be enqueued."""
+    error = readable(raised)
+    if isinstance(error, Exception):
+        name = _name(error)
+        span.set_attribute("error.type", name)
+        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {text_of(error)}"))
+        _record(span, error)
+
+
+def _record(span: Span, error: BaseException) -> None:
+    """As the SDK's ``record_exception``, which raises what ``__str__`` raises."""
+    about = {
+        "exception.type": _name(error),
+        "exception.message": text_of(error),
+        "exception.stacktrace": "".join(pieces_of((type(error), error, error.__traceback__))),
+        "exception.escaped": "False",
+    }
+    span.add_event("exception", about)
 
 
 def _request_of(raised: BaseException) -> BaseException:

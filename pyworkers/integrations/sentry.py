@@ -8,18 +8,36 @@ its own.
 from __future__ import annotations
 
 import copy
+import hashlib
 import re
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any
+from asyncio import CancelledError
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeVar
 
 import sentry_sdk
 from sentry_sdk.crons import capture_checkin
 from sentry_sdk.scope import use_isolation_scope
 
-from pyworkers import CallNext, Discard, DualLink, Message, Outcome, PyworkersError, Retry, Worker, WorkerLost
+from pyworkers import (
+    CallNext,
+    Discard,
+    DualLink,
+    Interrupted,
+    JobCancelled,
+    JobTimeout,
+    Message,
+    Outcome,
+    PyworkersError,
+    Retry,
+    Snooze,
+    Worker,
+)
+from pyworkers.integrations.outcomes import RaisedByRuns, is_discarded
 from pyworkers.middleware import AsyncCallNext, ClientCallNext
+from pyworkers.observing.guard import Observer
+from pyworkers.observing.readable import readable
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.cronlines import line_of, period_s
 from pyworkers.protocol.draft import JobDraft
@@ -29,12 +47,20 @@ TRACE_FIELD = "trace_propagation_headers"
 """The field of the envelope with the headers of a trace; that of Sentry's package for Sidekiq."""
 FLUSH_S = 3.0
 """Seconds in which a worker process that ends sends what is left; the master waits for 5."""
-# On an exception: the isolation scope of the job that raised it. The outcome is known only after the links.
-_SCOPE = "__pyworkers_sentry_scope__"
+R = TypeVar("R")
+# The statuses of the exceptions by which a job chooses, or is asked to end.
+_STATUSES: Mapping[type[BaseException], str] = {
+    Snooze: "ok",
+    Discard: "ok",
+    JobCancelled: "cancelled",
+    Interrupted: "aborted",
+    JobTimeout: "deadline_exceeded",
+}
 _NAMESPACE = uuid.UUID("9c1f3d6e-0d1f-4f0a-8a5b-5b7d3c2e1a90")
 # The lines that Sentry reads: five fields, of numbers, signs and names such as mon.
 _MONITORED_LINE = re.compile(r"((?:[0-9*/,-]|\b[a-z]{3}\b)+ ){4}(?:[0-9*/,-]|\b[a-z]{3}\b)+")
 _LONGEST_SLUG = 50
+_DIGEST = 8
 _LONGEST_TAG = 200
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 
@@ -61,8 +87,9 @@ def sentry_integration(
     if any(isinstance(link, _JobLink) for link in worker.links):
         raise PyworkersError("the worker reports to Sentry already", hint="call sentry_integration once")
     checking = _CheckIns(worker) if monitors else None
-    reporting = _Reporting(worker, arguments, retries, checking)
-    worker.middleware(_JobLink(_Running(checking, traces)))
+    raised = RaisedByRuns()
+    reporting = _Reporting(worker, arguments, retries, checking, raised)
+    worker.middleware(_JobLink(_Running(worker, checking, traces, raised)))
     worker.on_error(reporting.report)
     if traces:
         worker.client_middleware(_with_trace)
@@ -86,9 +113,16 @@ def _renew_client() -> None:
 
 def _with_trace(draft: JobDraft, call_next: ClientCallNext) -> str:
     """Client middleware: the headers of the trace of this context travel with the job."""
-    headers = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
-    given = {name: value for name, value in headers.items() if value}
+    given = _enqueueing.see(_trace_of_context)
     return call_next(draft.with_extra(**{TRACE_FIELD: given}) if given else draft)
+
+
+_enqueueing = Observer("sentry.enqueue")
+
+
+def _trace_of_context() -> dict[str, str]:
+    headers = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
+    return {name: value for name, value in headers.items() if value}
 
 
 class _JobLink(DualLink):
@@ -101,70 +135,144 @@ class _JobLink(DualLink):
 class _Running:
     """The middleware: the scope of a run, and the check-ins of a cron job that begins or is done."""
 
-    def __init__(self, checking: _CheckIns | None, traces: bool) -> None:
+    def __init__(
+        self, worker: Worker, checking: _CheckIns | None, traces: bool, raised: RaisedByRuns
+    ) -> None:
+        self._worker = worker
         self._checking = checking
         self._traces = traces
+        self._raised = raised
+        self._observer = Observer("sentry")
 
     def link(self, message: Message, call_next: CallNext) -> Outcome:
-        with self._run(message):
+        run = _Run(self, message)
+        try:
             outcome = call_next(message)
-            self._done(message, outcome)
+        except BaseException as error:
+            run.raised(error)
+            raise
+        else:
+            run.returned(outcome)
             return outcome
+        finally:
+            run.end()
 
     async def async_link(self, message: Message, call_next: AsyncCallNext) -> Outcome:
-        with self._run(message):
+        run = _Run(self, message)
+        try:
             outcome = await call_next(message)
-            self._done(message, outcome)
+        except BaseException as error:
+            run.raised(error)
+            raise
+        else:
+            run.returned(outcome)
             return outcome
+        finally:
+            run.end()
 
-    @contextmanager
-    def _run(self, message: Message) -> Iterator[None]:
-        with sentry_sdk.isolation_scope() as scope, self._trace(message):
-            scope.clear_breadcrumbs()
-            _tag(scope, message)
-            if self._checking is not None and not message.attempt:
-                self._checking.check_in(message, "in_progress")
-            try:
-                yield
-            except BaseException as error:
-                # An exception with slots takes no attribute; its event is without breadcrumbs.
-                with suppress(AttributeError, TypeError):
-                    setattr(error, _SCOPE, scope)
-                raise
+    def see(self, step: Callable[..., R], /, *given: Any) -> R | None:
+        """Call a step that observes the job, and may raise."""
+        return self._observer.see(step, *given)
 
-    @contextmanager
-    def _trace(self, message: Message) -> Iterator[None]:
+    def begin(self, message: Message, opened: ExitStack) -> Any:
+        """The scope of a run that begins, which ``opened`` closes."""
+        scope = opened.enter_context(sentry_sdk.isolation_scope())
+        scope.clear_breadcrumbs()
+        _tag(scope, message)
+        return scope
+
+    def trace(self, message: Message, opened: ExitStack) -> Any:
+        """The transaction of a run that begins; None without traces."""
         if not self._traces:
-            yield
-            return
+            return None
         headers = _headers(message.data.get(TRACE_FIELD))
         transaction = sentry_sdk.continue_trace(
             headers, op="queue.process", name=message.job_class, source="task"
         )
-        with sentry_sdk.start_transaction(transaction):
-            yield
+        return opened.enter_context(sentry_sdk.start_transaction(transaction))
 
-    def _done(self, message: Message, outcome: Outcome) -> None:
+    def check_in(self, message: Message) -> None:
+        """Say that the job of a cron entry runs."""
+        if self._checking is not None and not message.attempt:
+            self._checking.check_in(message, "in_progress")
+
+    def done(self, message: Message, outcome: Outcome) -> None:
+        """Say that the job of a cron entry is done."""
         if self._checking is not None and outcome.fate is Fate.DONE:
             self._checking.check_in(message, "ok")
+
+    def keep(self, message: Message, scope: Any, error: BaseException) -> None:
+        """Keep what a run has raised."""
+        if scope is not None:
+            self._raised.keep(message, scope, error, _LINKS)
+
+    def status_of(self, message: Message, error: BaseException) -> str:
+        """The status of the transaction of a run that raised: a choice of the job is no error."""
+        request = error.args[0] if isinstance(error, CancelledError) and error.args else error
+        for kind, status in _STATUSES.items():
+            if isinstance(request, kind):
+                return status
+        return "ok" if is_discarded(self._worker, message, error) else "internal_error"
+
+
+_LINKS = (_Running.link.__code__, _Running.async_link.__code__)
+
+
+class _Run:
+    """The scope and the transaction of one run."""
+
+    def __init__(self, running: _Running, message: Message) -> None:
+        self._running = running
+        self._message = message
+        # Closed without the exception of the job, with which a transaction would be an error in each case.
+        self._opened = ExitStack()
+        self._scope = running.see(running.begin, message, self._opened)
+        self._transaction = running.see(running.trace, message, self._opened)
+        running.see(running.check_in, message)
+
+    def returned(self, outcome: Outcome) -> None:
+        self._running.see(self._running.done, self._message, outcome)
+
+    def raised(self, raised: BaseException) -> None:
+        see, error = self._running.see, readable(raised)
+        see(self._running.keep, self._message, self._scope, error)
+        if self._transaction is not None:
+            status = see(self._running.status_of, self._message, error)
+            see(self._transaction.set_status, status or "internal_error")
+
+    def end(self) -> None:
+        self._running.see(self._opened.close)
 
 
 class _Reporting:
     """The error handler: an event for a failed run that is to be reported."""
 
-    def __init__(self, worker: Worker, arguments: bool, retries: bool, checking: _CheckIns | None) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        arguments: bool,
+        retries: bool,
+        checking: _CheckIns | None,
+        raised: RaisedByRuns,
+    ) -> None:
         self._worker = worker
         self._arguments = arguments
         self._retries = retries
         self._checking = checking
+        self._raised = raised
+        self._observer = Observer("sentry.errors")
 
     def report(self, message: Message, error: BaseException | None, outcome: Outcome) -> None:
         """Capture the error in the scope of its job."""
+        self._observer.see(self._report, message, error, outcome)
+
+    def _report(self, message: Message, error: BaseException | None, outcome: Outcome) -> None:
+        kept = self._raised.take(message)
         if self._checking is not None and outcome.final:
             self._checking.check_in(message, "error")
         if not self._wanted(message, error, outcome):
             return
-        scope = _scope_of(error) or sentry_sdk.get_isolation_scope().fork()
+        scope = kept.scope if kept else sentry_sdk.get_isolation_scope().fork()
         with use_isolation_scope(scope):
             _tag(scope, message)
             scope.set_context("pyworkers", self._about(message, outcome))
@@ -172,21 +280,13 @@ class _Reporting:
                 sentry_sdk.capture_message(outcome.error_message or "the job failed", level="error")
                 return
             scope.add_event_processor(_without_own_variables)
-            sentry_sdk.capture_exception(error, **_grouping(error, message))
+            trace = kept.trace if kept and kept.error is error else error.__traceback__
+            sentry_sdk.capture_exception((type(error), error, trace), **_grouping(error, message))
 
     def _wanted(self, message: Message, error: BaseException | None, outcome: Outcome) -> bool:
         if outcome.fate is Fate.RETRY:
             return self._retries and not isinstance(error, Retry)
-        return not (isinstance(error, Discard) or self._discards(message, error))
-
-    def _discards(self, message: Message, error: BaseException | None) -> bool:
-        """True if the handler drops jobs that raise this."""
-        if error is None or isinstance(error, WorkerLost):
-            return False
-        with suppress(PyworkersError):
-            handler = self._worker.lookup(message.queue, message.job_class)
-            return handler.fates.of(type(error)) is Fate.DISCARD
-        return False
+        return not (isinstance(error, Discard) or is_discarded(self._worker, message, error))
 
     def _about(self, message: Message, outcome: Outcome) -> dict[str, Any]:
         about = {"outcome": outcome.fate.name.lower(), "crashes": message.crash_count}
@@ -211,7 +311,7 @@ class _CheckIns:
         # A TypedDict of the SDK, which may not be installed where types are checked.
         about_monitor: Any = dict(config)
         capture_checkin(
-            monitor_slug=slug_of(name),
+            monitor_slug=slug_of(name, [entry.name for entry in self._worker.cron_entries]),
             check_in_id=uuid.uuid5(_NAMESPACE, message.jid).hex,
             status=status,
             monitor_config=about_monitor,
@@ -226,9 +326,22 @@ class _CheckIns:
         return self._configs[name]
 
 
-def slug_of(name: str) -> str:
-    """The slug of the monitor of an entry."""
-    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")[:_LONGEST_SLUG] or "cron"
+def slug_of(name: str, names: Sequence[str] = ()) -> str:
+    """The slug of the monitor of an entry, another one for each of ``names``, those of the application.
+
+    Among them, it has a digest of the name if another one has the same slug, or if most letters are outside
+    ASCII, which a slug cannot have.
+    """
+    slug = _plain_slug(name)
+    lost = sum(char.isalnum() and not char.isascii() for char in name)
+    if not names or (lost <= len(slug) and [_plain_slug(other) for other in names].count(slug) < 2):
+        return slug or "cron"
+    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:_DIGEST]
+    return f"{slug[: _LONGEST_SLUG - _DIGEST - 1].strip('-') or 'cron'}-{digest}"
+
+
+def _plain_slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")[:_LONGEST_SLUG]
 
 
 def monitor_of(entry: CronEntry) -> Mapping[str, Any] | None:
@@ -254,12 +367,6 @@ def _tag(scope: Any, message: Message) -> None:
     scope.set_tag("pyworkers.queue", message.queue[:_LONGEST_TAG])
     scope.set_tag("pyworkers.class", message.job_class[:_LONGEST_TAG])
     scope.set_tag("pyworkers.attempt", str(message.attempt))
-
-
-def _scope_of(error: BaseException | None) -> Any:
-    """The scope of the job that raised the error, or the cause of the error (a request to end)."""
-    cause = getattr(error, "__cause__", None)
-    return getattr(error, _SCOPE, None) or getattr(cause, _SCOPE, None)
 
 
 def _grouping(error: BaseException, message: Message) -> dict[str, Any]:

@@ -152,4 +152,4 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # the format does not fit its arguments: log both
-        return f"{record.msg!r} % {safe_repr(record.args)}"
+        return f"{safe_repr(record.msg)} % {safe_repr(record.args)}"

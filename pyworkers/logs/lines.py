@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor
 
+from pyworkers.errors import Interrupted, JobCancelled, JobTimeout
 from pyworkers.logs.tracebacks import Colored, colored, plain
+from pyworkers.observing.readable import qualname_of
 from pyworkers.protocol.message import job_fields
 from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
 from pyworkers.text import printable, shorten
@@ -43,7 +45,7 @@ def processors_of(constant: Mapping[str, object], console: bool, colors: bool) -
     colors = colors and not os.environ.get("NO_COLOR")
     exceptions = structlog.processors.ExceptionRenderer(colored if console and colors else plain)
     if not console:
-        return [structlog.contextvars.merge_contextvars, head, exceptions, _json]
+        return [_safe([structlog.contextvars.merge_contextvars, head, exceptions, _json])]
     renderer = structlog.dev.ConsoleRenderer(
         colors=colors,
         exception_formatter=structlog.dev.plain_traceback,
@@ -55,7 +57,26 @@ def processors_of(constant: Mapping[str, object], console: bool, colors: bool) -
         except Exception:  # a value with a broken __repr__
             return _json(logger, method, fields)
 
-    return [structlog.contextvars.merge_contextvars, head, exceptions, render]
+    return [_safe([structlog.contextvars.merge_contextvars, head, exceptions, render])]
+
+
+def _safe(steps: Sequence[Processor]) -> Processor:
+    """The steps as one, which raises nothing of what a value raises: then the line has the event alone."""
+
+    def line(logger: Any, method: str, fields: EventDict) -> Any:
+        made: Any = fields
+        event = fields.get("event")
+        try:
+            for step in steps:
+                made = step(logger, method, made)
+            return made
+        except (JobTimeout, JobCancelled, Interrupted):
+            raise  # the job that logs is asked to end
+        except BaseException as error:
+            about = {"level": method, "event": safe_repr(event), "log_error": qualname_of(type(error))}
+            return _encode(about)
+
+    return line
 
 
 class _Timestamp:
@@ -147,8 +168,10 @@ def safe_repr(value: object) -> str:
     """The repr of a value; its type if that fails."""
     try:
         return repr(value)
-    except Exception:
-        return f"<unprintable {type(value).__name__}>"
+    except (JobTimeout, JobCancelled, Interrupted):
+        raise
+    except BaseException:
+        return f"<unprintable {qualname_of(type(value))}>"
 
 
 _encode = json.JSONEncoder(default=safe_repr, allow_nan=False).encode

@@ -8,16 +8,19 @@ from __future__ import annotations
 import io
 import re
 import shutil
-import traceback
 from importlib.util import find_spec
 from typing import Any
 
+from pyworkers.errors import Interrupted, JobCancelled, JobTimeout
+from pyworkers.observing.readable import pieces_of
 from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
 from pyworkers.text import printable, shorten
 
 # Characters of a traceback; a longer one is plain, and loses its middle.
 _MOST_COLORED = 2 * MAX_ERROR_MESSAGE
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
+# A job that logs may be asked to end meanwhile.
+_REQUESTS = (JobTimeout, JobCancelled, Interrupted)
 # Left of it is the indentation.
 _NARROWER = 4
 
@@ -30,15 +33,17 @@ class Colored(str):
 
 def plain(exc_info: Any) -> str:
     """Python's own text of an exception and its causes, without the middle of a message that is too long."""
-    return "".join(shorten(piece, MAX_ERROR_MESSAGE) for piece in _pieces(exc_info)).rstrip("\n")
+    return "".join(shorten(piece, MAX_ERROR_MESSAGE) for piece in pieces_of(exc_info)).rstrip("\n")
 
 
 def colored(exc_info: Any) -> str:
     """The text as rich writes it, with the code around each line; plain if that is not possible."""
-    if find_spec("rich") is None or sum(map(len, _pieces(exc_info))) > _MOST_COLORED:
+    if find_spec("rich") is None or sum(map(len, pieces_of(exc_info))) > _MOST_COLORED:
         return plain(exc_info)
     try:
         return Colored("\n".join(map(_safe, _rendered(exc_info).splitlines())))
+    except _REQUESTS:
+        raise
     except Exception:  # a broken __repr__, or another release of rich
         return plain(exc_info)
 
@@ -57,12 +62,3 @@ def _rendered(exc_info: Any) -> str:
 def _safe(line: str) -> str:
     parts = _COLOR.split(line)
     return "".join(part if place % 2 else printable(part) for place, part in enumerate(parts)).rstrip()
-
-
-def _pieces(exc_info: Any) -> list[str]:
-    try:
-        return list(traceback.TracebackException(*exc_info, compact=True).format())
-    except Exception as error:  # an attribute of the exception, or of a cause, raises when it is read
-        kind, _, trace = exc_info
-        text = f"{kind.__qualname__}: (its traceback cannot be shown: {type(error).__name__})\n"
-        return ["Traceback (most recent call last):\n", *traceback.format_tb(trace), text]

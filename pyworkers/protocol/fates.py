@@ -16,6 +16,8 @@ Classes = Iterable[type[BaseException]]
 # Their meaning is fixed, or, for WorkerLost, no job raises them.
 _FIXED = (FateChosen, Interrupted, JobCancelled, WorkerLost)
 _OWN_MODULE = JobTimeout.__module__
+# Without the metaclass of a class, whose attributes may raise.
+_mro, _namespace = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
 
 
 class Fates:
@@ -33,7 +35,7 @@ class Fates:
         if not self._by_class:
             return None
         fates = {self._by_class[listed] for listed in self._closest(kind)}
-        if not fates and self._retries_listed_alone and kind.__module__ != _OWN_MODULE:
+        if not fates and self._retries_listed_alone and _namespace(kind).get("__module__") != _OWN_MODULE:
             # The exceptions of pyworkers are no part of the application's choice, e.g. JobTimeout.
             return Fate.DEAD
         fate = fates.pop() if len(fates) == 1 else None
@@ -47,7 +49,9 @@ class Fates:
 
     def _closest(self, kind: type[BaseException]) -> list[type[BaseException]]:
         """The listed classes of this one, without the bases of others of them."""
-        listed = [each for each in kind.__mro__ if each in self._by_class]
+        known = list(self._by_class)
+        # By identity: the metaclass of a class may raise when it is compared.
+        listed = [each for each in _mro(kind) if any(each is one for one in known)]
         bases = {base for each in listed for base in each.__mro__[1:]}
         return [each for each in listed if each not in bases]
 

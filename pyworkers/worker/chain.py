@@ -18,6 +18,7 @@ from pyworkers.app import Worker
 from pyworkers.errors import BadMessageError, BadResultError, Interrupted, UnknownJobError
 from pyworkers.handler import Handler
 from pyworkers.middleware import Part, build, name_of
+from pyworkers.observing.readable import readable
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.fates import Fates
 from pyworkers.protocol.message import Message, set_run
@@ -195,6 +196,7 @@ class Chain:
 
     def _failed(self, execution: Execution, error: BaseException, *, called: bool = True) -> Outcome:
         """The outcome of a job that raised; ``called`` unless it failed before its links were called."""
+        error = readable(error)
         if execution.stopping:
             error = answer_to(self._release(execution), error)
         return outcome_of_failure(execution, error, self._retrying, called=called)

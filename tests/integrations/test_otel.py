@@ -411,3 +411,59 @@ async def test_a_task_that_is_cancelled_ended_by_the_request(
     [span] = telemetry.spans()
     found = attributes(span)
     assert (found["pyworkers.job.outcome"], found.get("error.type", "")) == (outcome, name)
+
+
+class _Raising:
+    """A span processor, an instrument … each of whose methods raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("of the observer")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_an_observer_raises_changes_nothing(is_async: bool, caplog: pytest.LogCaptureFixture) -> None:
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(_Raising())  # type: ignore[arg-type]
+    worker, ran = Worker(), list[int]()
+    instrument(worker, tracer_provider=tracers)
+
+    async def arun(number: int) -> None:
+        ran.append(number)
+
+    worker.job(name="run")(arun if is_async else ran.append)
+    with fake() as queue:
+        worker.enqueue("default", "run", [1])
+        worker.enqueue_bulk("default", "run", [[2], [3]])
+        queue.drain()
+        assert [job.outcome and job.outcome.fate.name for job in queue.ran] == ["DONE"] * 3
+    assert ran == [1, 2, 3]
+    observers = [record.__dict__["observer"] for record in caplog.records if record.msg == "observer.failed"]
+    assert sorted(observers) == ["opentelemetry.enqueue", "opentelemetry.process"]
+
+
+def test_an_exception_without_a_text_keeps_its_fate(telemetry: Telemetry) -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @telemetry.worker.job(discard_on=(Silent,))
+    def dropped() -> None:
+        raise Silent
+
+    @telemetry.worker.job(retry_on=(Silent,))
+    def again() -> None:
+        raise Silent
+
+    with fake() as queue:
+        dropped.enqueue()
+        again.enqueue()
+        drain(queue)
+        assert [job.outcome and job.outcome.fate.name for job in queue.ran] == ["DISCARD", "RETRY"]
+    one, other = telemetry.spans(SpanKind.CONSUMER)
+    assert (attributes(one)["pyworkers.job.outcome"], one.status.is_ok) == ("discard", True)
+    assert (attributes(other)["pyworkers.job.outcome"], other.status.is_ok) == ("failed", False)
+    [event] = other.events
+    assert (event.attributes or {})["exception.message"] == "(its text cannot be shown: __str__ failed)"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sentry_sdk
 
-from pyworkers import PyworkersError, Worker
+from pyworkers import Discard, PyworkersError, Snooze, Worker
 from pyworkers.integrations.sentry import monitor_of, sentry_integration, slug_of
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.testing import fake
@@ -326,3 +326,72 @@ def test_it_is_declared_once() -> None:
     sentry_integration(worker)
     with pytest.raises(PyworkersError, match="reports to Sentry already"):
         sentry_integration(worker)
+
+
+def test_cron_entries_of_other_scripts_have_a_monitor_each() -> None:
+    names = ["отчёт", "чистка", "clean up", "clean-up", "nightly"]
+    slugs = [slug_of(name, names) for name in names]
+    assert len(set(slugs)) == len(names)
+    assert slugs[-1] == "nightly"
+    assert all(re.fullmatch(r"[a-z0-9_-]{1,50}", slug) for slug in slugs)
+
+
+def test_jobs_that_raise_one_exception_object_report_their_own_run() -> None:
+    events: list[Any] = []
+    worker, shared = Worker(), ValueError("shared")
+    sentry_integration(worker, dsn="http://key@127.0.0.1:1/2")
+
+    @worker.job(retry=0)
+    async def fail(name: str) -> None:
+        sentry_sdk.add_breadcrumb(message=name)
+        raise shared
+
+    def keep(event: Any, _hint: Any) -> None:
+        events.append(event)
+
+    with initialized(before_send=keep), fake() as queue:
+        for name in ("one", "two"):
+            fail.enqueue(name)
+            with pytest.raises(ValueError, match="shared"):
+                queue.drain()
+    assert [crumbs(event) for event in events] == [["one"], ["two"]]
+    for event, name in zip(events, ("one", "two"), strict=True):
+        frames = event["exception"]["values"][-1]["stacktrace"]["frames"]
+        assert [frame["vars"]["name"] for frame in frames if frame["function"] == "fail"] == [repr(name)]
+
+
+def test_a_choice_of_the_job_is_no_error_in_traces() -> None:
+    transactions: list[Any] = []
+    worker = Worker()
+    sentry_integration(worker, traces=True, dsn="http://key@127.0.0.1:1/2")
+
+    @worker.job(discard_on=(LookupError,))
+    def run(how: str) -> None:
+        raise {"snooze": Snooze(5), "discard": Discard("no"), "listed": KeyError(), "bad": ValueError()}[how]
+
+    def keep(event: Any, _hint: Any) -> None:
+        transactions.append(event)
+
+    with initialized(before_send_transaction=keep, traces_sample_rate=1.0), fake() as queue:
+        for how in ("snooze", "discard", "listed", "bad"):
+            run.enqueue(how)
+            with suppress(Exception):
+                queue.drain()
+            queue.clear()
+    found = [event["contexts"]["trace"].get("status") for event in transactions]
+    assert found == ["ok", "ok", "ok", "internal_error"]
+
+
+def test_an_sdk_that_raises_changes_nothing() -> None:
+    worker = Worker()
+    sentry_integration(worker, traces=True, dsn="http://key@127.0.0.1:1/2")
+    ran: list[int] = []
+    worker.job(name="run")(ran.append)
+
+    def sampler(_: Any) -> float:
+        raise RuntimeError("of the sampler")
+
+    with initialized(traces_sampler=sampler), fake() as queue:
+        worker.enqueue("default", "run", [1])
+        queue.drain()
+    assert ran == [1]

@@ -22,6 +22,7 @@ ALLOWED = {
     "errors": set(),
     "lazy": set(),
     "text": set(),
+    "observing": {"errors"},
     "version": set(),
     "failpoints": set(),
     "programs": set(),
@@ -29,7 +30,7 @@ ALLOWED = {
     "http": set(),
     "embedded": {"errors"},
     "config": {"protocol", "errors"},
-    "logs": {"protocol", "text"},
+    "logs": {"protocol", "errors", "observing", "text"},
     "store": {"protocol", "config", "errors", "embedded", "failpoints"},
     "middleware": {"protocol"},
     "enqueueing": {"protocol", "middleware", "functions", "errors"},
@@ -57,12 +58,12 @@ ALLOWED = {
     },
     "plugins": {"protocol", "store", "enqueueing", "client", "errors"},
     "integrations": {
-        "__init__", "api", "cli", "config", "errors", "handler", "job", "lazy", "middleware", "plugins",
-        "programs", "protocol", "testing", "web",
+        "__init__", "api", "cli", "config", "errors", "handler", "job", "lazy", "middleware", "observing",
+        "plugins", "programs", "protocol", "testing", "web",
     },
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "plugins", "logs", "errors",
-        "failpoints", "functions", "programs", "streams", "encryption",
+        "failpoints", "functions", "observing", "programs", "streams", "encryption",
     },
     "testing": {
         "protocol", "middleware", "enqueueing", "app", "plugins", "worker", "encryption", "errors", "text",

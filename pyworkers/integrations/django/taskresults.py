@@ -8,7 +8,6 @@ from __future__ import annotations
 import builtins
 import os
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from pyworkers.integrations.django.taskframework import (
     TaskResultDoesNotExist,
     TaskResultStatus,
 )
+from pyworkers.observing.readable import pieces_of
 
 FIELD = "django_task"
 """The field of the envelope with the rest of a task."""
@@ -126,7 +126,7 @@ def failed(result: TaskResult, error: BaseException | None) -> TaskResult:
     """The same result after the last failure; without an error if the worker was lost."""
     if error is not None:
         kind = type(error)
-        text = "".join(traceback.format_exception(error))
+        text = "".join(pieces_of((type(error), error, error.__traceback__)))
         path = f"{kind.__module__}.{kind.__qualname__}"
         result.errors.append(TaskError(exception_class_path=path, traceback=text))
     return changed(result, status=TaskResultStatus.FAILED, finished_at=moment(time.time()))

@@ -8,12 +8,12 @@ a part of the chain for a job with fields that have rules (protocol/flow), the s
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyworkers import logs
 from pyworkers.middleware import EffectsOf
+from pyworkers.observing.readable import pieces_of
 from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import checkpoint, history
 from pyworkers.protocol.flow.ending import Ended, ending_of, ending_of_outcome
@@ -74,13 +74,10 @@ def _with_effects_of(execution: Execution, outcome: Outcome, now: float) -> Outc
 
 
 def _traceback(execution: Execution) -> str:
-    """The traceback of the error as Python prints it; empty without an error, or if it cannot be printed."""
+    """The traceback of the error as Python prints it; empty without an error."""
     if execution.exc_info is None:
         return ""
-    try:
-        return "".join(traceback.format_exception(*execution.exc_info))
-    except BaseException:
-        return ""
+    return "".join(pieces_of(execution.exc_info))
 
 
 def _name_of_process() -> str:

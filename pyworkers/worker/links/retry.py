@@ -27,6 +27,7 @@ from pyworkers.errors import (
 )
 from pyworkers.handler import RetryIn
 from pyworkers.logs.lines import safe_repr
+from pyworkers.observing.readable import kind_of, readable, text_of
 from pyworkers.protocol import envelope, retry, timestamps
 from pyworkers.protocol.draft import seconds
 from pyworkers.protocol.envelope import Rng
@@ -68,6 +69,7 @@ def outcome_of_failure(
 
     ``called`` unless the job failed before its links were called.
     """
+    error = _chosen(readable(error))
     execution.fail(error, _traceback(error))
     if about.fitting.refuses(execution.message, error, called=called):
         outcome = _misfit(execution.message, error, about)
@@ -80,8 +82,22 @@ def outcome_of_failure(
     return outcome
 
 
+def _chosen(error: BaseException) -> BaseException:
+    """The choice in an exception group that holds nothing else, as a task group makes it; or the error."""
+    found, waiting = list[BaseException](), [error]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, BaseExceptionGroup):
+            waiting += reversed(one.exceptions)
+        elif isinstance(one, FateChosen) and type(one) is type(found[0] if found else one):
+            found.append(one)
+        else:
+            return error
+    return found[0] if found else error
+
+
 def _misfit(message: Message, error: BaseException, about: Retrying) -> Outcome:
-    failure = Failure(retry.error_name(error), _text(error))
+    failure = Failure(retry.error_name(error), text_of(error))
     return retry.misfit(message, failure, about.clock(), about.rng)
 
 
@@ -121,10 +137,10 @@ def _snoozed(message: Message, at: float) -> Outcome:
 
 def _failure(error: BaseException, fates: Fates) -> Failure:
     own = isinstance(error, BadMessageError | FateChosen)
-    fate = fates.of(type(error)) if not own else Fate.DEAD if isinstance(error, BadMessageError) else None
-    if tied := fates.tie(type(error)):
+    fate = fates.of(kind_of(error)) if not own else Fate.DEAD if isinstance(error, BadMessageError) else None
+    if tied := fates.tie(kind_of(error)):
         log.error("job.fate_tied", error=retry.error_name(error), listed=tied)
-    failure = Failure(retry.error_name(error), _text(error), tuple(_backtrace(error)), fate=fate)
+    failure = Failure(retry.error_name(error), text_of(error), tuple(_backtrace(error)), fate=fate)
     return _choose(failure, error) if isinstance(error, FateChosen) else failure
 
 
@@ -154,13 +170,6 @@ def _delay(delay: object) -> float | None:
     except BadArgumentError:
         log.warning("job.bad_delay", delay=safe_repr(delay))
         return None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:
-        return "(its text cannot be shown: __str__ failed)"
 
 
 def _traceback(error: BaseException) -> TracebackType | None:

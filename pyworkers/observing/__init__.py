@@ -1,0 +1,1 @@
+"""Observing: calls what observes jobs without letting it change them, and reads exceptions that resist."""

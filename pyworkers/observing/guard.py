@@ -1,0 +1,51 @@
+"""Observing: calls what observes jobs, such as a tracer, and what it raises changes nothing.
+
+Used by the integrations, in programs that enqueue and in worker processes. The first exception of an observer
+in a process is logged. It logs by the standard library, because programs that enqueue have their own log.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import CancelledError
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from pyworkers.errors import JobCancelled, JobTimeout
+from pyworkers.observing.readable import readable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Requests to the job that runs meanwhile; Interrupted and CancelledError are no Exceptions.
+_REQUESTS = (JobTimeout, JobCancelled, CancelledError)
+
+_log = logging.getLogger(__name__)
+
+
+class Observer:
+    """The guard around one observer; ``name`` is what the log calls it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._said = False
+
+    def see(self, step: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call one step of the observer; None if it raises."""
+        try:
+            return step(*args, **kwargs)
+        except _REQUESTS:
+            raise
+        except Exception as error:
+            self._say(readable(error))
+            return None
+
+    def _say(self, error: BaseException) -> None:
+        if self._said:
+            return
+        self._said = True
+        about = {"observer": self._name, "hint": "the jobs run without it; logged once in a process"}
+        try:
+            _log.error("observer.failed", extra=about, exc_info=(type(error), error, error.__traceback__))
+        except Exception:  # a handler of the application's
+            return

@@ -1,0 +1,150 @@
+"""Exceptions that resist being looked at, choices in groups, and observers that raise: the outcome stays."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pyworkers import logs
+from pyworkers.app import Worker
+from pyworkers.errors import Discard, Interrupted, JobTimeout, Kill, Retry, Snooze
+from pyworkers.observing.guard import Observer
+from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.execution import Execution
+
+
+def resist(*_: Any) -> Any:
+    raise RuntimeError("do not look")
+
+
+class Meta(type):
+    __getattribute__ = resist
+
+
+RESISTING: dict[str, Any] = {
+    name: type(name, (ValueError,), {attribute: property(resist) if is_property else resist})
+    for name, attribute, is_property in (
+        ("Class", "__class__", True),
+        ("Trace", "__traceback__", True),
+        ("Cause", "__cause__", True),
+        ("Any", "__getattribute__", False),
+        ("Text", "__str__", False),
+        ("Set", "__setattr__", False),
+    )
+}
+RESISTING["Meta"] = Meta("Meta", (ValueError,), {})
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    logs.configure("debug", "json", stream)
+    yield stream
+    logs.reset()
+
+
+def run(worker: Worker, **fields: Any) -> Outcome:
+    raw = json.dumps({"class": "job", "args": [], "jid": "j", **fields}).encode()
+    message = Message.parse(raw, "default", lambda: "j")
+    bridge = Bridge()
+    try:
+        setting = Setting(bridge, 25, lambda: 1e9, random.Random(1))
+        return Chain(worker, worker.lookup("default", "job"), setting).run(Execution(message))
+    finally:
+        bridge.close()
+
+
+def raising(make: Callable[[], BaseException], **options: Any) -> Worker:
+    worker = Worker()
+
+    @worker.job(name="job", **options)
+    def job() -> None:
+        raise make()
+
+    return worker
+
+
+@pytest.mark.parametrize("name", RESISTING)
+@pytest.mark.parametrize("options", [{"retry": 3}, {"discard_on": (ValueError,)}])
+def test_an_exception_that_resists_fails_its_job_alone(
+    name: str, options: dict[str, Any], logged: io.StringIO
+) -> None:
+    seen: list[Any] = []
+    worker = raising(RESISTING[name], **options)
+    worker.on_error(lambda message, error, outcome: seen.append((str, outcome.fate)))
+    outcome = run(worker, track=60, history=True)
+    expected = Fate.RETRY if "retry" in options else Fate.DISCARD
+    assert outcome.fate is expected
+    assert outcome.error_class.endswith(name)
+    assert seen == [(str, expected)]
+    [line] = [json.loads(text) for text in logged.getvalue().splitlines() if "job.failed" in text]
+    assert line["outcome"] == expected.name.lower()
+
+
+def test_a_syntax_error_far_behind_its_line_fills_no_memory(logged: io.StringIO) -> None:
+    def make() -> BaseException:
+        error = SyntaxError("bad", ("file", 1, 10**10, "text", 1, 10**10))
+        error.__cause__ = ExceptionGroup("more", [SyntaxError("bad", ("file", 1, 10**10, "text"))])
+        return error
+
+    outcome = run(raising(make), track=60, history=True)
+    assert outcome.error_class == "SyntaxError"
+    assert len(logged.getvalue()) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("errors", "fate"),
+    [
+        ([Snooze(5)], Fate.SNOOZE),
+        ([Snooze(5), Snooze(7)], Fate.SNOOZE),
+        ([ExceptionGroup("inner", [Discard("no")])], Fate.DISCARD),
+        ([Kill("yes")], Fate.DEAD),
+        ([Retry(delay=50)], Fate.RETRY),
+        ([Snooze(5), Discard("no")], Fate.RETRY),
+        ([Discard("no"), ValueError("bad")], Fate.RETRY),
+    ],
+)
+def test_a_group_that_holds_one_choice_alone_is_that_choice(errors: list[Exception], fate: Fate) -> None:
+    outcome = run(raising(lambda: ExceptionGroup("tasks", errors)))
+    assert outcome.fate is fate
+    if fate is Fate.SNOOZE:
+        assert outcome.at == 1e9 + 5
+
+
+def test_an_observer_that_raises_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    observer = Observer("tracer")
+    assert [observer.see(resist), observer.see(resist), observer.see(int, 7)] == [None, None, 7]
+    assert [(record.msg, record.__dict__["observer"]) for record in caplog.records] == [
+        ("observer.failed", "tracer")
+    ]
+
+
+@pytest.mark.parametrize("request_", [JobTimeout("late"), Interrupted("stop")])
+def test_a_request_to_end_passes_an_observer(request_: BaseException) -> None:
+    def step() -> None:
+        raise request_
+
+    with pytest.raises(type(request_)):
+        Observer("tracer").see(step)
+
+
+def test_a_handler_of_the_log_that_raises_is_nothing_to_the_job() -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError(record.msg)
+
+    handler = Broken()
+    logging.getLogger("pyworkers.observing.guard").addHandler(handler)
+    try:
+        assert Observer("tracer").see(resist) is None
+    finally:
+        logging.getLogger("pyworkers.observing.guard").removeHandler(handler)
