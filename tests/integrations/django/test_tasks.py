@@ -309,7 +309,8 @@ def test_bad_jobs_of_other_programs_are_dead_with_the_reason(served: Tasks) -> N
     wrong = [[], [1, 2], [[1]], [[1], {}, 3], [{}, []]]
     for args in wrong:
         site.push("default", raw_job("wrong", **{"class": "shop.tasks.add", "args": args, "retry": 5}))
-    site.push("default", raw_job("gone", **{"class": "shop.tasks.gone", "args": [[], {}], "retry": 0}))
+    unknown = {"class": "shop.tasks.gone", "args": [[], {}], "misfits": 20, "misfit_at": 1_795_225_197.5}
+    site.push("default", raw_job("gone", **unknown))
     wait_for(lambda: len(site.zset("dead")) == 6, message="all jobs are dead")
     dead = [json.loads(raw) for raw, _ in site.zset("dead")]
     reasons = {(job["class"], job["error_class"], job["error_message"]) for job in dead}
