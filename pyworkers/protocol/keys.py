@@ -177,6 +177,11 @@ class Keys:
         """SET of the names of locks (``unique:KEY``): those that the sweep checks, some perhaps released."""
         return self.own("locks")
 
+    @property
+    def awaited(self) -> str:
+        """ZSET with a TTL: the jobs for whose end a program waits, by the time of its last ask."""
+        return self.own("awaited")
+
     def sweep(self, name: str) -> str:
         """STRING ``turn``: the sweep that runs; HASH ``missing``: the jobs that it looks for (sweep.py)."""
         return self.own(f"sweep:{name}")

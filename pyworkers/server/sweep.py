@@ -64,8 +64,14 @@ class Sweep(Part):
             return min(wait_s or self._pause_s, self._pause_s)
         swept = await self._paced(sweep(keys, token, self._shares))
         self._shares = 1 + swept.held // MOST
-        if swept.locks or swept.members or swept.dead:
-            log.warning("flow.swept", locks=swept.locks, members=swept.members, dead=swept.dead)
+        if swept.locks or swept.members or swept.tracked or swept.dead:
+            log.warning(
+                "flow.swept",
+                locks=swept.locks,
+                members=swept.members,
+                tracked=swept.tracked,
+                dead=swept.dead,
+            )
         for reason in set(swept.errors):
             log.error("effect.failed", error=reason)
         pause_s = max(0.0, begun + self._pause_s - now())

@@ -148,6 +148,7 @@ GRANTS: tuple[Grant, ...] = (
         client="type scard sadd",
         read_only="sscan exists",
     ),
+    Grant(_PLAIN.awaited, worker="exists zscan zrem zremrangebyscore", client="zadd expire"),
     Grant(
         _PLAIN.sweep("*"),
         worker="exists get set pttl hset hsetnx hget hdel hlen hscan expire",

@@ -38,6 +38,7 @@ DECLARED = {
     r"pyworkers:batches": False,
     r"pyworkers:locks": False,
     r"pyworkers:sweep:(turn|missing)": True,
+    r"pyworkers:awaited": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
     r"pyworkers:(lease|recovered|cron|cron-declared|cron-runs|turn|job|result|batch|runs|durations):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.

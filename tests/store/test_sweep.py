@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers import RESULT, RESULTS, Client, JobFailedError, Worker, chain, group
+from pyworkers import RESULT, RESULTS, Client, JobFailedError, ResultTimeout, Worker, chain, group
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -427,6 +427,39 @@ def test_a_job_that_is_retried_by_hand_meanwhile_stays_as_it_is(
 
     assert sweeper(before=retry) == Swept(1)
     assert lock_of(db, keys, jid)
+
+
+def test_a_wait_for_a_job_that_is_nowhere_ends(
+    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    """Another program has run it, or deleted it."""
+    worker = Worker(where.url, namespace=where.namespace)
+
+    @worker.job(queue="q", track=60)
+    def job() -> None: ...
+
+    with worker.batch() as batch:
+        job.enqueue()
+    gone, stays, ended = job.enqueue(), job.enqueue(), job.enqueue()
+    foreign = "f" * 24
+    for jid in (gone, stays, ended, batch.id):
+        with pytest.raises(ResultTimeout):
+            worker.result(jid, timeout=0)
+    assert db.zcard(keys.awaited) == 4
+    db.zadd(keys.awaited, {foreign: time.time(), "asked long ago": time.time() - 3600})
+    db.hset(keys.job(ended), "state", "done")
+    waiting: Any = db.lrange(keys.queue("q"), 0, -1)
+    db.delete(keys.queue("q"))
+    db.lpush(keys.queue("q"), *(raw for raw in waiting if gone.encode() not in raw))
+    assert sweeper().tracked == 0
+    assert sweeper().tracked == 2
+    for jid in (gone, foreign):
+        with pytest.raises(JobFailedError, match="another program has run or deleted it") as caught:
+            worker.result(jid, timeout=0)
+        assert caught.value.state == "unknown"
+    assert (worker.status(gone).state.value, worker.status(stays).state.value) == ("unknown", "waiting")
+    assert sweeper().tracked == 0
+    assert set(db.zrange(keys.awaited, 0, -1)) == {stays.encode()}
 
 
 @pytest.mark.parametrize("kinds", ["chain chain", "chain group", "group chain", "group group"])

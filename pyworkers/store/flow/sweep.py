@@ -30,6 +30,8 @@ MOST = 200_000
 """The jobs that one sweep looks for, which take 150 bytes of Redis each. Of more, it looks for a share."""
 _PER_SCAN, _PER_CALL = 1000, 100
 _RELEASED_AT_ONCE = 200
+# Those who wait ask again at least each half a minute.
+_ASK_LIFE_S = 600
 _MOST_RESTARTS = 3
 
 
@@ -42,6 +44,8 @@ class Swept(NamedTuple):
     """The locks that were released."""
     members: int = 0
     """The members that were counted out."""
+    tracked: int = 0
+    """The tracked jobs whose end is unknown, and was awaited."""
     dead: int = 0
     """The jobs that another program had moved to ``dead``, and that were settled."""
     errors: tuple[str, ...] = ()
@@ -53,7 +57,7 @@ def begin(keys: Keys, token: str) -> Steps[float | None]:
 
     Returns None if the caller has it, 0 if there is nothing to check, otherwise the seconds until it is free.
     """
-    names = [keys.sweep("turn"), keys.sweep("missing"), keys.locks, keys.batches, keys.dead]
+    names = [keys.sweep("turn"), keys.sweep("missing"), keys.locks, keys.batches, keys.dead, keys.awaited]
     left = yield from script("sweep/begin", names, [token, int(LIFE_S * 1000)], integer)
     return None if left < 0 else left / 1000
 
@@ -88,9 +92,11 @@ class _Sweep:
         self._errors: list[str] = []
 
     def steps(self) -> Steps[Swept]:
+        keys = self._keys
         yield from self._settle_dead()
-        yield from self._note_locks()
-        ids = [decoded(name) for name in (yield from one("ZRANGE", self._keys.batches, 0, -1, read=blobs))]
+        yield from self._note("locks", [keys.locks])
+        yield from self._note("awaited", [keys.awaited, keys.queues], _ASK_LIFE_S)
+        ids = [decoded(name) for name in (yield from one("ZRANGE", keys.batches, 0, -1, read=blobs))]
         yield from self._note_members(ids)
         if not (yield from self._find_in_batches(ids)):
             return self._swept()
@@ -103,8 +109,8 @@ class _Sweep:
             yield from self._find_in(name)
         return (yield from self._release(gone, lists))
 
-    def _swept(self, locks: int = 0, members: int = 0) -> Swept:
-        return Swept(self._held, locks, members, self._dead, tuple(self._errors))
+    def _swept(self, locks: int = 0, members: int = 0, tracked: int = 0) -> Swept:
+        return Swept(self._held, locks, members, tracked, self._dead, tuple(self._errors))
 
     def _settle_dead(self) -> Steps[None]:
         """Apply the effects of the end of each job that another program has moved to ``dead``."""
@@ -128,10 +134,11 @@ class _Sweep:
         self._dead += number
         self._errors += (reason.decode(errors="replace") for reason in failed)
 
-    def _note_locks(self) -> Steps[None]:
+    def _note(self, name: str, names: Sequence[str], *args: int) -> Steps[None]:
+        """Note what one key holds, page by page."""
         cursor = b"0"
         while True:
-            cursor, seen = yield from self._call("locks", [self._keys.locks], [cursor, *self._share])
+            cursor, seen = yield from self._call(name, names, [cursor, *self._share, *args])
             self._held += seen
             if cursor == b"0":
                 return
@@ -235,13 +242,14 @@ class _Sweep:
     def _release(self, gone: Sequence[bytes], lists: Sequence[str]) -> Steps[Swept]:
         keys = self._keys
         names = [keys.queues, keys.owners, keys.schedule, keys.retry, keys.dead, keys.goretry, *lists]
-        locks = members = 0
+        locks = members = tracked = 0
         for some in portions(gone, _RELEASED_AT_ONCE):
-            released, counted, *failed = yield from self._call("release", names, some)
+            released, counted, given_up, *failed = yield from self._call("release", names, some)
             locks += released
             members += counted
+            tracked += given_up
             self._errors += (reason.decode(errors="replace") for reason in failed)
-        return self._swept(locks, members)
+        return self._swept(locks, members, tracked)
 
     def _call(self, name: str, names: Sequence[str], args: Sequence[Any]) -> Steps[Any]:
         keys = [self._keys.sweep("turn"), self._keys.sweep("missing"), *names]
@@ -271,9 +279,10 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "buried": begins_with(bytes, rest=bytes),
     "settle": begins_with(int, rest=bytes),
     "locks": begins_with(bytes, int, rest=int),
+    "awaited": begins_with(bytes, int, rest=int),
     "members": begins_with(int, int, bytes, rest=bytes),
     "waiting": _missing,
     "find": _found,
     "missed": begins_with(bytes, rest=bytes),
-    "release": begins_with(int, int, rest=bytes),
+    "release": begins_with(int, int, int, rest=bytes),
 }

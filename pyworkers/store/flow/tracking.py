@@ -1,7 +1,8 @@
 """Tracking: reads the status and the result of a tracked job, and waits for the result.
 
 Used by ``client``. The wait polls nothing: one blocking read (XREAD) on a connection of its own, which is
-opened again if it is lost. Nothing here changes anything, so all of it may be sent twice.
+opened again if it is lost. A wait of seconds is noted for the sweep, which ends it if the job is nowhere. All
+of it may be sent twice.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from pyworkers.store.transport.connections import connect, connect_async, errors
 
 # How long Redis blocks at a time. A connection that is half open is found that late.
 _LONGEST_BLOCK_S = 30.0
+# After this time a wait is noted: most end before.
+_UNNOTED_S = 5.0
+_NOTES_LIFE_S = 3600
 # A reply that is later than this after the block does not come.
 _PATIENCE_S = 5.0
 # Until a lost connection is opened again.
@@ -142,8 +146,9 @@ async def look_async(wires: AsyncWires, keys: Keys, jid: str) -> Seen:
 def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
     """Wait for the end of a job until ``deadline`` (monotonic). Raises ResultTimeout and StoreError."""
     lost: PyworkersError | None = None
+    noted = False
     while lost is None or time.monotonic() < deadline:
-        block_s = _block_s(deadline)
+        block_s = _block_s(deadline, noted)
         try:
             with (
                 errors_translated(),
@@ -151,6 +156,10 @@ def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
             ):
                 [reply] = wires.exchange(_waiting(keys, jid, block_s), 1)
                 lost, answer = None, _announced(reply)
+                if answer is None:
+                    # The rights of a reader are not enough: then its wait is not noted.
+                    wires.exchange(_noting(keys, jid), 2)
+                    noted = True
         except RedisUnavailableError as error:
             lost = error
             time.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
@@ -165,13 +174,17 @@ def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
 async def wait_async(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
     """As ``wait``, in an event loop."""
     lost: PyworkersError | None = None
+    noted = False
     while lost is None or time.monotonic() < deadline:
-        block_s = _block_s(deadline)
+        block_s = _block_s(deadline, noted)
         wires = AsyncWires(connect_async(config, socket_timeout=block_s + _PATIENCE_S))
         try:
             with errors_translated():
                 [reply] = await wires.exchange(_waiting(keys, jid, block_s), 1)
                 lost, answer = None, _announced(reply)
+                if answer is None:
+                    await wires.exchange(_noting(keys, jid), 2)
+                    noted = True
         except RedisUnavailableError as error:
             lost = error
             await asyncio.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
@@ -185,9 +198,10 @@ async def wait_async(config: RedisConfig, keys: Keys, jid: str, deadline: float)
     raise _too_late(jid) from lost
 
 
-def _block_s(deadline: float) -> float:
+def _block_s(deadline: float, noted: bool) -> float:
     """The time of one blocking read; the first one is sent also after the deadline."""
-    return max(0.001, min(deadline - time.monotonic(), _LONGEST_BLOCK_S))
+    most = _LONGEST_BLOCK_S if noted else _UNNOTED_S
+    return max(0.001, min(deadline - time.monotonic(), most))
 
 
 def check_jid(jid: object) -> None:
@@ -267,6 +281,12 @@ def _waiting(keys: Keys, jid: str, block_s: float) -> bytes:
     block_ms = max(1, math.ceil(block_s * 1000))
     key = keys.result(jid)
     return _pack(("XREAD", "COUNT", "1", "BLOCK", str(block_ms), "STREAMS", key, "0"))
+
+
+def _noting(keys: Keys, jid: str) -> bytes:
+    return _pack(("ZADD", keys.awaited, str(time.time()), jid)) + _pack(
+        ("EXPIRE", keys.awaited, str(_NOTES_LIFE_S))
+    )
 
 
 def _seen(replies: Sequence[Any]) -> Seen:

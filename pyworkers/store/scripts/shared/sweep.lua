@@ -1,10 +1,12 @@
 -- Shared by the scripts of the sweep: the loader puts it in front of them.
 --
 -- KEYS 1 turn  2 missing, and ARGV 1 token  2 life of the turn in ms, are those of each of them. `missing` is a
--- HASH: 'L:JID' or 'M:JID', for a lock or a member, to the token of the sweep that first did not find the job
--- ('-' before that), a space, and the name of the lock or the id of the batch.
+-- HASH: 'L:JID', 'M:JID' or 'T:JID', for a lock, a member or a tracked job whose end is awaited, to the token of the
+-- sweep that first did not find the job ('-' before that), a space, and the name of the lock or the id of the batch.
 
 local MISSING_LIFE_S = 900
+-- The states of a job that has ended (status.py).
+local ENDED = { done = true, failed = true, dead = true, cancelled = true, expired = true }
 
 -- True if the caller still has the turn, which is renewed. Without it, another sweep uses these keys.
 local function sweeping()
@@ -54,6 +56,7 @@ local function strike(ids)
   for jid in pairs(ids) do
     fields[#fields + 1] = 'L:' .. jid
     fields[#fields + 1] = 'M:' .. jid
+    fields[#fields + 1] = 'T:' .. jid
     -- Lua passes at most 8000 arguments.
     if #fields >= 4000 then
       flush()
@@ -63,7 +66,15 @@ local function strike(ids)
   return redis.call('HLEN', KEYS[2])
 end
 
--- A function that notes a job as missing: 'L' or 'M', its id, and the name of the lock or the batch. `most` and the
+-- True for a job that is not known to have ended; false for a batch, and for a key of the wrong type.
+local function is_awaited(prefix, jid)
+  local state = redis.pcall('HGET', prefix .. 'job:' .. jid, 'state')
+  return type(state) ~= 'table'
+    and not ENDED[state]
+    and redis.call('EXISTS', prefix .. 'result:' .. jid, prefix .. 'batch:' .. jid) == 0
+end
+
+-- A function that notes a job as missing: 'L', 'M' or 'T', its id, and the name of the lock or the batch. `most` and the
 -- number of shares bound the memory: a sweep looks for the jobs of one share, and for those of an earlier sweep.
 local function note_for(most, shares, share)
   local number = redis.call('HLEN', KEYS[2])

@@ -10,7 +10,6 @@ if not sweeping() then
   return nil
 end
 local MOST_JOBS, MOST_BYTES = 1000, 1048576
-local ENDED = { done = true, failed = true, dead = true, cancelled = true, expired = true }
 local DEFAULT_TRACK_S = 3600
 local batch = batches()
 local queues = KEYS[4]

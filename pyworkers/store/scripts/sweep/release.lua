@@ -3,7 +3,7 @@
 --
 -- KEYS 1 turn  2 missing  3 queues  4 owners  5 schedule  6 retry  7 dead  8 goretry  then other lists
 -- ARGV 1 token  2 life of the turn in ms  then the jobs, as fields of `missing`
--- Returns { number of locks, number of members, then the error of each release that failed }, or nothing
+-- Returns { number of locks, number of members, number of awaited jobs, then the error of each release that failed }, or nothing
 -- without the turn.
 
 if not sweeping() then
@@ -101,7 +101,25 @@ local function count_out(id, member)
   return 1
 end
 
-local released = { 0, 0 }
+local LOST_LIFE_S = 86400
+local LOST = 'no queue and no set has the job, and no server of pyworkers has ended it: another program has run or deleted it'
+
+-- Tell those who wait for the end of a tracked job that it is unknown.
+local function give_up(jid)
+  local own = prefix .. 'pyworkers:'
+  if not is_awaited(own, jid) then
+    return 0
+  end
+  redis.call('XADD', own .. 'result:' .. jid, 'MAXLEN', 1, '*', 'v', cjson.encode({ state = 'unknown', error = LOST }))
+  redis.call('EXPIRE', own .. 'result:' .. jid, LOST_LIFE_S)
+  if redis.call('EXISTS', own .. 'job:' .. jid) == 1 then
+    redis.call('HSET', own .. 'job:' .. jid, 'state', 'unknown', 'error', LOST)
+    redis.call('EXPIRE', own .. 'job:' .. jid, LOST_LIFE_S)
+  end
+  return 1
+end
+
+local released = { 0, 0, 0 }
 for n = 3, #ARGV do
   local field = ARGV[n]
   local value = redis.call('HGET', KEYS[2], field)
@@ -112,6 +130,8 @@ for n = 3, #ARGV do
       if redis.pcall('GET', lock) == jid then
         released[1] = released[1] + redis.call('DEL', lock)
       end
+    elseif string.sub(field, 1, 1) == 'T' then
+      released[3] = released[3] + give_up(jid)
     else
       local done, result = pcall(count_out, name, jid)
       if done then
