@@ -15,6 +15,7 @@ from pyworkers.middleware import is_async
 from pyworkers.protocol.flow.rules import KEEP_RESULT
 from pyworkers.protocol.message import Keywords, Message
 from pyworkers.typed.arguments import Arguments, MessageArguments, Returned
+from pyworkers.typed.signatures import signature_of
 
 NamePrefix = str | Callable[[Callable[..., Any]], str]
 """The text in front of the names of functions, or a function that returns it for one of them."""
@@ -84,9 +85,8 @@ def _text(value: object, what: str) -> str:
 
 def check_takes(function: Any, what: str, *arguments: str) -> None:
     """Raise DeclarationError unless the function can be called with these arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):  # written in C, without a signature
+    signature = signature_of(function)
+    if signature is None:
         return
     try:
         signature.bind(*arguments)
@@ -141,9 +141,8 @@ def _called(function: Callable[..., object], args: Sequence[Any]) -> object:
 
 def accepts(function: Any, args: Sequence[Any]) -> bool:
     """False if a call of the function with the arguments of a message is a TypeError."""
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):  # written in C, without a signature
+    signature = signature_of(function)
+    if signature is None:
         return True
     names = args[-1] if args and args[-1].__class__ is Keywords else {}
     try:

@@ -12,6 +12,7 @@ from typing import Any
 from pyworkers.functions import positional
 from pyworkers.protocol.call import BATCH_ID
 from pyworkers.protocol.options import JobOverrides, suggestion
+from pyworkers.typed.signatures import passes_on, signature_of
 
 _METHODS = {
     **dict.fromkeys(("delay", "countdown", "_defer_by"), "enqueue_in(seconds, …)"),
@@ -19,20 +20,23 @@ _METHODS = {
     **dict.fromkeys(("args", "kwargs"), "enqueue(…), with the arguments as in a call of the function"),
 }
 
+_INJECTED = (
+    "; if its decorator passes arguments itself, annotate the decorator with Concatenate, or set "
+    "__signature__ of the wrapper"
+)
+
 
 class Binder:
     """Binds arguments to the signature of one function. Raises TypeError, as a call would."""
 
     def __init__(self, function: Callable[..., object], name: str) -> None:
         self._name = name
-        try:
-            self._signature = inspect.signature(function)
-        except (ValueError, TypeError):  # written in C, without a signature
-            self._signature = inspect.signature(lambda *args: None)
+        self._signature = signature_of(function) or inspect.signature(lambda *args: None)
         self._parameters = positional(self._signature, name)
         required = [p for p in self._parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in self._parameters)
         self._least = len(required)
+        self._injected = _INJECTED if passes_on(function) else ""
         self._most = None if open_ended else len(self._parameters)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
@@ -42,7 +46,7 @@ class Binder:
         try:
             given = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise TypeError(f"{self._name}(): {error}{self._mend(kwargs)}") from None
+            raise TypeError(f"{self._name}(): {error}{self._mend(kwargs)}{self._injected}") from None
         self._refuse_unsendable(given)
         return self._listed(given)
 

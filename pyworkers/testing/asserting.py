@@ -5,7 +5,6 @@ Pure; used in the test's process.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -15,6 +14,7 @@ from pyworkers.app import Job
 from pyworkers.protocol import envelope
 from pyworkers.testing.jobs import EnqueuedJob
 from pyworkers.text import shorten
+from pyworkers.typed.signatures import signature_of
 
 _NEAREST = 3
 _DIFFERENCES = 10
@@ -126,7 +126,8 @@ def _parameters(job: Job[..., Any] | str) -> dict[str, Any]:
     """The arguments that have a name, as far as they are known, with their defaults."""
     if not isinstance(job, Job):
         return {}
-    known = inspect.signature(job.function).parameters.values()
+    signature = signature_of(job.function)
+    known = signature.parameters.values() if signature else ()
     return {
         one.name: one.default for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
     }

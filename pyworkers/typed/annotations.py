@@ -116,14 +116,6 @@ def evaluated(annotation: object, function: Callable[..., object]) -> Any:
     return _for_pydantic(found) if sys.version_info < (3, 12) else found
 
 
-def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
-    """The signature; None for a function that is written in C, without one."""
-    try:
-        return inspect.signature(function)
-    except (ValueError, TypeError):
-        return None
-
-
 def _globals_of(function: Callable[..., object]) -> dict[str, Any]:
     """The names that the annotations of a function were written with."""
     inner: Any = inspect.unwrap(function)

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.protocol.call import Awaited, Placeholder
 from pyworkers.protocol.message import Keywords, Message
-from pyworkers.typed.annotations import Unresolved, evaluated, is_typed, may_be_typed, signature_of
+from pyworkers.typed.annotations import Unresolved, evaluated, is_typed, may_be_typed
 from pyworkers.typed.codec import Codec, TypeCodec, Unchanged
+from pyworkers.typed.signatures import signature_of
 
 _INSTALL = "install the extra: pip install 'pyworkers-server[types]'"
 _SECRET = "the arguments are encrypted, so the reason is not shown"
@@ -214,6 +215,8 @@ def message_arguments_of(function: Callable[..., object]) -> MessageArguments | 
     signature = signature_of(function)
     first = next(iter(signature.parameters.values()), None) if signature else None
     annotation = first.annotation if first else None
+    if isinstance(annotation, typing.ForwardRef):
+        annotation = annotation.__forward_arg__
     wanted = (
         "Message[" in annotation if isinstance(annotation, str) else typing.get_origin(annotation) is Message
     )

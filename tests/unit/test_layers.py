@@ -33,7 +33,7 @@ ALLOWED = {
     "logs": {"protocol", "errors", "observing", "text"},
     "store": {"protocol", "config", "errors", "embedded", "failpoints"},
     "middleware": {"protocol"},
-    "enqueueing": {"protocol", "middleware", "functions", "errors"},
+    "enqueueing": {"protocol", "middleware", "functions", "typed", "errors"},
     "client": {
         "protocol", "config", "store", "middleware", "enqueueing", "functions", "encryption", "errors",
     },
@@ -66,7 +66,8 @@ ALLOWED = {
         "failpoints", "functions", "observing", "programs", "streams", "encryption",
     },
     "testing": {
-        "protocol", "middleware", "enqueueing", "app", "plugins", "worker", "encryption", "errors", "text",
+        "protocol", "middleware", "enqueueing", "app", "plugins", "worker", "typed", "encryption", "errors",
+        "text",
     },
     "server": {
         "protocol", "ipc", "config", "store", "logs", "embedded", "errors", "failpoints", "programs",
