@@ -12,9 +12,12 @@ import click
 
 from pyworkers.api import JobRecord, JobSet
 from pyworkers.cli.listing import BulkAction, Jobs, Place
+from pyworkers.cli.output import auditing
+from pyworkers.cli.output.auditing import note
 from pyworkers.cli.output.records import print_json
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
 
 T = TypeVar("T")
 
@@ -70,6 +73,7 @@ class Deed:
     jobs: Jobs
     action: BulkAction
     selection: Selection
+    redis: RedisConfig
 
     def look(self) -> BulkResult:
         """Count the selected jobs; changes nothing."""
@@ -126,6 +130,8 @@ def act(deed: Deed, mode: BulkOptions, title: str) -> None:
             tell(action, selection, seen, mode)
             return
     done = deed.look() if mode.dry_run else deed.do()
+    if not mode.dry_run:
+        note(deed.redis, f"jobs.{action.verb}", f"{title}: {selection}", auditing.done(done.done))
     tell(action, selection, done, mode)
     undone = done.selected > done.done or done.found < selection.jids
     if selection.only_named and not mode.dry_run and undone:

@@ -15,6 +15,7 @@ import click
 
 from pyworkers.api import CronJob, CronRun, CronSet
 from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, distance, utc_option
@@ -133,6 +134,7 @@ def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[
         entries.add(name, schedule, job_class, args, **options)
     except BadArgumentError as error:
         raise click.UsageError(str(error)) from error
+    note(source.redis(), "cron.add", name, "done")
     job = entries.find(name)
     if as_json:
         print_action("add", 1, name=name, entry=None if job is None else job.as_dict())
@@ -152,6 +154,7 @@ def pause(source: Source, name: str, as_json: bool) -> None:
     Example: pyworkers cron pause nightly
     """
     changed = CronSet(source.redis()).pause(name)
+    note(source.redis(), "cron.pause", name, done(changed))
     if as_json:
         print_action("pause", int(changed), name=name)
     else:
@@ -169,6 +172,7 @@ def resume(source: Source, name: str, as_json: bool) -> None:
     Example: pyworkers cron resume nightly
     """
     changed = CronSet(source.redis()).resume(name)
+    note(source.redis(), "cron.resume", name, done(changed))
     if as_json:
         print_action("resume", int(changed), name=name)
     else:
@@ -186,6 +190,7 @@ def remove(source: Source, name: str, as_json: bool) -> None:
     Example: pyworkers cron remove nightly
     """
     CronSet(source.redis()).remove(name)
+    note(source.redis(), "cron.remove", name, "done")
     if as_json:
         print_action("remove", 1, name=name)
     else:
@@ -205,6 +210,7 @@ def trigger(source: Source, name: str, as_json: bool) -> None:
     Example: pyworkers cron trigger nightly
     """
     jid = CronSet(source.redis()).trigger(name)
+    note(source.redis(), "cron.trigger", name, jid)
     if as_json:
         print_action("trigger", int(bool(jid)), name=name, jid=jid)
     else:

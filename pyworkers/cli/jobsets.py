@@ -17,6 +17,7 @@ from pyworkers.api import JobRecord, Queue, Stats
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, BulkAction, Jobs, Place, row
 from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.tables import show
 from pyworkers.cli.output.times import Times, utc_option
@@ -165,7 +166,7 @@ def _action(place: Place, action: BulkAction) -> click.Command:
     def change(
         source: Source, selection: Selection, every: bool, dry_run: bool, yes: bool, as_json: bool
     ) -> None:
-        deed = Deed(place, _opened(place, source), action, selection)
+        deed = Deed(place, _opened(place, source), action, selection, source.redis())
         act(deed, BulkOptions(every, dry_run, yes, as_json), _title(place))
 
     rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
@@ -185,6 +186,8 @@ def _clear(place: Place) -> click.Command:
             size = jobs.size
             ask(f"Delete all jobs in {_title(place)} ({count(size) if size else 'none now'})?")
         number = jobs.size if dry_run else jobs.clear()
+        if not dry_run:
+            note(source.redis(), "jobs.clear", f"{_title(place)}: all jobs", done(number))
         if as_json:
             print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run)
         else:

@@ -11,6 +11,7 @@ from pyworkers import api
 from pyworkers.api import QueueStats, Search, Stats
 from pyworkers.api.target import admin_of
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.rows import queue_state
 from pyworkers.cli.output.tables import Column, show
@@ -80,6 +81,8 @@ def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     changed = [name for name in queues if api.Queue(name, config).pause()]
+    for name in queues:
+        note(config, "queue.pause", name, done(name in changed))
     served = {name for process in api.ProcessSet(config) for name in process.queues}
     unserved = [name for name in queues if name not in served]
     if as_json:
@@ -106,6 +109,8 @@ def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
     """
     config = source.redis()
     changed = [name for name in queues if api.Queue(name, config).resume()]
+    for name in queues:
+        note(config, "queue.resume", name, done(name in changed))
     if as_json:
         print_action("resume", len(changed), changed=changed)
         return

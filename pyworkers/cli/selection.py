@@ -15,6 +15,7 @@ import click
 
 from pyworkers.api import JobRecord
 from pyworkers.cli.params import parse_duration, reads
+from pyworkers.cli.text import duration
 
 P = ParamSpec("P")
 
@@ -39,6 +40,17 @@ class Selection:
     def empty(self) -> bool:
         """True if every job is selected."""
         return Selection() == self
+
+    def __str__(self) -> str:
+        parts = [
+            ("class", self.job_class),
+            ("queue", self.queue),
+            ("error contains", self.error),
+            ("older than", None if self.older_s is None else duration(self.older_s)),
+            ("newer than", None if self.newer_s is None else duration(self.newer_s)),
+            ("ids", ", ".join(sorted(self.jids)) or None),
+        ]
+        return ", ".join(f"{words} {value}" for words, value in parts if value is not None) or "all jobs"
 
     def matches(self, job: JobRecord, age_s: float | None) -> bool:
         """True if a job meets all conditions. A job of unknown age (None) is neither older nor newer."""

@@ -9,6 +9,7 @@ import click
 from pyworkers.api import Process, ProcessSet, Signal
 from pyworkers.cli.bulk import ask, check_terminal
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.auditing import note
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.errors import PyworkersError
@@ -38,9 +39,9 @@ def steering_command(word: Signal, text: str) -> click.Command:
             check_terminal()
             servers = "1 server" if len(chosen) == 1 else f"{len(chosen)} servers"
             ask(f"{name.capitalize()} {servers}?")
-        if not dry_run:
-            for process in chosen:
-                process.send(word)
+        for process in () if dry_run else chosen:
+            process.send(word)
+            note(source.redis(), f"server.{name}", process.identity, "done")
         names = [process.identity for process in chosen]
         if as_json:
             print_action(name, 0 if dry_run else len(names), identities=names, dry_run=dry_run)

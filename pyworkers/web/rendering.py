@@ -142,8 +142,8 @@ def _static(context: Context, name: str) -> str:
 
 
 def linkable(name: str) -> bool:
-    """False for a name that is too long for an address, or empty."""
-    return bool(name) and len(names.encode(name)) <= names.MOST_CHARACTERS
+    """False for a name that is too long for an address, or that no key can have."""
+    return names.is_key(name) and len(names.encode(name)) <= names.MOST_CHARACTERS
 
 
 def _csrf(request: Request) -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from typing import Any
 
@@ -160,7 +161,7 @@ def test_a_running_job_is_cancelled_without_a_search(where: RedisConfig, keys: K
 
 def test_the_audit_keeps_the_last_thousand_actions(where: RedisConfig, cli: Cli) -> None:
     log = AuditLog(where)
-    assert cli("audit").stdout == "No action was taken by the dashboard yet.\n"
+    assert cli("audit").stdout == "No action was taken yet.\n"
     for number in range(1003):
         at = log.record(Action("ann", "127.0.0.1", "queue.pause", f"q{number}", "done"))
     assert cli("audit", "--limit", "1").stdout.splitlines()[1].split()[-5:] == [
@@ -186,3 +187,31 @@ def test_the_audit_shows_any_bytes(where: RedisConfig, keys: Keys, db: redis.Red
     ]  # fmt: skip
     db.set(keys.audit, "of another type")
     assert (log.page().total, log.page().actions) == (0, [])
+
+
+def test_the_commands_of_people_are_in_the_audit(
+    where: RedisConfig, cli: Cli, db: redis.Redis, keys: Keys
+) -> None:
+    db.zadd(keys.dead, {raw_job("1", **{"class": "Send"}): 1.0, raw_job("2"): 2.0})
+    db.lpush(keys.queue("mail"), raw_job("3"))
+    for words in (
+        ("pause", "mail"),
+        ("resume", "mail"),
+        ("resume", "mail"),
+        ("dead", "delete", "--class", "Send", "--older-than", "1h", "--yes"),
+        ("dead", "delete", "--all", "--dry-run"),
+        ("dead", "clear", "--yes"),
+        ("jobs", "mail", "delete", "3"),
+    ):
+        assert cli(*words).exit_code == 0
+    actions = AuditLog(where).page().actions
+    assert {action.source for action in actions} == {socket.gethostname()}
+    assert all(action.who for action in actions)
+    assert [(action.action, action.target, action.result) for action in reversed(actions)] == [
+        ("queue.pause", "mail", "done"),
+        ("queue.resume", "mail", "done"),
+        ("queue.resume", "mail", "nothing changed"),
+        ("jobs.delete", "dead: class Send, older than 1h", "1"),
+        ("jobs.clear", "dead: all jobs", "1"),
+        ("jobs.delete", "queue mail: ids 3", "1"),
+    ]

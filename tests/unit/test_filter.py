@@ -98,7 +98,10 @@ def test_conditions_on_lists_send_no_text_if_names_are_hidden() -> None:
 
 
 def test_values_of_other_types_are_no_conditions() -> None:
-    assert Filter.of({"jid": 7, "older_s": "1", "unknown": "x"}).empty
+    assert Filter.of({"older_s": 3600}) == Filter(older_s=3600.0)
+    for wrong in ({"jid": 7}, {"older_s": "1"}, {"older_s": True}, {"unknown": "x"}):
+        with pytest.raises(ValueError, match="is no condition"):
+            Filter.of(wrong)
 
 
 def test_masking() -> None:

@@ -15,7 +15,7 @@ from tests.web.visitor import Visitor
 def test_an_action_is_a_line_with_its_viewer_and_its_result(
     dashboard: Visitor, one_redis_url: str, namespace: str
 ) -> None:
-    assert "No action was taken by the dashboard yet." in dashboard.get("audit").text
+    assert "No action was taken yet." in dashboard.get("audit").text
     with Client(one_redis_url, namespace=namespace) as client:
         client.enqueue("mail", "Send", [1])
     [form] = [one for one in dashboard.get("queues").forms if one.buttons.get("action") == "pause"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import redis
 
 from pyworkers import Client
+from pyworkers.api import AuditLog
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from pyworkers.web.security.passwords import PasswordHash
@@ -176,3 +178,25 @@ def test_a_slot_of_a_limit_is_freed(program: Program, db: redis.Redis, keys: Key
     assert program.done("/limits/stripe", "release", member=member) == 1
     assert program.act("/limits/stripe", "release", member=member).status == 409
     assert program.get("/limits")["limits"][0]["used"] == 0
+
+
+def test_an_order_keeps_its_ages_and_the_audit_names_them(
+    program: Program, db: redis.Redis, keys: Keys, one_redis_url: str
+) -> None:
+    db.zadd(keys.dead, {raw_job("old"): time.time() - 7200, raw_job("new"): time.time()})
+    task = program.act("/dead", "delete", older=3600, younger=90_000.5).value["task"]
+    wait_for(lambda: program.get(f"/tasks/{task}")["state"] == "counted")
+    assert program.get(f"/tasks/{task}")["filter"] == {"older_s": 3600.0, "younger_s": 90_000.5}
+    assert program.get(f"/tasks/{task}")["selected"] == 1
+    program.done(f"/tasks/{task}", "confirm")
+    wait_for(lambda: program.get(f"/tasks/{task}")["state"] == "done")
+    assert [job["jid"] for job in program.get("/dead")["jobs"]] == ["new"]
+    [action] = AuditLog(one_redis_url, namespace=keys.namespace).page().actions
+    assert action.action == "jobs.delete"
+    assert action.target == "dead: died within the last 25 h, died more than 1 hour ago"
+
+
+def test_a_change_without_a_token_says_what_is_missing(dashboard: Visitor) -> None:
+    answer = dashboard.ask("api/queues/mail", {"action": "pause"})
+    assert answer.status == 403
+    assert "X-CSRF-Token" in answer.text and "Authorization: Bearer" in answer.text

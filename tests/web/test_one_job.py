@@ -335,3 +335,21 @@ def test_a_job_that_is_done_says_what_is_kept_of_it(dashboard: Visitor, db: redi
     page = dashboard.get("jobs/done")
     assert "class and arguments are not kept; its result is below." in page.text
     assert '"sum": 3' in page.text
+
+
+def test_a_job_that_is_done_is_shown_from_its_history(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    stored = raw_job("a", **{"class": "Send", "args": [{"to": "ann", "token": "secret"}], "queue": "mail"})
+    db.hset(keys.job("a"), mapping={"state": "done", "queue": "mail", "job": stored})
+    page = dashboard.get("jobs/a")
+    assert "Class and arguments are from its history." in page.text
+    assert "Send" in page.text and '"to": "ann"' in page.text
+    assert "secret" not in page.text and "not kept" not in page.text
+    assert "Delete" not in page.text
+
+
+def test_a_queue_that_no_key_can_have_is_not_linked(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    db.zadd(keys.retry, {rb'{"class":"Send","args":[],"jid":"a","queue":"x\ud800"}': 1.0})
+    for page in (dashboard.get("retries"), dashboard.get("jobs/a")):
+        assert not [link for link in page.links if "ud800" in link.lower() and "/queues/" in link]

@@ -42,12 +42,17 @@ class Filter:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
-        """A filter from ``as_dict``; values of other types are ignored."""
+        """A filter from ``as_dict``. Raises ValueError for anything else: without a condition, the filter
+        would select more jobs.
+        """
         kinds: dict[str, Any] = {
-            field.name: float if field.name.endswith("_s") else str for field in fields(cls)
+            field.name: (int, float) if field.name.endswith("_s") else str for field in fields(cls)
         }
-        known = {name: value for name, value in stored.items() if isinstance(value, kinds.get(name, ()))}
-        return cls(**known)
+        for name, value in stored.items():
+            if not isinstance(value, kinds.get(name, ())) or isinstance(value, bool):
+                raise ValueError(f"{name} is no condition of this value")
+        ages = {name: float(value) for name, value in stored.items() if name.endswith("_s")}
+        return cls(**{**stored, **ages})
 
     @property
     def empty(self) -> bool:

@@ -1,4 +1,4 @@
-"""``pyworkers audit``: who did what by the dashboard. Run by people and scripts. Reads only."""
+"""``pyworkers audit``: who did what, by the dashboard and by commands. Run by people and scripts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _MOST = 1000
 @utc_option
 @config_options
 def audit(source: Source, limit: int, as_json: bool, times: Times) -> None:
-    """Show what people did by the dashboard, the latest first.
+    """Show what people did by the dashboard and by commands of this program, the latest first.
 
-    Redis holds the last 1,000 actions; commands of this program are not among them.
+    Redis holds the last 1,000 actions. A program that calls pyworkers.api writes its own (AuditLog.record).
 
     \b
     Example: pyworkers audit --limit 10
@@ -46,7 +46,7 @@ def audit(source: Source, limit: int, as_json: bool, times: Times) -> None:
     elif found:
         show(_COLUMNS, [_row(action, now, times) for action in found])
     else:
-        click.echo("No action was taken by the dashboard yet.")
+        click.echo("No action was taken yet.")
 
 
 def _row(action: Action, now: float, times: Times) -> tuple[str, ...]:

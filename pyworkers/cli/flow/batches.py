@@ -12,6 +12,7 @@ import click
 from pyworkers.api import BatchSet
 from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.output import tables
+from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.tables import Column
 from pyworkers.cli.output.times import Times, utc_option
@@ -121,6 +122,8 @@ def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bo
     """
     found = BatchSet(source.redis())
     deleted = [batch for batch in ids if found.delete(batch)]
+    for batch in ids:
+        note(source.redis(), "batch.delete", batch, done(batch in deleted))
     if as_json:
         print_action("delete", len(deleted), deleted=deleted)
     else:

@@ -11,6 +11,7 @@ import click
 
 from pyworkers.api import LimitHolder, LimitSet, LimitStats
 from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
@@ -67,6 +68,7 @@ def reset(ctx: click.Context, source: Source, name: str, as_json: bool) -> None:
     Example: pyworkers limits reset stripe
     """
     count = LimitSet(source.redis()).reset(name)
+    note(source.redis(), "limit.reset", name, done(count))
     if as_json:
         print_action("reset", count, name=name)
     else:
@@ -117,6 +119,7 @@ def release(ctx: click.Context, source: Source, key: str, member: str, as_json: 
     Example: pyworkers limits release erp 'web1:7:3f|b4a577edbccf1d805744efa9 j1'
     """
     freed = LimitSet(source.redis()).release(key, member)
+    note(source.redis(), "limit.release", f"{key} {member}", done(freed))
     if as_json:
         print_action("release", int(freed), key=key, member=member)
     else:

@@ -64,7 +64,7 @@ def query_of(wanted: Filter) -> dict[str, str]:
     return {
         name: f"{value:.15g}" if isinstance(value, float) else visible(value)
         for name, value in values.items()
-        if value
+        if value not in ("", None)
     }
 
 

@@ -77,6 +77,12 @@ def conditions(wanted: Filter, place: Place) -> list[tuple[str, str]]:
     return [(words, value) for words, value in texts if value]
 
 
+def selected_in(place: Place, wanted: Filter) -> str:
+    """What an action on all jobs that match is about, for the audit: ``dead: class is Send, …``."""
+    parts = [f"{words} {value}" for words, value in conditions(wanted, place)]
+    return f"{place.word}: {', '.join(parts) or 'all jobs'}"
+
+
 def done_with(action: Action, number: int) -> str:
     """What was done with so many jobs: ``put into its queue``, ``put into their queues``."""
     return "put into its queue" if action is Action.RUN and number == 1 else DONE[action]

@@ -16,6 +16,7 @@ from pyworkers.api.browse.lookup import Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.record import JobRecord
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.status import JobState
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
@@ -53,9 +54,9 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     view = await site.read(read_job(site.keys, jid, seen or hint, begin))
     most = 0 if query.get("whole") else _MOST_CHARACTERS
     own = _own(request)
-    texts = (
-        {} if view.job is None else _texts(view.job, site.settings.mask, viewer_of(request).role == "operate")
-    )
+    kept = _kept(view)
+    known = view.job or kept
+    texts = {} if known is None else _texts(known, site.settings.mask, viewer_of(request).role == "operate")
     beside = address(request, "api", "jobs", _segment(request), place=own.get("in"), at=own.get("at"))
     return await render(
         request,
@@ -64,6 +65,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         json=beside if view.job is not None else "",
         view=view,
         job=view.job,
+        kept=kept,
         texts=texts,
         most=most,
         is_cut=bool(most) and any(len(text) > most for text in texts.values()),
@@ -135,6 +137,12 @@ def _texts(job: JobRecord, mask: tuple[str, ...], operate: bool) -> dict[str, st
     if job.error_backtrace:
         texts["Traceback"] = "\n".join(job.error_backtrace)
     return texts | {"Envelope": _pretty(masked(fields, mask))}
+
+
+def _kept(view: JobView) -> JobRecord | None:
+    """A job that is in no place any more, as its history has it; None without one."""
+    history = view.tracked.history
+    return None if view.job or history is None or not history.job else JobRecord(encode(history.job).encode())
 
 
 def _pretty(value: Any) -> str:

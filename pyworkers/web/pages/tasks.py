@@ -13,7 +13,7 @@ from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.asking import query_of
 from pyworkers.web.lists.running import start
 from pyworkers.web.lists.showing import segments_of
-from pyworkers.web.lists.words import LABELS, conditions, done_with, jobs, title_of
+from pyworkers.web.lists.words import LABELS, conditions, done_with, jobs, selected_in, title_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.site import site_of
@@ -42,7 +42,7 @@ async def change(request: Request) -> Response:
     task = await _task(request)
     site = site_of(request)
     action = form_of(request).get("action")
-    target = f"{task.order.place.word} {query_of(task.sought.wanted)}"
+    target = selected_in(task.order.place, task.sought.wanted)
     if action == "confirm":
         word = "clear" if task.clears else str(task.order.action)
         ready = await perform(

@@ -18,6 +18,7 @@ from pyworkers.web.json.resources import Ask, Change, Resource, found, still_the
 from pyworkers.web.json.schemas import JOB_VIEW, TASK
 from pyworkers.web.json.tables.jobs import NEW_TIME, act
 from pyworkers.web.lists.running import start
+from pyworkers.web.lists.words import selected_in
 
 _PLACE = f"{', '.join(SETS)}, or queue:NAME."
 _ABOUT = {
@@ -69,7 +70,7 @@ async def _find(ask: Ask) -> Task:
 async def _confirm(ask: Ask) -> int:
     task = await _find(ask)
     word = "clear" if task.clears else str(task.order.action)
-    target = f"{task.order.place.word} {task.sought.wanted.as_dict()}"
+    target = selected_in(task.order.place, task.sought.wanted)
     ready = await ask.perform(f"jobs.{word}", target, lambda: confirm_task(ask.admin, task) or False)
     if not isinstance(ready, Task):
         raise HTTPException(409, f"The task is {task.state.value}: nothing was changed.")

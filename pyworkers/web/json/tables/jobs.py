@@ -66,7 +66,8 @@ async def _list(word: str, ask: Ask) -> dict[str, Any]:
 
 def filter_of(given: Any) -> Filter:
     texts = {name: given[name] or "" for name in ("jid", "queue", "tag", "error", "text")}
-    return Filter(given["class"] or "", **texts, older_s=given["older"], younger_s=given["younger"])
+    older, younger = (None if given[name] is None else float(given[name]) for name in ("older", "younger"))
+    return Filter(given["class"] or "", **texts, older_s=older, younger_s=younger)
 
 
 async def _change(word: str, action: Action, ask: Ask) -> Changed:

@@ -1,0 +1,35 @@
+"""Auditing: the lines that commands add to the audit, in which the dashboard writes those of its viewers."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+
+import click
+
+from pyworkers.api import Action, AuditLog
+from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import PyworkersError
+
+
+def note(redis: RedisConfig, action: str, target: str, result: str) -> None:
+    """Add an action, ``queue.pause`` for example. Who may not write the audit does without."""
+    try:
+        AuditLog(redis).record(Action(_user(), socket.gethostname(), action, target, result))
+    except PyworkersError as error:
+        if error.code != "NOPERM":
+            click.echo(f"Not in the audit: {printable(error.message)}", err=True)
+
+
+def done(changed: bool | int) -> str:
+    """The result of a change, in the words of the dashboard."""
+    return "done" if changed is True else str(changed) if changed else "nothing changed"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user often has no name
+        return f"uid {os.getuid()}"
