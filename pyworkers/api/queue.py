@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Where, admin_of
@@ -141,7 +142,8 @@ class Queue:
         )
 
     def _entries(self) -> Iterator[Waiting]:
-        return self._admin.each(Entries(self._admin.keys, self.name))
+        # A job that is put first during the walk is in front of it again, at the end of the queue.
+        return islice(self._admin.each(Entries(self._admin.keys, self.name)), self.size)
 
 
 def _age(job: JobRecord, now: float) -> float:

@@ -68,7 +68,8 @@ class SortedEntry(JobRecord):
 
 class JobSet(ABC):
     """Jobs in the order of their scores. Iteration begins with the latest, as Sidekiq's does; ``reversed``
-    begins with the earliest. Jobs may be added and removed meanwhile.
+    begins with the earliest. It is one of the jobs that there are at its beginning: a job comes once, also if
+    it is given another time meanwhile.
 
     All methods raise RedisUnavailableError and StoreError.
     """

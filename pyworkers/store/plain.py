@@ -70,7 +70,7 @@ def after(zset: str, page: int, last: Sequence[bytes], *, descending: bool) -> S
         first = size - before if descending else before + at
     name = "ZREVRANGE" if descending else "ZRANGE"
     flat: list[bytes] = []
-    pairs = yield from one(name, zset, first, first + page - 1, "WITHSCORES", read=_scored)
+    pairs = yield from one(name, zset, first, first + page - 1, "WITHSCORES", read=scored)
     for pair in pairs:
         flat += pair
     return flat
@@ -122,7 +122,7 @@ class Walk:
     def _between(self, first: int, last: int) -> Steps[list[tuple[bytes, bytes]]]:
         if not self._is_list:
             name = "ZREVRANGE" if self._descending else "ZRANGE"
-            return (yield from one(name, self._key, first, last, "WITHSCORES", read=_scored))
+            return (yield from one(name, self._key, first, last, "WITHSCORES", read=scored))
         start, stop = (first, last) if self._descending else (-last - 1, -first - 1)
         jobs = yield from one("LRANGE", self._key, start, stop, read=blobs)
         return [(raw, b"") for raw in (jobs if self._descending else reversed(jobs))]
@@ -233,7 +233,7 @@ def _holds(text: bytes, folded: bool, raw: bytes) -> bool:
     return text in (raw.lower() if folded else raw)
 
 
-def _scored(reply: list[Any]) -> list[tuple[bytes, bytes]]:
+def scored(reply: list[Any]) -> list[tuple[bytes, bytes]]:
     """Members with their scores, as Redis writes them; in RESP3 they come in pairs, as numbers."""
     if reply and isinstance(reply[0], list | tuple):
         return [(blob(member), _text_of(score)) for member, score in reply]

@@ -63,9 +63,11 @@ class Promoted:
 
 
 class MembersByScore(Pages[Member]):
-    """The members of a sorted set with their scores, in order. A member that stays is listed once.
+    """The members of a sorted set with their scores, in order, as of the beginning.
 
-    Each page begins after the last member of the previous page, at the place where that member is by then.
+    Each page begins after the last member of the previous page, at the place where that member is by then. A
+    member is listed once, also if the reader gives it another score; what is added behind the member that
+    was the last one at the beginning is not listed. A digest of each member is kept, some 60 bytes.
     """
 
     def __init__(self, zset: str, *, descending: bool = False, page: int = PAGE) -> None:
@@ -73,15 +75,39 @@ class MembersByScore(Pages[Member]):
         self._direction = "down" if descending else "up"
         self._page = page
         self._last: list[bytes] = []
+        self._end: tuple[float, bytes] | None = None
+        self._seen: set[int] = set()
 
     def next_page(self) -> Steps[list[Member]]:
+        if self._end is None:
+            edge = 0 if self._direction == "down" else -1
+            found = yield from one("ZRANGE", self._zset, edge, edge, "WITHSCORES", read=plain.scored)
+            if not found:
+                self.ended = True
+                return []
+            self._end = float(found[0][1]), found[0][0]
         reading = script("after", [self._zset], [self._page, self._direction, *self._last], blobs)
         is_down = self._direction == "down"
         instead = partial(plain.after, self._zset, self._page, self._last, descending=is_down)
         flat = yield from plain.or_plain(reading, instead)
-        self.ended = len(flat) < 2 * self._page
         self._last = flat[:-3:-1]
-        return [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
+        members = [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
+        within = [member for member in members if not self._is_beyond(member)]
+        self.ended = len(flat) < 2 * self._page or len(within) < len(members)
+        return [(member, score) for member, score in within if self._is_new(member)]
+
+    def _is_beyond(self, member: Member) -> bool:
+        """True for a member behind the one that was the last at the beginning."""
+        place = member[1], member[0]
+        return self._end is not None and (
+            place < self._end if self._direction == "down" else place > self._end
+        )
+
+    def _is_new(self, member: bytes) -> bool:
+        digest = hash(member)
+        known = digest in self._seen
+        self._seen.add(digest)
+        return not known
 
 
 class Matches(Pages[Member]):

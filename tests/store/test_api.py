@@ -771,3 +771,28 @@ def test_the_example_of_the_documentation_runs(
     assert ([left.jid for left in RetrySet()], [left.jid for left in DeadSet()]) == (["d"], ["f"])
     assert ScheduledSet().size == 0
     assert db.lrange(keys.signals("web:7:abc"), 0, -1) == [b"TSTP"]
+
+
+@pytest.mark.parametrize("kind", [ScheduledSet, RetrySet, DeadSet])
+@pytest.mark.parametrize("descending", [True, False])
+def test_each_job_of_the_beginning_comes_once_whatever_the_loop_does(
+    where: RedisConfig, db: redis.Redis, keys: Keys, kind: type[JobSet], descending: bool
+) -> None:
+    jobs = kind(where)
+    db.zadd(jobs._key, {raw_job(f"j{n}"): 1000.0 + n for n in range(500)})
+    seen = []
+    for number, entry in enumerate(jobs if descending else reversed(jobs)):
+        seen.append(entry.jid)
+        assert number < 500, "no job comes twice"
+        # Beyond all others, in front of the walk; and some among those that follow.
+        ahead = -number if descending else 5000.0 + number
+        assert jobs.reschedule_job(entry, ahead if number % 3 else 1250.0)
+        db.zadd(jobs._key, {raw_job(f"new{number}"): -1.0 if descending else 9000.0})
+    assert sorted(seen) == sorted(f"j{n}" for n in range(500))
+
+
+def test_a_loop_that_runs_the_jobs_of_a_queue_first_ends(
+    where: RedisConfig, db: redis.Redis, keys: Keys
+) -> None:
+    db.rpush(keys.queue("q"), *[raw_job(f"j{n}") for n in range(450)])
+    assert [job.jid for job in Queue("q", where) if job.run_first()] == [f"j{n}" for n in range(450)]

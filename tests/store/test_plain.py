@@ -85,6 +85,7 @@ def test_sets(both: Run, filled: list[str], db: redis.Redis, descending: bool) -
     def after_one_that_is_gone() -> Steps[list[Any]]:
         pages = MembersByScore(filled[1], descending=descending, page=5)
         pages._last = [b"40.5", b"{"]
+        pages._end = (-1.0 if descending else 1e9), b""
         return (yield from pages.next_page())
 
     assert len(both(after_one_that_is_gone)) == 5
