@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeAlias
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
@@ -23,6 +22,9 @@ from pyworkers.protocol.draft import PushedJob
 
 P = ParamSpec("P")
 
+# The attribute of a session or connection.
+_WAITING = "_pyworkers_waiting"
+
 AnySession: TypeAlias = (
     "Session | AsyncSession | Connection | AsyncConnection | scoped_session[Any] | async_scoped_session[Any]"
 )
@@ -35,11 +37,13 @@ def enqueue_after_commit(session: AnySession, job: Job[P, Any], /, *args: P.args
     was called is rolled back. The arguments are checked now. Options: ``job.options(…)``. Raises TypeError
     and BadArgumentError, also for a connection that is in no transaction; ``commit`` raises the errors of
     Redis, QueueFullError and DuplicateJobError.
+
+    A session that is bound to a connection in a transaction leaves its jobs to that transaction.
     """
     with deferred() as jobs:
         jid = job.enqueue(*args, **kwargs)
     target = _sync(session)
-    _pending_of(target).add(target, job.clients, jobs)
+    _jobs_of(target).add(target, job.clients, jobs)
     return jid
 
 
@@ -82,6 +86,8 @@ class _Deferred:
     jobs: list[PushedJob]
     place: Any
     """Of a session: the transaction or savepoint. Of a connection: the number of the savepoint, or 0."""
+    root: object = None
+    """Of a connection: the transaction, which may end without an event if the connection is lost."""
 
 
 class _OfSession:
@@ -98,10 +104,16 @@ class _OfSession:
         self._waiting.append(_Deferred(clients, jobs, place))
 
     def _committed(self, session: Session) -> None:
-        """A savepoint passes its jobs on to what is around it; the outermost transaction pushes them."""
+        """A savepoint passes its jobs on to what is around it; the outermost transaction pushes them.
+
+        The outermost one of a session may be a part of that of a connection.
+        """
         if (savepoint := session.get_nested_transaction()) is None:
             waiting, self._waiting = self._waiting, []
-            _push_all(waiting)
+            if waiting and (around := _connection_around(session)) is not None:
+                _jobs_of(around).take_over(around, waiting)
+            else:
+                _push_all(waiting)
             return
         self._waiting = [
             replace(each, place=savepoint.parent) if each.place is savepoint else each
@@ -113,6 +125,15 @@ class _OfSession:
         self._waiting = [each for each in self._waiting if each.place is not transaction]
 
 
+def _connection_around(session: Session) -> Connection | None:
+    """The connection whose transaction goes on after the commit of this session; None for most."""
+    transaction = session.get_transaction()
+    # A mapping of connections and engines; SQLAlchemy has no public name for the connections of a session.
+    used = getattr(transaction, "_connections", {})
+    found = (one for one in (session.bind, *used) if isinstance(one, Connection))
+    return next((one for one in found if one.in_transaction()), None)
+
+
 class _OfConnection:
     """The jobs that wait for the commit of a connection."""
 
@@ -121,21 +142,28 @@ class _OfConnection:
         event.listen(connection, "release_savepoint", self._released)
         event.listen(connection, "rollback_savepoint", self._undone)
         event.listen(connection, "rollback", self._rolled_back)
+        event.listen(connection, "rollback_twophase", self._rolled_back)
         # SQLAlchemy has an event before a commit, and none after it.
-        connection._commit_impl = self._commit(connection._commit_impl)
+        for name in ("_commit_impl", "_commit_twophase_impl"):
+            setattr(connection, name, self._commit(connection, getattr(connection, name)))
 
     def add(self, connection: Any, clients: Clients, jobs: list[PushedJob]) -> None:
         if not connection.in_transaction():
             raise BadArgumentError("the connection is in no transaction", hint="with connection.begin(): …")
-        savepoint = connection.get_nested_transaction()
-        place = 0 if savepoint is None else _number(savepoint._savepoint)
-        self._waiting.append(_Deferred(clients, jobs, place))
+        self.take_over(connection, [_Deferred(clients, jobs, None)])
 
-    def _commit(self, commit: Callable[[], None]) -> Callable[[], None]:
-        def commit_and_push() -> None:
+    def take_over(self, connection: Any, waiting: Iterable[_Deferred]) -> None:
+        """Keep jobs until the commit of the transaction that is open."""
+        savepoint, root = connection.get_nested_transaction(), connection.get_transaction()
+        place = 0 if savepoint is None else _number(savepoint._savepoint)
+        self._waiting += [replace(each, place=place, root=root) for each in waiting]
+
+    def _commit(self, connection: Connection, commit: Callable[..., None]) -> Callable[..., None]:
+        def commit_and_push(*about: Any) -> None:
+            root = connection.get_transaction()
             waiting, self._waiting = self._waiting, []
-            commit()
-            _push_all(waiting)
+            commit(*about)
+            _push_all(each for each in waiting if each.root is root)
 
         return commit_and_push
 
@@ -148,7 +176,7 @@ class _OfConnection:
     def _undone(self, _connection: Connection, name: str, _context: object) -> None:
         self._waiting = [each for each in self._waiting if each.place < _number(name)]
 
-    def _rolled_back(self, _connection: Connection) -> None:
+    def _rolled_back(self, _connection: Connection, *_about: object) -> None:
         self._waiting.clear()
 
 
@@ -156,13 +184,10 @@ def _number(name: str) -> int:
     return int(name.rpartition("_")[2])
 
 
-# Module-level state: SQLAlchemy has no place for it that lives as long as the session or the connection.
-_pending: WeakKeyDictionary[Session | Connection, _OfSession | _OfConnection] = WeakKeyDictionary()
-
-
-def _pending_of(session: Session | Connection) -> _OfSession | _OfConnection:
-    pending = _pending.get(session)
-    if pending is None:
-        pending = _OfConnection(session) if isinstance(session, Connection) else _OfSession(session)
-        _pending[session] = pending
-    return pending
+def _jobs_of(place: Any) -> Any:
+    """The jobs that wait for a session or connection: on it, so that they are freed with it."""
+    waiting = vars(place).get(_WAITING)
+    if waiting is None:
+        waiting = _OfConnection(place) if isinstance(place, Connection) else _OfSession(place)
+        setattr(place, _WAITING, waiting)
+    return waiting

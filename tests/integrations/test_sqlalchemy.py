@@ -177,15 +177,47 @@ def test_a_scoped_session(engine: Engine, queue: Fake) -> None:
     assert users(queue) == [1]
 
 
-def test_a_session_is_freed_with_its_jobs(engine: Engine, queue: Fake) -> None:
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+def test_a_session_is_freed_with_its_jobs(engine: Engine, queue: Fake, is_closed: bool) -> None:
     session = Session(engine)
+    session.execute(text("SELECT 1"))
     enqueue_after_commit(session, welcome, 1)
-    session.close()
+    if is_closed:
+        session.close()
     gone = ref(session)
     del session
     gc.collect()
     assert gone() is None
     assert queue.jobs == []
+
+
+@pytest.mark.parametrize("mode", ["conditional_savepoint", "rollback_only", "create_savepoint"])
+@pytest.mark.parametrize("statement", [True, False])
+def test_a_session_in_the_transaction_of_a_connection(
+    engine: Engine, queue: Fake, mode: Any, statement: bool
+) -> None:
+    with engine.connect() as connection:
+        for ends in (connection.rollback, connection.commit):
+            connection.begin()
+            with Session(bind=connection, join_transaction_mode=mode) as session:
+                if statement:
+                    session.execute(text("SELECT 1"))
+                enqueue_after_commit(session, welcome, 1)
+                session.commit()
+            assert queue.jobs == []
+            ends()
+    assert users(queue) == [1]
+
+
+def test_a_session_that_commits_for_its_connection(engine: Engine, queue: Fake) -> None:
+    with engine.connect() as connection:
+        connection.begin()
+        with Session(bind=connection, join_transaction_mode="control_fully") as session:
+            session.execute(text("SELECT 1"))
+            enqueue_after_commit(session, welcome, 1)
+            session.commit()
+            assert users(queue) == [1]
 
 
 # --- connections ------------------------------------------------------------------------------------------
@@ -222,6 +254,51 @@ def test_savepoints_of_a_connection(engine: Engine, queue: Fake) -> None:
             enqueue_after_commit(connection, welcome, 5)
             inner.rollback()
     assert users(queue) == [3, 4]
+
+
+@pytest.fixture
+def two_phases(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite has no two-phase commit: an ordinary one stands for it."""
+    for name, instead in (("begin", "begin"), ("rollback", "rollback"), ("commit", "commit")):
+        step = getattr(engine.dialect, f"do_{instead}")
+        monkeypatch.setattr(
+            engine.dialect,
+            f"do_{name}_twophase",
+            lambda connection, *_, step=step, **__: step(connection.connection),
+            raising=False,
+        )
+    monkeypatch.setattr(engine.dialect, "do_prepare_twophase", lambda *_: None, raising=False)
+    monkeypatch.setattr(engine.dialect, "create_xid", lambda: "x", raising=False)
+
+
+@pytest.mark.usefixtures("two_phases")
+def test_two_phase_transactions(engine: Engine, queue: Fake) -> None:
+    with engine.connect() as connection:
+        for user_id, prepares, ends in ((1, True, "commit"), (2, False, "commit"), (3, True, "rollback")):
+            transaction = connection.begin_twophase()
+            enqueue_after_commit(connection, welcome, user_id)
+            if prepares:
+                transaction.prepare()
+            assert user_id not in users(queue)
+            getattr(transaction, ends)()
+        connection.begin()
+        connection.commit()
+    with Session(engine, twophase=True) as session:
+        session.execute(text("SELECT 1"))
+        enqueue_after_commit(session, welcome, 4)
+        session.commit()
+    assert users(queue) == [1, 2, 4]
+
+
+def test_a_lost_connection_drops_its_jobs(engine: Engine, queue: Fake) -> None:
+    with engine.connect() as connection:
+        transaction = connection.begin()
+        enqueue_after_commit(connection, welcome, 1)
+        connection.invalidate()
+        transaction.close()
+        connection.begin()
+        connection.commit()
+    assert queue.jobs == []
 
 
 def test_a_failing_commit_of_a_connection_drops_the_job(engine: Engine, queue: Fake) -> None:
