@@ -42,10 +42,6 @@ class Server(ServerProcess):
         """A failpoint that does not fire fails the scenario."""
         wait_for(lambda: self.fired_at(place), timeout, message=f"the failpoint {place} fires")
 
-    def run_inside(self, wrapper: list[str]) -> None:
-        """Start it from now on by another program."""
-        self._command = [*wrapper, *self._command]
-
     def start_again(self) -> None:
         """Start it anew, where its log goes on."""
         count = len(self.events("server.started"))

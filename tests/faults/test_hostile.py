@@ -31,7 +31,7 @@ def _may_make_containers() -> bool:
 @pytest.mark.skipif(not _may_make_containers(), reason="may not make a PID namespace")
 def test_as_the_first_process_of_a_container_it_reaps_stops_and_takes_all_with_it(fleet: Fleet) -> None:
     server = fleet.server(concurrency=2, start=False)
-    server.run_inside(CONTAINER)
+    server.wrapper = CONTAINER
     server.start(app=APP)
     [init] = children(server.pid)
     assert Path(f"/proc/{init}/status").read_text().split("NSpid:")[1].split()[1] == "1"
@@ -54,7 +54,7 @@ def test_as_the_first_process_of_a_container_it_reaps_stops_and_takes_all_with_i
     fleet.check()
 
     second = fleet.server(concurrency=2, start=False)
-    second.run_inside(CONTAINER)
+    second.wrapper = CONTAINER
     second.start(app=APP)
     [init] = children(second.pid)
     again = fleet.enqueue("meet", "never")

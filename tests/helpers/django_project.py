@@ -94,10 +94,10 @@ class DjangoProject(ServerProcess):
         """Write the ``tasks.py`` of an app."""
         self.write(f"{app}/tasks.py", HEADER + textwrap.dedent(code))
 
-    def start_with_log(self, log: int, *, app: str = "", through: Sequence[str] = ()) -> None:
+    def start_with_log(self, log: int, *, app: str = "") -> None:
         """Start it in another directory than that of ``manage.py``."""
         self.process = subprocess.Popen(
-            [*through, *self._command],
+            self._command,
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -19,6 +19,7 @@ import redis
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role
+from tests.helpers import warm
 from tests.helpers.acl import url_of
 from tests.helpers.processes import children, process_alive
 from tests.helpers.redises import all_empty
@@ -52,6 +53,9 @@ def handle(message):
 """Notes the start and the end of each job. A job ``wait`` ends once the test has made the file ``finish``."""
 
 
+Process: TypeAlias = "subprocess.Popen[bytes] | warm.WarmProcess"
+
+
 class ServerProcess:
     """One ``pyworkers run``; its log, its Redis, and the ledger that its jobs write with ``note(...)``."""
 
@@ -73,14 +77,15 @@ class ServerProcess:
         if role := os.environ.get("PYWORKERS_TEST_ROLE"):
             # With the rights that `pyworkers acl` prints, where Redis keeps its users during the test.
             url = url_of(url, Role(role), namespace)
-        self._command = [sys.executable, "-m", "pyworkers", "run", "--url", url, "--namespace", namespace]
-        self._command += ["--log-format", "json", *options]
+        self._words = ["run", "--url", url, "--namespace", namespace, "--log-format", "json", *options]
         if log_level is not None:
-            self._command += ["--log-level", log_level]
+            self._words += ["--log-level", log_level]
         path = os.pathsep.join([environment.get("PYTHONPATH", ""), str(ROOT)]).lstrip(os.pathsep)
         # Unbuffered, what a job prints comes in pieces, and a log line may come between them.
         self._environment = os.environ | {"PYTHONUNBUFFERED": ""} | environment | {"PYTHONPATH": path}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
+        self.wrapper: Sequence[str] = ()
+        """A program that executes the server, with its words."""
 
     def write_app(self, code: str, name: str = "tasks.py") -> None:
         path = self.folder / name
@@ -95,17 +100,21 @@ class ServerProcess:
             self.wait_for_event("server.started")
         return self
 
-    def start_with_log(self, log: int, *, app: str = "tasks:worker", through: Sequence[str] = ()) -> None:
-        """Start it with this descriptor as both of its streams; ``through`` is a program that executes it."""
-        self.process = subprocess.Popen(
-            [*through, *self._command, "--app", app],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=self._environment,
-            start_new_session=True,
-        )
+    def start_with_log(self, log: int, *, app: str = "tasks:worker") -> None:
+        """Start it with this descriptor as both of its streams."""
+        words = [*self._words, "--app", app]
+        if self.wrapper:
+            self.process = subprocess.Popen(
+                [*self.wrapper, sys.executable, "-m", "pyworkers", *words],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+        else:
+            self.process = warm.start(words, cwd=self.folder, env=self._environment, stdout=log, stderr=log)
 
     @property
     def exited(self) -> bool:

@@ -13,6 +13,7 @@ import redis
 
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import free_port, running_server, wait_for
+from tests.helpers.warm import COLD
 
 CODE = """
 import subprocess
@@ -45,8 +46,9 @@ def server(tmp_path: Path, valkey_binary: str) -> Iterator[ServerProcess]:
             connection.config_set("requirepass", SECRET)
         direct = url.replace("redis://", f"redis://:{SECRET}@")
         options = ("--config", str(config))
+        # /proc shows the environment with which a program was executed.
         with serving(
-            tmp_path, url, "app:", CODE, *options, direct_url=direct, REDIS_URL="redis://theirs"
+            tmp_path, url, "app:", CODE, *options, direct_url=direct, REDIS_URL="redis://theirs", **COLD
         ) as one:
             yield one
 

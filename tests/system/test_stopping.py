@@ -475,7 +475,8 @@ def test_a_server_started_without_standard_streams_opens_nothing_in_their_place(
     """)
     closing = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
     try:
-        server.start_with_log(subprocess.DEVNULL, through=closing)
+        server.wrapper = closing
+        server.start_with_log(subprocess.DEVNULL)
         server.push("q", job("a", "Any", server.pid))
         notes = server.wait_for_notes(2, "streams")
         assert [note[2:] for note in notes] == [["/dev/null"] * 3] * 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.helpers.server_process import serving
 from tests.helpers.support import wait_for
+from tests.helpers.warm import COLD
 
 
 def test_an_envelope_pushed_by_hand_runs_in_a_forked_worker_and_is_settled(
@@ -16,7 +17,7 @@ def test_an_envelope_pushed_by_hand_runs_in_a_forked_worker_and_is_settled(
     def handle(message):
         note(message.jid, message.queue, message.job_class, message.args, message.attempt)
     """
-    with serving(tmp_path, redis_url, namespace, code) as server:
+    with serving(tmp_path, redis_url, namespace, code, **COLD) as server:
         server.push("myqueue", {"class": "Add", "args": [1, "ä"], "jid": "abc", "queue": "myqueue"})
         [[pid, *words]] = server.wait_for_notes(1)
         assert words == ["abc", "myqueue", "Add", [1, "ä"], 0]

@@ -879,7 +879,8 @@ def test_a_server_starts_with_a_log_that_goes_nowhere_and_descriptors_that_other
     inheriting = ("sh", "-c", 'exec "$@" 2>/dev/null 3</dev/null 4</dev/null', "sh")
     try:
         with (tmp_path / "log").open("wb") as log:
-            server.start_with_log(log.fileno(), through=inheriting)
+            server.wrapper = inheriting
+            server.start_with_log(log.fileno())
         server.push("q", job("a"))
         server.wait_for_notes(1, "ran")
         assert server.stop() == 0
@@ -898,7 +899,8 @@ def test_more_workers_than_the_limit_of_files_allows_start_and_their_jobs_keep_t
         note("limit", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     """)
     with (tmp_path / "log").open("ab") as log:
-        server.start_with_log(log.fileno(), through=("sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh"))
+        server.wrapper = ("sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh")
+        server.start_with_log(log.fileno())
     try:
         wait_for(lambda: len(server.tree()) == 26, message="a fork server and 25 workers")
         first = server.tree()

@@ -1,0 +1,254 @@
+"""Warm start: ``python -m pyworkers`` as a fork of an interpreter that has imported it already.
+
+The import is half a second of CPU, and the tests start a thousand servers. A test of the start itself has the
+environment ``COLD``: with it, and with any other that an interpreter reads before it runs code, a new one is
+executed.
+
+One *template* process for each process of pytest: it has one thread, opens nothing, and forks when asked.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, NoReturn
+
+from pyworkers import failpoints
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_MODULES = (
+    "pyworkers.__main__",
+    "pyworkers.cli.run",
+    "pyworkers.server.master",
+    "pyworkers.worker.forkserver",
+)
+"""What every server imports, the program of its fork server included."""
+COLD = {"PYTHONNOUSERSITE": "1"}
+"""The variables of a program that is to be executed, not forked."""
+_READ_BY_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_")
+_HONOURED = "PYTHONUNBUFFERED"
+"""The one of these that a fork honours as well."""
+
+
+class WarmProcess:
+    """A program that the template has forked, with the part of ``Popen`` that tests use."""
+
+    def __init__(self, pid: int, ended: socket.socket, args: Sequence[str]) -> None:
+        self.pid = pid
+        self.args = args
+        self.returncode: int | None = None
+        self._ended = ended
+
+    def poll(self) -> int | None:
+        """The exit code, as ``Popen`` has it; None while it runs."""
+        return self._look(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(list(self.args), timeout or 0.0)
+        return code
+
+    def _look(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            self._ended.settimeout(timeout)
+            with suppress(TimeoutError, BlockingIOError):
+                text = self._ended.recv(16)
+                # Without an answer the template itself is gone, and took the exit status along.
+                self.returncode = int(text) if text else -signal.SIGKILL
+                self._ended.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it is known to have ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+) -> WarmProcess | subprocess.Popen[bytes]:
+    """Start ``python -m pyworkers`` with these words, in a session of its own, and with no input."""
+    if _needs_an_interpreter(env):
+        return subprocess.Popen(
+            [sys.executable, "-m", "pyworkers", *words],
+            cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
+        )  # fmt: skip
+    return _template().fork(words, cwd, env, (stdout, stderr))
+
+
+def _needs_an_interpreter(env: Mapping[str, str]) -> bool:
+    """True if a fork would not be what a new interpreter is in this environment."""
+    if not hasattr(os, "pidfd_open"):
+        return True
+    # Another path may have another pyworkers, or a sitecustomize.
+    usual = os.environ | {"PYTHONPATH": str(ROOT)}
+    return any(
+        env.get(name) != usual.get(name)
+        for name in {*env, *usual} - {_HONOURED}
+        if name.startswith(_READ_BY_THE_INTERPRETER)
+    )
+
+
+class _Template:
+    """The parent's end of the template."""
+
+    def __init__(self) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.helpers.warm import main; main()"
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        self._requests.close()
+        self._process.wait()
+
+    def fork(
+        self, words: Sequence[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int]
+    ) -> WarmProcess:
+        ended, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The environment may be longer than a packet.
+        with theirs, _in_memory(json.dumps([list(words), str(cwd), dict(env)])) as request:
+            fds = [theirs.fileno(), request.fileno(), *streams]
+            socket.send_fds(self._requests, [b"fork"], fds)
+            pid = int(self._requests.recv(16))
+        return WarmProcess(pid, ended, words)
+
+
+def _in_memory(text: str) -> IO[str]:
+    file = os.fdopen(os.memfd_create("request"), "w+", encoding="utf-8", errors="surrogateescape")
+    file.write(text)
+    file.flush()
+    file.seek(0)
+    return file
+
+
+@cache
+def _template() -> _Template:
+    return _Template()
+
+
+# The template's side
+
+
+def main() -> None:
+    """Be the template; in each fork, be the program."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    for name in _MODULES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    words = _serve(requests)
+    if words is not None:
+        _be_the_program(words)
+
+
+def _serve(requests: socket.socket) -> list[str] | None:
+    """Fork for each request. Returns the words of the program in a fork, None at the end of the tests."""
+    running: dict[int, tuple[int, socket.socket]] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(requests, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is requests:
+                    message, fds, _, _ = socket.recv_fds(requests, 16, 8)
+                    if not message:
+                        return None
+                    pid = os.fork()
+                    if pid == 0:
+                        break
+                    for fd in fds[1:]:
+                        os.close(fd)
+                    pidfd = os.pidfd_open(pid)
+                    running[pidfd] = pid, socket.socket(fileno=fds[0])
+                    selector.register(pidfd, selectors.EVENT_READ)
+                    requests.send(str(pid).encode())
+                else:
+                    pid, ended = running.pop(key.fd)
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                    with ended, suppress(OSError):
+                        ended.send(str(code).encode())
+            else:
+                continue
+            break
+    for _, ended in running.values():
+        ended.detach()
+    return _become(requests, fds)
+
+
+def _become(requests: socket.socket, fds: Sequence[int]) -> list[str]:
+    """Set up in a fork all that ``Popen`` and a new interpreter would."""
+    _, request, *streams = fds
+    with open(request, encoding="utf-8", errors="surrogateescape", closefd=False) as file:
+        words, cwd, env = json.load(file)
+    os.setsid()
+    for number, stream in enumerate([os.open(os.devnull, os.O_RDONLY), *streams]):
+        os.dup2(stream, number)
+    requests.detach()
+    os.closerange(3, 1024)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    if env.get(failpoints.VARIABLE):
+        _arm_failpoints()
+    unbuffered = bool(env.get("PYTHONUNBUFFERED"))
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = _text(1, unbuffered)
+    sys.stderr = _text(2, unbuffered, errors="backslashreplace")
+    # As `python -m` has it: the working directory, then PYTHONPATH.
+    sys.path[:] = [cwd, str(ROOT), *(entry for entry in sys.path if entry not in ("", str(ROOT)))]
+    sys.orig_argv[:] = [sys.executable, "-m", "pyworkers", *words]
+    return list(words)
+
+
+def _arm_failpoints() -> None:
+    """Read the failpoints again: modules took the function of an unarmed process at their import."""
+    never, armed = failpoints.hit, importlib.reload(failpoints).hit
+    for module in list(sys.modules.values()):
+        if getattr(module, "hit", None) is never:
+            vars(module)["hit"] = armed
+
+
+def _text(fd: int, unbuffered: bool, errors: str = "strict") -> io.TextIOWrapper:
+    raw = io.FileIO(fd, "w", closefd=False)
+    return io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw),
+        encoding="utf-8",
+        errors=errors,
+        line_buffering=fd == 2 or raw.isatty(),
+        write_through=unbuffered,
+    )
+
+
+def _be_the_program(words: list[str]) -> NoReturn:
+    from pyworkers import __main__
+
+    sys.argv[:] = [str(Path(__main__.__file__)), *words]
+    __main__.run()
+    sys.exit(0)
