@@ -218,6 +218,12 @@ class HttpConfig:
         'Address of /stats /livez /readyz /metrics, e.g. "127.0.0.1:7433"; empty: none.',
         check=check_bind,
     )
+    hosts: tuple[str, ...] = _option(
+        (),
+        'Names under which clients reach it, apart from loopback and addresses, e.g. ["jobs.internal"].',
+        check=check_hosts,
+    )
+    stats: bool = _option(True, "Serve /stats, which shows the arguments of running jobs.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +244,8 @@ class WebConfig:
         check=check_hosts,
     )
     mask: tuple[str, ...] = _option(
-        ("password", "token"),
-        "Names of keys in arguments, at any depth, whose values the dashboard does not show.",
+        ("password", "passwd", "secret", "token", "api_key", "authorization", "card"),
+        "Names of keys in arguments, at any depth, whose values the dashboard and /stats do not show.",
         check=check_mask,
     )
 

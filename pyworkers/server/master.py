@@ -98,7 +98,7 @@ class Master:
         self._queues = self._workload.queues
         self._generations = self._workload.generations
         self._services = self._workload.services
-        self._site = Site(configurations.current.http.bind or "", self._tasks.start)
+        self._site = Site(configurations.current.http, self._tasks.start)
         self._upgrade = Upgrade(
             start.command,
             self._generations.reaper,
@@ -194,6 +194,7 @@ class Master:
             lambda: managers,
             self._workload.facts,
             self._services.memory,
+            self._config.web.mask,
         )
 
     async def _warn_of_dangers(self) -> None:

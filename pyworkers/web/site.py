@@ -15,6 +15,7 @@ from typing import TypeVar
 from starlette.requests import HTTPConnection
 
 from pyworkers.api.target import Admin, Operation, Store, store_of
+from pyworkers.config.fields import WebConfig
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 class Settings:
     """The settings of a dashboard, which it gets at its start."""
 
-    mask: tuple[str, ...] = ("password", "token")
+    mask: tuple[str, ...] = WebConfig().mask
     """Names whose values are hidden in the arguments of jobs, at any depth."""
 
 

@@ -122,10 +122,9 @@ def test_the_workflows_have_the_schema() -> None:
 
 
 def test_the_manifests_have_the_schemas() -> None:
-    output = run(
-        PROGRAMS / "kubernetes-validate", "--strict", KUBERNETES / "deployment.yaml", KUBERNETES / "hpa.yaml"
-    )
-    assert output.count(" passed ") == 4
+    names = ("deployment.yaml", "hpa.yaml", "networkpolicy.yaml")
+    output = run(PROGRAMS / "kubernetes-validate", "--strict", *(KUBERNETES / name for name in names))
+    assert output.count(" passed ") == 5
 
 
 def test_the_deployment_waits_for_the_jobs(tmp_path: Path) -> None:

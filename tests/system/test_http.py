@@ -177,7 +177,7 @@ def test_clients_that_hang_slow_no_other(tmp_path: Path, one_redis_url: str, nam
         try:
             for place in range(200):
                 hanging.append(socket.create_connection((host, int(port)), timeout=PATIENCE_S))
-                hanging[-1].sendall(b"GET /stats HTTP/1.1\r\nHost: x\r\n" + b"\r\n" * (place % 2))
+                hanging[-1].sendall(b"GET /stats HTTP/1.1\r\nHost: localhost\r\n" + b"\r\n" * (place % 2))
             server.push("q", {"class": "Any", "args": [], "jid": "b"})
             server.wait_for_notes(1, "start", "b")
             # Within one turn of its loop, it accepts several and closes as many.
@@ -192,7 +192,9 @@ def test_clients_that_hang_slow_no_other(tmp_path: Path, one_redis_url: str, nam
                 client.close()
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n"], ids=["idle", "half a request"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"], ids=["idle", "half a request"]
+)
 def test_clients_that_wait_keep_no_other_out(
     tmp_path: Path, one_redis_url: str, namespace: str, sent: bytes
 ) -> None:
@@ -271,3 +273,42 @@ def test_a_missing_extra_is_named(
     finally:
         process.kill()
         process.wait()
+
+
+def status_for(site: Site, host: str) -> int:
+    request = urllib.request.Request(f"http://{site.bind}/livez", headers={"Host": host})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_it_answers_to_known_hosts_and_hides_what_is_masked(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    site = Site()
+    settings = {"PYWORKERS_HTTP__HOSTS": "jobs.internal", **site.environment}
+    with serving(tmp_path, one_redis_url, namespace, CODE, **settings) as server:
+        about = {"apiKey": "hidden-1", "deep": [{"Card-Number": "hidden-2"}], "shown": 7}
+        server.push("q", {"class": "Any", "args": ["wait"], "jid": "a", "about": about})
+        server.wait_for_notes(1, "start", "a")
+        [job] = site.json("/stats")["jobs"]["q"]
+        assert job["message"]["about"] == {
+            "apiKey": "(hidden)", "deep": [{"Card-Number": "(hidden)"}], "shown": 7
+        }  # fmt: skip
+        for host, status in {
+            site.bind: 200, "localhost": 200, "jobs.internal:80": 200, "[::1]:7433": 200, "": 200,
+            "evil.example": 400, "127.0.0.1.evil.example": 400, "10.1.2.3": 400, "a b": 400,
+        }.items():  # fmt: skip
+            assert (host, status_for(site, host)) == (host, status)
+        (tmp_path / "finish").touch()
+
+
+def test_without_stats_it_is_no_page(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    site = Site()
+    settings = {"PYWORKERS_HTTP__STATS": "false", **site.environment}
+    with serving(tmp_path, one_redis_url, namespace, CODE, **settings):
+        assert site.get("/stats")[0] == 404
+        assert site.get("/livez")[0] == 200

@@ -86,7 +86,7 @@ def test_without_any_source_every_key_has_its_default() -> None:
         encryption=EncryptionConfig(keys=""),
         log=LogConfig(level="info", format="auto"),
         http=HttpConfig(bind=""),
-        web=WebConfig(bind="127.0.0.1:7440", auth="", hosts=(), mask=("password", "token")),
+        web=WebConfig(bind="127.0.0.1:7440", auth="", hosts=(), mask=WebConfig().mask),
         cron=(),
         path=None,
     )
@@ -750,8 +750,8 @@ def test_a_masked_url_keeps_all_but_the_secret(url: str, shown: str) -> None:
 
 
 def test_no_repr_shows_a_secret() -> None:
-    config = Config(redis=RedisConfig(url="redis://me:secret@host", password="secret", username="me"))
-    assert "secret" not in repr(config)
+    config = Config(redis=RedisConfig(url="redis://me:hunter2@host", password="hunter2", username="me"))
+    assert "hunter2" not in repr(config)
     assert "username='me'" in repr(config)
 
 
@@ -809,7 +809,7 @@ EVERY_KEY = Config(
     scheduler=SchedulerConfig(poll_interval=0.25),
     encryption=EncryptionConfig(keys="/etc/pyworkers/keys"),
     log=LogConfig(level="debug", format="json"),
-    http=HttpConfig(bind="[::1]:7433"),
+    http=HttpConfig(bind="[::1]:7433", hosts=("jobs.internal",), stats=False),
     web=WebConfig(bind="unix:/run/web.sock", auth="users", hosts=("jobs.example.com",), mask=("pin",)),
     cron=(
         CronConfig(
@@ -1002,7 +1002,13 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         key: value for key, value in sample_with_everything_switched_on().items() if key not in examples
     }
     defaults = {option.key: option.default for option in describe() if option.key not in examples}
-    lists = {"cron.*.args": [], "log.carry": [], "web.hosts": [], "web.mask": ["password", "token"]}
+    lists = {
+        "cron.*.args": [],
+        "log.carry": [],
+        "web.hosts": [],
+        "http.hosts": [],
+        "web.mask": list(WebConfig().mask),
+    }
     assert stated == defaults | lists
     assert '# Default: "redis://127.0.0.1:6379/0".' in SAMPLE.read_text(encoding="utf-8")
 

@@ -74,7 +74,7 @@ ALLOWED = {
         "http", "streams", "version",
     },
     "serving": {"protocol", "config", "store", "enqueueing", "app", "errors", "programs"},
-    "api": {"protocol", "config", "store", "errors", "lazy"},
+    "api": {"protocol", "config", "store", "errors", "http", "lazy"},
     "web": {"protocol", "config", "api", "logs", "errors", "http", "version"},
     "cli": {
         "protocol", "config", "store", "client", "api", "server", "web", "embedded", "errors", "streams",

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import simplejson
 
-HIDDEN = "(hidden)"
+from pyworkers.http.masking import HIDDEN, masked
 
-
-def masked(value: Any, names: Collection[str]) -> Any:
-    """A copy of a JSON value. The value of each member whose name contains one of ``names`` is hidden.
-
-    Upper and lower case are the same: ``token`` hides ``ApiToken``.
-    """
-    hidden = [name.casefold() for name in names if name]
-    top = [value]
-    # Values may be nested too deep for a function that calls itself.
-    unread: list[Any] = [top]
-    while unread:
-        parent = unread.pop()
-        for place, child in list(parent.items() if isinstance(parent, dict) else enumerate(parent)):
-            if isinstance(place, str) and any(name in place.casefold() for name in hidden):
-                parent[place] = HIDDEN
-            elif isinstance(child, dict | list):
-                parent[place] = child.copy()
-                unread.append(parent[place])
-    return top[0]
+__all__ = ["HIDDEN", "masked", "masked_text", "shown_bytes"]
 
 
 def masked_text(text: str, names: Collection[str]) -> str | None:

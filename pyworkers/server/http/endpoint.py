@@ -20,10 +20,13 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pyworkers import logs
+from pyworkers.config.fields import HttpConfig
 from pyworkers.errors import ConfigError, PyworkersError
 from pyworkers.http.connections import HEAD_BYTES, BoundedConnection
+from pyworkers.http.hosts import Hosts
 from pyworkers.server.http.pages import Views
 
 MOST_CONNECTIONS = 64
@@ -36,13 +39,16 @@ log = logs.get_logger()
 class Endpoint:
     """Listens from its construction on, at ``listener`` if that is a socket which listens there already.
 
+    It answers to loopback, to addresses of this machine, and to the names in ``[http] hosts``.
+
     Raises ConfigError if the address is invalid or in use.
     """
 
-    def __init__(self, bind: str, views: Views, listener: int | None = None) -> None:
+    def __init__(self, http: HttpConfig, views: Views, listener: int | None = None) -> None:
+        bind = http.bind
         self._socket = _listen(bind) if listener is None else _inherited(bind, listener)
         config = uvicorn.Config(
-            _application(views),
+            _KnownHosts(_application(views, stats=http.stats), Hosts([*http.hosts, _host_of(bind)])),
             http=_Connection,
             ws="none",
             lifespan="off",
@@ -99,7 +105,27 @@ class _Connection(BoundedConnection):
     serves_one = True
 
 
-def _application(views: Views) -> Starlette:
+class _KnownHosts:
+    """The application, for requests to known hosts: no name of another site leads a browser here."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A check of a load balancer may send none, a browser never.
+        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        app = self._app
+        if len(named) > 1 or (named and named[0] and not self._hosts.allow(named[0], scope)):
+            app = PlainTextResponse("unknown host: add its name to hosts in [http]\n", 400)
+        await app(scope, receive, send)
+
+
+def _host_of(bind: str) -> str:
+    return bind.rpartition(":")[0]
+
+
+def _application(views: Views, *, stats: bool) -> Starlette:
     async def livez(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
@@ -107,7 +133,7 @@ def _application(views: Views) -> Starlette:
         ready = views.ready()
         return JSONResponse(ready, 200 if all(ready.values()) else 503)
 
-    async def stats(_request: Request) -> Response:
+    async def show_stats(_request: Request) -> Response:
         try:
             return Response(await views.stats(), media_type="application/json")
         except PyworkersError as error:
@@ -120,8 +146,10 @@ def _application(views: Views) -> Starlette:
             return PlainTextResponse(_NO_METRICS, 501)
         return Response(exposition(await views.snapshot()), headers={"content-type": CONTENT_TYPE})
 
-    pages: list[Any] = [livez, readyz, stats, metrics]
-    return Starlette(routes=[Route(f"/{page.__name__}", page) for page in pages])
+    pages: dict[str, Any] = {"livez": livez, "readyz": readyz, "metrics": metrics}
+    if stats:
+        pages["stats"] = show_stats
+    return Starlette(routes=[Route(f"/{name}", page) for name, page in pages.items()])
 
 
 def _inherited(bind: str, listener: int) -> socket.socket:

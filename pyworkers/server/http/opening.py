@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from pyworkers.config.fields import HttpConfig
 from pyworkers.errors import ConfigError
 from pyworkers.server.http.pages import Sources, Views
 
@@ -27,12 +28,12 @@ class _Endpoint(Protocol):
 
 
 class Site:
-    """The HTTP endpoint at ``bind``, ``HOST:PORT``; none if that is empty. ``start`` runs a task."""
+    """The HTTP endpoint of ``[http]``; none if its ``bind`` is empty. ``start`` runs a task."""
 
     def __init__(
-        self, bind: str, start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+        self, config: HttpConfig, start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
     ) -> None:
-        self._bind = bind
+        self._config = config
         self._start = start
         self._endpoint: _Endpoint | None = None
 
@@ -41,8 +42,8 @@ class Site:
 
         Raises ConfigError: the extra ``http`` is missing, or the address is invalid or in use.
         """
-        if self._bind:
-            self._endpoint = _endpoint(self._bind, sources, listener)
+        if self._config.bind:
+            self._endpoint = _endpoint(self._config, sources, listener)
             self._start(self._endpoint.run(), "http")
 
     def listener(self) -> int:
@@ -55,11 +56,11 @@ class Site:
             self._endpoint.leave()
 
 
-def _endpoint(bind: str, sources: Sources, listener: int | None) -> _Endpoint:
+def _endpoint(config: HttpConfig, sources: Sources, listener: int | None) -> _Endpoint:
     try:
         from pyworkers.server.http.endpoint import Endpoint
     except ImportError as error:
         hint = "pip install 'pyworkers-server[http]'"
         text = f"the endpoint needs the extra http, and {error.name} is missing"
         raise ConfigError(text, hint=hint, location="http.bind") from error
-    return Endpoint(bind, Views(sources), listener)
+    return Endpoint(config, Views(sources), listener)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,8 @@ class Sources:
     managers: Callable[[], Mapping[str, Manager]]
     facts: Callable[[], Facts]
     memory: Memory
+    mask: Collection[str] = ()
+    """Names of members whose values ``stats`` hides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Views:
 
     def __init__(self, sources: Sources) -> None:
         self._from = sources
-        self._payloads = Payloads()
+        self._payloads = Payloads(sources.mask)
         self._asking = asyncio.Lock()
         self._counts: Counts | None = None
         self._counted_at = -_FRESH_S

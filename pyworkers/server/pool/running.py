@@ -7,10 +7,13 @@ every beat writes them to Redis again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+import simplejson
+
 from pyworkers.errors import BadMessageError
+from pyworkers.http.masking import masked
 from pyworkers.protocol import envelope
 from pyworkers.protocol.message import Message
 
@@ -44,9 +47,13 @@ class Running:
 
 
 class Payloads:
-    """Caches the texts of the running jobs, so that each job is decoded once."""
+    """Caches the texts of the running jobs, so that each job is decoded once.
 
-    def __init__(self) -> None:
+    ``mask``: names of members whose values are hidden.
+    """
+
+    def __init__(self, mask: Collection[str] = ()) -> None:
+        self._mask = mask
         self._shown: dict[tuple[int, int], str] = {}
 
     def of(self, jobs: Iterable[Running]) -> Iterator[tuple[Running, str]]:
@@ -55,10 +62,24 @@ class Payloads:
         for job in jobs:
             # Not by queue: after a reload, another group may have the queue, and count from 1.
             key = (job.pid, job.number)
-            text = shown[key] = self._shown.get(key) or show(job.raw)
+            text = shown[key] = self._shown.get(key) or self._text(job.raw)
             if text:
                 yield job, text
         self._shown = shown
+
+    def _text(self, raw: bytes) -> str:
+        text = show(raw)
+        return _masked(text, self._mask) if text and self._mask else text
+
+
+def _masked(text: str, mask: Collection[str]) -> str:
+    """The text with hidden values; the same if it has none. Empty if it cannot be read."""
+    try:
+        value = simplejson.loads(text)
+        hidden = masked(value, mask)
+        return text if hidden == value else envelope.encode(hidden)
+    except (ValueError, RecursionError):
+        return ""
 
 
 def show(raw: bytes) -> str:

@@ -26,6 +26,8 @@ AGES = ((300, "5 minutes"), (3600, "1 hour"), (86_400, "1 day"), (604_800, "7 da
 """The ages to choose from, in seconds."""
 MOST_CHARACTERS = 500
 """The longest text of a condition."""
+MOST_SELECTED = 500
+"""The jobs that one change may name."""
 _QUEUE = "queue:"
 _MOST_DIGITS = 11
 _ESCAPED = re.compile(r"\\u[0-9a-f]{4}")

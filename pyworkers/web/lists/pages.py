@@ -21,7 +21,7 @@ from pyworkers.api.browse.tasks import create_task
 from pyworkers.api.stats import read_queue
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.web.acting import done, perform
-from pyworkers.web.lists.asking import Asked, ages_of
+from pyworkers.web.lists.asking import MOST_SELECTED, Asked, ages_of
 from pyworkers.web.lists.ordering import order_of
 from pyworkers.web.lists.running import start
 from pyworkers.web.lists.showing import most_frequent, segments_of, shown_row
@@ -31,7 +31,6 @@ from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.site import site_of
 
-_MOST_SELECTED = 500
 _ALL = "all-"
 _NONE = "No job is selected."
 
@@ -138,7 +137,7 @@ async def change(request: Request, place: Place) -> Response:
 
 def _selected(request: Request) -> list[str]:
     """The places of the jobs that a form has selected."""
-    return form_of(request).getlist("job")[:_MOST_SELECTED]
+    return form_of(request).getlist("job")[:MOST_SELECTED]
 
 
 async def _order_all(request: Request, place: Place, order: Order) -> Response:

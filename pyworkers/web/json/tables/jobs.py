@@ -18,7 +18,7 @@ from pyworkers.api.browse.tasks import create_task
 from pyworkers.web.json.parameters import BadRequestError, Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Changed, Resource, still_there
 from pyworkers.web.json.schemas import JOBS
-from pyworkers.web.lists.asking import MOST_CHARACTERS
+from pyworkers.web.lists.asking import MOST_CHARACTERS, MOST_SELECTED
 from pyworkers.web.lists.running import start
 from pyworkers.web.security import viewer_of
 
@@ -76,6 +76,8 @@ async def _change(word: str, action: Action, ask: Ask) -> Changed:
     order = Order(place, action, ask.given.get("time"))
     if ats is None:
         return await _order(ask, order)
+    if len(ats) > MOST_SELECTED:
+        raise BadRequestError(f"jobs has more than {MOST_SELECTED} entries: pass conditions instead.")
     if not filter_of(ask.given).empty:
         raise BadRequestError("Pass either jobs or conditions.")
     return await act(ask, f"jobs.{action}", f"{place.word} ({len(ats)})", order, ats)
