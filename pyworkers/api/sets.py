@@ -171,6 +171,14 @@ class JobSet(ABC):
         """Move these jobs to ``dead``; returns how many were still there."""
         return self._move(jobs, lambda job: Move(job.raw))
 
+    def reschedule_jobs(self, jobs: Iterable[JobRecord], at: datetime | float) -> int:
+        """Move these jobs to another time: an aware datetime or epoch seconds; returns how many were there.
+
+        Raises BadArgumentError for an invalid time.
+        """
+        score = timestamps.due(at)
+        return sum(self.reschedule_job(job, score) for job in jobs)
+
     def reschedule_job(self, job: JobRecord, at: float) -> bool:
         """Give a job another score; False if it is no longer in the set."""
         return self._admin.run(sets.reschedule(self._key, job.raw, at))

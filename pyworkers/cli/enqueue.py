@@ -5,8 +5,6 @@ Run by people and scripts. Parses the arguments strictly; the client builds and 
 
 from __future__ import annotations
 
-import re
-from datetime import datetime
 from itertools import repeat
 from typing import Any
 
@@ -15,30 +13,14 @@ import click
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.output.unknown import warn_of_unknown
-from pyworkers.cli.params import NUMBER, parse_args, parse_duration, parse_queue, parse_retry, reads
+from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_retry, parse_time, reads
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
 from pyworkers.errors import BadArgumentError
-from pyworkers.protocol import timestamps
 from pyworkers.protocol.options import EnqueueOptions
 
 # Up to this number, each jid is printed. A script that needs more of them can enqueue in portions.
 _MOST_JIDS_SHOWN = 20
-
-
-def parse_time(text: str) -> float:
-    """The epoch seconds of an ISO 8601 time with an offset, or given as a number. Raises ValueError."""
-    if re.fullmatch(NUMBER, text):
-        return timestamps.due(float(text))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        rule = "2030-01-31T12:00:00+01:00, or epoch seconds"
-        raise ValueError(f"{text!r} is not a time: write it like {rule}") from error
-    if moment.tzinfo is None:
-        rule = "add Z for UTC or an offset, e.g. +01:00"
-        raise ValueError(f"{text!r} has no time zone: {rule}")
-    return timestamps.due(moment)
 
 
 @click.command()

@@ -15,12 +15,23 @@ import click
 
 from pyworkers.api import JobRecord, Queue, Stats
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
-from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED, BulkAction, Jobs, Place, row
+from pyworkers.cli.listing import (
+    DEAD,
+    QUEUE,
+    RETRIES,
+    SCHEDULED,
+    BulkAction,
+    Jobs,
+    Place,
+    rescheduling,
+    row,
+)
 from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.tables import show
 from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.params import parse_duration, parse_time, reads
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.text import printable
 from pyworkers.protocol import sealing, timestamps
@@ -37,6 +48,8 @@ def make_group(place: Place, text: str) -> click.Group:
     """The group of a place; ``text`` is its help."""
     commands = {"list": _list(place), "show": _show(place)}
     commands |= {action.verb: _action(place, action) for action in place.actions}
+    if place.reschedules:
+        commands["reschedule"] = _reschedule(place)
     commands["clear"] = _clear(place)
 
     arguments = [click.Argument(["queue"])] if place.name == "jobs" else []
@@ -172,6 +185,35 @@ def _action(place: Place, action: BulkAction) -> click.Command:
     rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
     example = _example(place, f"{action.verb} --class SendMail --older-than 1d")
     return _command(action.verb, change, f"{action.sentence}\n\n{rule}\n\n{example}")
+
+
+def _reschedule(place: Place) -> click.Command:
+    @click.argument("jids", metavar="[JID]...", nargs=-1)
+    @click.option(
+        "--in", "delay_s", metavar="DURATION", callback=reads(parse_duration), help="After this time, as 2h."
+    )
+    @click.option(
+        "--at", metavar="TIME", callback=reads(parse_time), help="At this time: 2030-01-31T12:00:00Z."
+    )
+    @click.option("--all", "every", is_flag=True, help="All jobs.")
+    @_DRY_RUN
+    @_YES
+    @json_option
+    @selection_options
+    @config_options
+    def reschedule(
+        source: Source, selection: Selection, delay_s: float | None, at: float | None, every: bool,
+        dry_run: bool, yes: bool, as_json: bool,
+    ) -> None:  # fmt: skip
+        if (delay_s is None) == (at is None):
+            raise click.UsageError("Pass the new time, by either --in or --at.")
+        action = rescheduling(at if at is not None else time.time() + (delay_s or 0.0))
+        deed = Deed(place, _opened(place, source), action, selection, source.redis())
+        act(deed, BulkOptions(every, dry_run, yes, as_json), _title(place))
+
+    rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
+    example = _example(place, "reschedule --in 2h --class SendMail")
+    return _command("reschedule", reschedule, f"Give jobs another time.\n\n{rule}\n\n{example}")
 
 
 def _clear(place: Place) -> click.Command:

@@ -47,6 +47,15 @@ class BulkAction:
     to_queue: bool = False
 
 
+def rescheduling(at: float) -> BulkAction:
+    """The action that gives jobs of a set another time."""
+
+    def run(jobs: Jobs, chosen: Iterable[JobRecord]) -> int:
+        return jobs.reschedule_jobs(chosen, at) if isinstance(jobs, JobSet) else 0
+
+    return BulkAction("reschedule", "rescheduled", "Give jobs another time.", run)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A place that holds jobs. ``since`` is the time from which an age counts, ``age_is`` its description."""
@@ -59,6 +68,8 @@ class Place:
     order: str
     fields: Sequence[Field]
     actions: Sequence[BulkAction]
+    reschedules: bool = False
+    """True if its jobs may get another time."""
 
     def age_s(self, job: JobRecord, now: float) -> float | None:
         """The age of a job in seconds; None if unknown."""
@@ -142,6 +153,7 @@ SCHEDULED = Place(
     "the next one first",
     (_DUE, _JID, _QUEUE, _CLASS, _ARGUMENTS),
     (_ENQUEUE, _KILL, _DELETE),
+    reschedules=True,
 )
 RETRIES = Place(
     "retries",
@@ -152,6 +164,7 @@ RETRIES = Place(
     "the next one first",
     (_DUE, Field(Column("failures", right=True), _retries), _JID, _QUEUE, _CLASS, _ERROR),
     (_RETRY, _KILL, _DELETE),
+    reschedules=True,
 )
 DEAD = Place(
     "dead",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import click
 import simplejson
 
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import check_value
 from pyworkers.protocol.keys import check_queue_name
 
@@ -43,6 +45,21 @@ def parse_duration(text: str) -> float:
         )
     parts = zip(match.groups(), _UNITS_S.values(), strict=True)
     return sum(float(number) * unit_s for number, unit_s in parts if number)
+
+
+def parse_time(text: str) -> float:
+    """The epoch seconds of an ISO 8601 time with an offset, or given as a number. Raises ValueError."""
+    if re.fullmatch(NUMBER, text):
+        return timestamps.due(float(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        rule = "2030-01-31T12:00:00+01:00, or epoch seconds"
+        raise ValueError(f"{text!r} is not a time: write it like {rule}") from error
+    if moment.tzinfo is None:
+        rule = "add Z for UTC or an offset, e.g. +01:00"
+        raise ValueError(f"{text!r} has no time zone: {rule}")
+    return timestamps.due(moment)
 
 
 def parse_queue(text: str) -> str:

@@ -36,6 +36,8 @@ class Finding:
     code: str
     message: str
     fix: str
+    advice: bool = False
+    """True for a setting that a healthy new Redis has."""
 
 
 def inspect(redis_cli: str, clock: Callable[[], float]) -> Steps[list[Finding]]:
@@ -265,7 +267,8 @@ def _persistence(info: Mapping[str, str], save: str | None, redis_cli: str) -> F
         return None
     lost = "everything" if save == "" else "everything since the last snapshot"
     message = f"the append-only file is off: a crash of Redis loses {lost}"
-    return Finding("persistence", message, f"{redis_cli} CONFIG SET appendonly yes")
+    fix = f"{redis_cli} CONFIG SET appendonly yes"
+    return Finding("persistence", message, fix, advice=save != "")
 
 
 def _clock(offset_s: float) -> Finding | None:

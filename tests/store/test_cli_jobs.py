@@ -348,3 +348,18 @@ def test_the_history_of_the_counters(cli: Cli, keys: Keys, db: redis.Redis) -> N
     assert lines[-3].split() == ["day", "processed", "failed"]
     assert lines[-1].split()[1:] == ["0", "0"]
     assert len(json.loads(cli("stats", "--history", "2", "--json").stdout)["history"]) == 2
+
+
+@pytest.mark.parametrize(("group", "key"), [("scheduled", "schedule"), ("retries", "retry")])
+def test_jobs_get_another_time(cli: Cli, db: redis.Redis, keys: Keys, group: str, key: str) -> None:
+    zset = getattr(keys, key)
+    db.zadd(zset, {raw_job(f"j{n}", **{"class": "A" if n else "B"}): 1000.0 + n for n in range(3)})
+    assert cli(group, "reschedule", "j0", "--at", "2000").stdout == "rescheduled 1 job\n"
+    before = time.time()
+    assert cli(group, "reschedule", "--class", "A", "--in", "2h", "--yes").exit_code == 0
+    scores = [float(db.zscore(zset, raw) or 0) for raw in as_list(db.zrange(zset, 0, -1))]
+    assert scores[0] == 2000.0
+    assert all(before + 7200 <= score <= time.time() + 7200 for score in scores[1:])
+    for words in ((), ("--in", "1h", "--at", "2000")):
+        result = cli(group, "reschedule", "j0", *words)
+        assert result.exit_code == 2 and "either --in or --at" in result.stderr

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pyworkers.cli import main
-from pyworkers.cli.enqueue import parse_time
-from pyworkers.cli.params import parse_args, parse_duration, parse_retry
+from pyworkers.cli.params import parse_args, parse_duration, parse_retry, parse_time
 from pyworkers.enqueueing import interception
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
