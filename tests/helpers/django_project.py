@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import tempfile
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
+from tests.helpers import warm
 from tests.helpers.server_process import ServerProcess
 from tests.helpers.support import PATIENCE_S
 
@@ -68,9 +68,9 @@ class DjangoProject(ServerProcess):
         **environment: str,
     ) -> None:
         super().__init__(folder, url, namespace, **environment)
-        self._manage = [sys.executable, str(folder / "manage.py")]
-        self._command = [*self._manage, "pyworkers", "run", "--log-format", "json", "--log-level", "debug"]
-        self._command += options
+        self._manage = str(folder / "manage.py")
+        self._arguments = [self._manage, "pyworkers", "run", "--log-format", "json", "--log-level", "debug"]
+        self._arguments += options
         if "REDIS_URL" not in environment:
             self._environment.pop("REDIS_URL", None)
         given = {"redis": {"url": url, "namespace": namespace}, **(pyworkers or {})}
@@ -96,39 +96,40 @@ class DjangoProject(ServerProcess):
 
     def start_with_log(self, log: int, *, app: str = "") -> None:
         """Start it in another directory than that of ``manage.py``."""
-        self.process = subprocess.Popen(
-            self._command,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
+        self.process = warm.start(
+            self._arguments,
+            cwd=Path("/"),
+            env=self._environment,
             stdout=log,
             stderr=log,
-            env=self._environment,
-            start_new_session=True,
+            imports=warm.DJANGO,
         )
 
     def manage(self, *words: str, code: int = 0) -> str:
         """What ``manage.py`` prints on both streams; ``code`` is its exit code."""
-        return self._run([*self._manage, *words], code)
+        return self._run([self._manage, *words], code)
 
     def run(self, code: str) -> Any:
         """What a program of the project prints as JSON, with Django set up."""
         program = f"import django, json; django.setup()\n{textwrap.dedent(code)}"
-        return json.loads(self._run([sys.executable, "-c", program]).splitlines()[-1])
+        return json.loads(self._run(["-c", program]).splitlines()[-1])
 
     def environment(self, **more: str) -> dict[str, str]:
         """The environment of the programs of the project."""
         return {**self._environment, "DJANGO_SETTINGS_MODULE": "project.settings", "COLUMNS": "120", **more}
 
-    def _run(self, command: Sequence[str], code: int = 0) -> str:
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE_S,
-            env=self.environment(),
-        )
-        assert done.returncode == code, done.stdout
-        return done.stdout
+    def _run(self, arguments: Sequence[str], code: int = 0) -> str:
+        with tempfile.TemporaryFile("w+") as output:
+            process = warm.start(
+                arguments,
+                cwd=self.folder,
+                env=self.environment(),
+                stdout=output.fileno(),
+                stderr=output.fileno(),
+                imports=warm.DJANGO,
+            )
+            found = process.wait(PATIENCE_S)
+            output.seek(0)
+            text = output.read()
+        assert found == code, text
+        return text

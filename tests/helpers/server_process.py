@@ -77,9 +77,10 @@ class ServerProcess:
         if role := os.environ.get("PYWORKERS_TEST_ROLE"):
             # With the rights that `pyworkers acl` prints, where Redis keeps its users during the test.
             url = url_of(url, Role(role), namespace)
-        self._words = ["run", "--url", url, "--namespace", namespace, "--log-format", "json", *options]
+        self._arguments = ["-m", "pyworkers", "run"]
+        self._arguments += ["--url", url, "--namespace", namespace, "--log-format", "json", *options]
         if log_level is not None:
-            self._words += ["--log-level", log_level]
+            self._arguments += ["--log-level", log_level]
         path = os.pathsep.join([environment.get("PYTHONPATH", ""), str(ROOT)]).lstrip(os.pathsep)
         # Unbuffered, what a job prints comes in pieces, and a log line may come between them.
         self._environment = os.environ | {"PYTHONUNBUFFERED": ""} | environment | {"PYTHONPATH": path}
@@ -102,10 +103,10 @@ class ServerProcess:
 
     def start_with_log(self, log: int, *, app: str = "tasks:worker") -> None:
         """Start it with this descriptor as both of its streams."""
-        words = [*self._words, "--app", app]
+        arguments = [*self._arguments, "--app", app]
         if self.wrapper:
             self.process = subprocess.Popen(
-                [*self.wrapper, sys.executable, "-m", "pyworkers", *words],
+                [*self.wrapper, sys.executable, *arguments],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -114,7 +115,9 @@ class ServerProcess:
                 start_new_session=True,
             )
         else:
-            self.process = warm.start(words, cwd=self.folder, env=self._environment, stdout=log, stderr=log)
+            self.process = warm.start(
+                arguments, cwd=self.folder, env=self._environment, stdout=log, stderr=log
+            )
 
     @property
     def exited(self) -> bool:

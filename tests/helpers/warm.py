@@ -1,10 +1,11 @@
-"""Warm start: ``python -m pyworkers`` as a fork of an interpreter that has imported it already.
+"""Warm start: a Python program as a fork of an interpreter that has imported what it needs already.
 
-The import is half a second of CPU, and the tests start a thousand servers. A test of the start itself has the
-environment ``COLD``: with it, and with any other that an interpreter reads before it runs code, a new one is
-executed.
+An import of pyworkers is half a second of CPU, and the tests start a thousand servers. A test of the start
+itself has the environment ``COLD``: with it, and with any other that an interpreter reads before it runs
+code, a new one is executed.
 
-One *template* process for each process of pytest: it has one thread, opens nothing, and forks when asked.
+A *template* is a process with one thread, which opens nothing, and forks when asked. Each process of pytest
+has one for each set of imports.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import importlib
 import io
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -24,18 +26,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
 from pyworkers import failpoints
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-_MODULES = (
+SERVER = (
     "pyworkers.__main__",
     "pyworkers.cli.run",
     "pyworkers.server.master",
     "pyworkers.worker.forkserver",
 )
 """What every server imports, the program of its fork server included."""
+DJANGO = (
+    *SERVER,
+    "pyworkers.integrations.django.dashboard",
+    "django.contrib.admin.options",
+    "django.core.management.commands.migrate",
+    "django.db.backends.sqlite3.base",
+    "django.contrib.sessions.middleware",
+)
+"""What a project imports before its settings are known: nine tenths of all."""
 COLD = {"PYTHONNOUSERSITE": "1"}
 """The variables of a program that is to be executed, not forked."""
 _READ_BY_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_")
@@ -84,15 +95,24 @@ class WarmProcess:
 
 
 def start(
-    words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdout: int,
+    stderr: int,
+    imports: Sequence[str] = SERVER,
 ) -> WarmProcess | subprocess.Popen[bytes]:
-    """Start ``python -m pyworkers`` with these words, in a session of its own, and with no input."""
+    """Start ``python`` with these arguments, in a session of its own, and with no input.
+
+    The arguments begin with ``-m`` and a module, ``-c`` and code, or the file of a program.
+    """
     if _needs_an_interpreter(env):
         return subprocess.Popen(
-            [sys.executable, "-m", "pyworkers", *words],
+            [sys.executable, *arguments],
             cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
         )  # fmt: skip
-    return _template().fork(words, cwd, env, (stdout, stderr))
+    return _template(tuple(imports)).fork(arguments, cwd, env, (stdout, stderr))
 
 
 def _needs_an_interpreter(env: Mapping[str, str]) -> bool:
@@ -111,12 +131,12 @@ def _needs_an_interpreter(env: Mapping[str, str]) -> bool:
 class _Template:
     """The parent's end of the template."""
 
-    def __init__(self) -> None:
+    def __init__(self, imports: Sequence[str]) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.helpers.warm import main; main()"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code, str(theirs.fileno())],
+                [sys.executable, "-c", code, str(theirs.fileno()), *imports],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -128,15 +148,15 @@ class _Template:
         self._process.wait()
 
     def fork(
-        self, words: Sequence[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int]
+        self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int]
     ) -> WarmProcess:
         ended, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The environment may be longer than a packet.
-        with theirs, _in_memory(json.dumps([list(words), str(cwd), dict(env)])) as request:
+        with theirs, _in_memory(json.dumps([list(arguments), str(cwd), dict(env)])) as request:
             fds = [theirs.fileno(), request.fileno(), *streams]
             socket.send_fds(self._requests, [b"fork"], fds)
             pid = int(self._requests.recv(16))
-        return WarmProcess(pid, ended, words)
+        return WarmProcess(pid, ended, arguments)
 
 
 def _in_memory(text: str) -> IO[str]:
@@ -148,8 +168,8 @@ def _in_memory(text: str) -> IO[str]:
 
 
 @cache
-def _template() -> _Template:
-    return _Template()
+def _template(imports: tuple[str, ...]) -> _Template:
+    return _Template(imports)
 
 
 # The template's side
@@ -158,17 +178,17 @@ def _template() -> _Template:
 def main() -> None:
     """Be the template; in each fork, be the program."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    for name in _MODULES:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    words = _serve(requests)
-    if words is not None:
-        _be_the_program(words)
+    arguments = _serve(requests)
+    if arguments is not None:
+        _run(arguments)
 
 
 def _serve(requests: socket.socket) -> list[str] | None:
-    """Fork for each request. Returns the words of the program in a fork, None at the end of the tests."""
+    """Fork for each request. Returns the arguments in a fork, None at the end of the tests."""
     running: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)
@@ -206,7 +226,7 @@ def _become(requests: socket.socket, fds: Sequence[int]) -> list[str]:
     """Set up in a fork all that ``Popen`` and a new interpreter would."""
     _, request, *streams = fds
     with open(request, encoding="utf-8", errors="surrogateescape", closefd=False) as file:
-        words, cwd, env = json.load(file)
+        arguments, cwd, env = json.load(file)
     os.setsid()
     for number, stream in enumerate([os.open(os.devnull, os.O_RDONLY), *streams]):
         os.dup2(stream, number)
@@ -223,8 +243,8 @@ def _become(requests: socket.socket, fds: Sequence[int]) -> list[str]:
     sys.stderr = _text(2, unbuffered, errors="backslashreplace")
     # As `python -m` has it: the working directory, then PYTHONPATH.
     sys.path[:] = [cwd, str(ROOT), *(entry for entry in sys.path if entry not in ("", str(ROOT)))]
-    sys.orig_argv[:] = [sys.executable, "-m", "pyworkers", *words]
-    return list(words)
+    sys.orig_argv[:] = [sys.executable, *arguments]
+    return list(arguments)
 
 
 def _arm_failpoints() -> None:
@@ -246,9 +266,18 @@ def _text(fd: int, unbuffered: bool, errors: str = "strict") -> io.TextIOWrapper
     )
 
 
-def _be_the_program(words: list[str]) -> NoReturn:
-    from pyworkers import __main__
-
-    sys.argv[:] = [str(Path(__main__.__file__)), *words]
-    __main__.run()
-    sys.exit(0)
+def _run(arguments: list[str]) -> None:
+    """Run the program as an interpreter would with these arguments."""
+    first, *rest = arguments
+    if first == "-m":
+        module, *words = rest
+        sys.argv[:] = [module, *words]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        code, *words = rest
+        sys.argv[:] = ["-c", *words]
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv[:] = arguments
+        sys.path[0] = str(Path(first).parent)
+        runpy.run_path(first, run_name="__main__")

@@ -26,6 +26,8 @@ TEMPLATES = [{
 }]
 ROOT_URLCONF = "project.urls"
 ALLOWED_HOSTS = ["*"]
+# The usual one takes a third of a second for a password.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 """
 UNREACHABLE = """
 PYWORKERS["redis"]["url"] = "redis://127.0.0.1:1/0"
