@@ -108,6 +108,8 @@ _DONE = Fate.DONE
 CANCELLED = Outcome(Fate.CANCELLED)
 REQUEUE = Outcome(Fate.REQUEUE)
 EXPIRED = Outcome(Fate.EXPIRED)
+BURIED = Outcome(Fate.DEAD, failed=True)
+"""The outcome of a job whose own one cannot be computed or sent: it is kept in ``dead``, as it is stored."""
 
 
 @lru_cache(maxsize=1000)

@@ -177,7 +177,8 @@ def _changed(found: list[Any]) -> Changed:
 
 
 def _slots(stored: dict[bytes, bytes]) -> dict[str, int]:
-    return {name.decode(): int(slot) for name, slot in stored.items()}
+    # Any program may write into it: what is no slot counts as none.
+    return {decoded(name): int(slot) for name, slot in stored.items() if slot.isdigit() and len(slot) < 13}
 
 
 def _version() -> str:

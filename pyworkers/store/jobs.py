@@ -270,7 +270,7 @@ def _taken(reply: Any) -> Taken | None:
 
 
 def _refusal(reason: bytes) -> PyworkersError:
-    return translate(ResponseError(reason.decode()))
+    return translate(ResponseError(reason.decode(errors="replace")))
 
 
 def _count_of(settlement: Settlement) -> tuple[str, Effect]:

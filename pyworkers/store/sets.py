@@ -212,7 +212,7 @@ def _promoted(reply: list[Any]) -> Promoted:
     moved, broken, upcoming, others_ms, due = reply
     return Promoted(
         integer(moved),
-        [name.decode() for name in blobs(broken)],
+        [name.decode(errors="backslashreplace") for name in blobs(broken)],
         float(upcoming) if blob(upcoming) else None,
         integer(others_ms) / 1000,
         blobs(due),

@@ -42,6 +42,7 @@ from pyworkers.protocol.effects.kinds import (
 from pyworkers.protocol.effects.lists import (
     MAX_BYTES,
     arguments,
+    can_be_sent,
     merge,
     name_of,
     pack,
@@ -73,6 +74,7 @@ __all__ = [
     "StoreValue",
     "Unlock",
     "arguments",
+    "can_be_sent",
     "merge",
     "name_of",
     "pack",

@@ -18,6 +18,7 @@ from pyworkers.protocol.effects.kinds import Announce, Effect, OneKey, StoreFiel
 MAX_BYTES = 16 * 1024 * 1024
 """The limit for all effects of one outcome: they are held in the server's memory, and run in one script."""
 _LENGTH = struct.Struct("!I")
+_LONGEST_NAME = 4096
 
 # By the number in a frame. The names of the classes are those in the script.
 _KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))
@@ -49,6 +50,18 @@ def size_of(effects: Iterable[Effect]) -> int:
     return sum(len(_bytes(value)) for effect in effects for value in _values(effect))
 
 
+def can_be_sent(effect: Effect) -> bool:
+    """False if a field of it has a lone surrogate, or is no name because of its length.
+
+    Texts are names of keys, members and queues; what may be large is bytes.
+    """
+    try:
+        values = [(value, len(_bytes(value))) for value in _values(effect)]
+    except ValueError:
+        return False
+    return all(isinstance(value, bytes) or size <= _LONGEST_NAME for value, size in values)
+
+
 _REPLACING = (StoreValue, Announce, StoreIteration)
 
 
@@ -64,8 +77,16 @@ def merge(before: Sequence[Effect], then: Iterable[Effect]) -> tuple[Effect, ...
 def _target(effect: Effect) -> object:
     """Equal for two effects of which the second makes the first useless."""
     if isinstance(effect, StoreFields):
-        return StoreFields, effect.key, frozenset(simplejson.loads(effect.fields))
+        return StoreFields, effect.key, _names(effect.fields)
     return (type(effect), effect.key) if isinstance(effect, _REPLACING) else effect
+
+
+def _names(fields: bytes) -> object:
+    """The names of the fields of a StoreFields; for what is no JSON object, which fails in Redis, itself."""
+    try:
+        return frozenset(simplejson.loads(fields))
+    except (ValueError, TypeError, RecursionError):
+        return fields
 
 
 def pack(effects: Iterable[Effect]) -> bytes:

@@ -25,6 +25,8 @@ ID_LENGTH = 24
 """The length of the ids that are found by their places: those that pyworkers and Sidekiq make."""
 MOST_BYTES = 8 * 1024 * 1024
 """The size of the jobs that one job may push at its end: half of what its effects may have."""
+# A list of results is held in memory, and scripts read integers as floats.
+_PLACES = 2**31
 # What stands for a result in a job (call.py); no text of a user's has it unescaped.
 _RESULT = '{"pyworkers":"RESULT"}'
 # An ending that is missing changes nothing: the job runs again by itself.
@@ -103,4 +105,4 @@ def due(job: dict[str, Any], now: float) -> dict[str, float]:
 def result_place(data: Any) -> int:
     """The place of a member's result in its batch; -1 if none is kept."""
     place = data.get("batch_index")
-    return place if place.__class__ is int and place >= 0 else -1
+    return place if place.__class__ is int and 0 <= place < _PLACES else -1

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from pyworkers import logs
 from pyworkers.protocol.effects import DeleteIteration
 from pyworkers.protocol.flow.ending import ending_of
-from pyworkers.protocol.outcome import CANCELLED, REQUEUE, Fate, Loss, Outcome, Report
+from pyworkers.protocol.outcome import BURIED, CANCELLED, REQUEUE, Fate, Loss, Outcome, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool import losses, running
 from pyworkers.server.pool.delivery import Delivery
@@ -22,6 +24,26 @@ KILL_GRACE_S = 2.0
 """Seconds between the request to end and the kill, in which a job can clean up."""
 
 log = logs.get_logger()
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _of_one_job(end: Callable[Concatenate[Endings, Delivery, P], R]) -> Callable[..., R | None]:
+    """One guard around the end of one job: an error in it is the end of that job alone, in ``dead`` as it is.
+
+    The bytes of a job are a producer's. Whatever they contain, the server goes on.
+    """
+
+    @wraps(end)
+    def guarded(self: Endings, job: Delivery, /, *args: P.args, **about: P.kwargs) -> R | None:
+        try:
+            return end(self, job, *args, **about)
+        except Exception:
+            log.exception("job.unsettled", queue=job.queue, fate="dead")
+            self.bury(job)
+            return None
+
+    return guarded
 
 
 class Endings:
@@ -68,11 +90,13 @@ class Endings:
         """Log a job that is given back; its worker does not log it."""
         log.warning("job.interrupted", queue=job.queue, **running.names(job.raw, job.queue), **about)
 
-    def left(self, job: Delivery, **about: object) -> None:
+    @_of_one_job
+    def left(self, job: Delivery, /, **about: object) -> None:
         """Log a job that is given back with its list; one that may hold slots is given back now."""
         self.interrupted(job, **about)
         self._free(job)
 
+    @_of_one_job
     def _free(self, job: Delivery) -> None:
         """Give back a job that may hold slots or has started, and free them."""
         if job.at_end:
@@ -89,6 +113,7 @@ class Endings:
         log.warning("job.suspected", queue=job.queue, **running.names(job.raw, job.queue))
         self._count(1)
 
+    @_of_one_job
     def bystander(self, job: Delivery) -> None:
         """Give back a job whose process ended because of another job. It does not count as an attempt."""
         self.interrupted(job, killed=True)
@@ -99,6 +124,7 @@ class Endings:
         """Log a job that waits for its turn, because several servers died while they had it."""
         log.warning("job.held", queue=job.queue, **running.names(job.raw, job.queue))
 
+    @_of_one_job
     def abandoned(self, job: Delivery) -> None:
         """Log a job whose worker was killed because the server stops, or has lost its lease.
 
@@ -109,7 +135,8 @@ class Endings:
         else:
             self.left(job, killed=True)
 
-    def cancelled(self, job: Delivery, **about: object) -> None:
+    @_of_one_job
+    def cancelled(self, job: Delivery, /, **about: object) -> None:
         """Settle a cancelled job that its worker does not report."""
         self._log_cancelled(job, **about)
         self._settle_unreported(job, Report(CANCELLED, cancelled=job.cancelled))
@@ -118,6 +145,7 @@ class Endings:
         named = {**running.names(job.raw, job.queue), "jid": job.cancelled}
         log.info("job.cancelled", queue=job.queue, **named, **about)
 
+    @_of_one_job
     def ended(self, job: Delivery, report: Report) -> None:
         """Settle a job that ran to its end.
 
@@ -136,6 +164,7 @@ class Endings:
             outcome = self._with_effects(job, CANCELLED)
         return report._replace(outcome=outcome, cancelled=job.cancelled)
 
+    @_of_one_job
     def lost(self, job: Delivery, failure: Failure) -> Loss | None:
         """Settle a job that was lost with its worker. Returns its loss if it has hooks to call."""
         if job.cancelled:
@@ -153,13 +182,17 @@ class Endings:
             return None
         return Loss(job.raw, str(about["jid"]), outcome)
 
+    def bury(self, job: Delivery) -> None:
+        """Settle a job as dead by its own bytes: its own end has failed."""
+        self._settle(job.queue, job.raw, Report(BURIED, cancelled=job.cancelled))
+
     def _settle_unreported(self, job: Delivery, report: Report) -> None:
         """Settle a job whose worker has not computed the effects of its end."""
         outcome = self._with_effects(job, report.outcome)
         self._settle_job(job, report._replace(outcome=outcome))
 
     def _with_effects(self, job: Delivery, outcome: Outcome) -> Outcome:
-        outcome = self._losses.ended(job.queue, job.raw, outcome)
+        outcome = self._losses.ended(job.queue, job.raw, outcome, partial(_left_out, job))
         if job.iteration and ending_of(outcome.fate).final:
             return outcome.with_effects(DeleteIteration(job.iteration))
         return outcome
@@ -171,3 +204,9 @@ class Endings:
             outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.at_end))
             report = report._replace(outcome=outcome)
         self._settle(job.queue, job.raw, report)
+
+
+def _left_out(job: Delivery, field: str, error: Exception) -> None:
+    reason = f"{type(error).__name__}: {error}"[:500]
+    about = running.names(job.raw, job.queue)
+    log.error("effect.left_out", queue=job.queue, **about, field=field, error=reason)

@@ -17,7 +17,7 @@ from pyworkers.protocol import retry
 from pyworkers.protocol.envelope import Rng, new_jid
 from pyworkers.protocol.flow.carrying import carried
 from pyworkers.protocol.flow.ending import ending_of
-from pyworkers.protocol.flow.rules import effects_of_stored
+from pyworkers.protocol.flow.rules import LeftOut, ended_of_stored, ignore, with_end
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import REQUEUE, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
@@ -57,11 +57,11 @@ class Losses:
             about["retry_at"] = outcome.at
         return outcome, about | {"error_class": failure.error_class, "error": failure.error_message}
 
-    def ended(self, queue: str, raw: bytes, outcome: Outcome) -> Outcome:
-        """The outcome with the effects that the fields of the envelope ask for."""
+    def ended(self, queue: str, raw: bytes, outcome: Outcome, left_out: LeftOut = ignore) -> Outcome:
+        """The outcome with the effects that the fields of the envelope ask for; see ``with_end``."""
         if outcome is REQUEUE:
             outcome = retry.given_back(raw)
-        effects = effects_of_stored(
+        ended = ended_of_stored(
             raw,
             ending_of(outcome.fate),
             self.clock(),
@@ -69,7 +69,7 @@ class Losses:
             error_class=outcome.error_class,
             error_message=outcome.error_message,
         )
-        return outcome.with_effects(*effects)
+        return outcome if ended is None else with_end(outcome, ended, left_out)
 
     @property
     def reports(self) -> bool:

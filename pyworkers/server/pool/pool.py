@@ -209,7 +209,7 @@ class Pool:
         if kind is Kind.OUTCOME:
             try:
                 report = worker.read_report(payload)
-            except (ValueError, struct.error):
+            except (ValueError, struct.error, LookupError, OverflowError):
                 worker.fail("wrote an invalid outcome")
                 return
             self._deliveries.ended(number, report)

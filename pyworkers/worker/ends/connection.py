@@ -6,6 +6,7 @@ Runs in the worker process. A runner takes jobs from it and gives it reports; no
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +14,13 @@ from dataclasses import dataclass, replace
 from pyworkers import logs
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.frames import SECONDS, Kind, pack_note
+from pyworkers.ipc.frames import MAX_PAYLOAD, SECONDS, Kind, pack_note
 from pyworkers.ipc.jobsocket import FileLostError, Packet, Unread
 from pyworkers.ipc.page import Page
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.limits import Ask
-from pyworkers.protocol.outcome import REQUEUE, Fate, Report
+from pyworkers.protocol.outcome import BURIED, REQUEUE, Fate, Report
 from pyworkers.worker.ends.framewriter import FrameWriter
 from pyworkers.worker.ends.intake import Intake
 from pyworkers.worker.interrupts import cancelled, interrupted
@@ -126,14 +127,12 @@ class Connection:
         if report.outcome.fate is _ASK:
             self._ask(number, report)
             return
-        self._frames.write(_OUTCOME, number, report.pack(self._numbers.get(report.job_class, 0)))
+        self._frames.write(_OUTCOME, number, self._packed(report))
 
     def report_all(self, reports: Iterable[tuple[int, Report]]) -> None:
         """Send the reports of several deliveries, in as few writes as possible. Their slots are free."""
-        numbers = self._numbers
-        self._frames.write_outcomes(
-            [(number, report.pack(numbers.get(report.job_class, 0))) for number, report in reports]
-        )
+        packed = self._packed
+        self._frames.write_outcomes([(number, packed(report)) for number, report in reports])
 
     def ask_all(self, reports: Iterable[tuple[int, Report]]) -> None:
         """Send the asks among these reports. Their slots are free."""
@@ -145,6 +144,19 @@ class Connection:
         """Close the job socket and unmap the page."""
         self._jobs.close()
         self._page.close()
+
+    def _packed(self, report: Report) -> bytes:
+        """The payload of a frame; that of a dead job, as it is stored, for an outcome that fits in none."""
+        handler = self._numbers.get(report.job_class, 0)
+        try:
+            packed = report.pack(handler)
+            if len(packed) <= MAX_PAYLOAD:
+                return packed
+            reason = f"an outcome of {len(packed)} bytes"
+        except (ValueError, struct.error, LookupError) as error:
+            reason = f"{type(error).__name__}: {error}"[:500]
+        log.error("job.unsettled", fate=report.outcome.fate.name.lower(), error=reason)
+        return report._replace(outcome=BURIED).pack(handler)
 
     def _ask(self, number: int, report: Report) -> None:
         ask = report.outcome.payload

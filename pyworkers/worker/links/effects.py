@@ -17,7 +17,7 @@ from pyworkers.observing.readable import pieces_of
 from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import checkpoint, history
 from pyworkers.protocol.flow.ending import Ended, ending_of, ending_of_outcome
-from pyworkers.protocol.flow.rules import STARTING, effects_of, effects_of_start, member_at
+from pyworkers.protocol.flow.rules import STARTING, effects_of_start, member_at, with_end
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
@@ -32,8 +32,12 @@ def note_start(execution: Execution, clock: Callable[[], float]) -> None:
     if STARTING.isdisjoint(message.data):
         return
     started = Start(message.data, message.jid, message.queue, message.attempt, clock(), _name_of_process)
-    if noted := effects_of_start(started):
-        execution.note(*noted)
+    try:
+        if noted := effects_of_start(started):
+            execution.note(*noted)
+    except Exception as error:
+        # A producer may write anything into these fields.
+        left_out("start", error)
 
 
 def with_flow(execution: Execution, outcome: Outcome, clock: Callable[[], float]) -> Outcome:
@@ -46,6 +50,11 @@ def with_flow(execution: Execution, outcome: Outcome, clock: Callable[[], float]
     if execution.has_notes:
         outcome = _with_rest(execution, outcome)
     return _with_effects_of(execution, outcome, clock())
+
+
+def left_out(field: str, error: Exception) -> None:
+    """Log that an effect which this field of an envelope asks for is not made."""
+    log.error("effect.left_out", field=field, error=f"{type(error).__name__}: {error}"[:500])
 
 
 def _with_rest(execution: Execution, outcome: Outcome) -> Outcome:
@@ -70,7 +79,7 @@ def _with_effects_of(execution: Execution, outcome: Outcome, now: float) -> Outc
         outcome.result,
         _traceback(execution) if history.is_asked(message.data) else "",
     )
-    return outcome.with_effects(*effects_of(ended))
+    return with_end(outcome, ended, left_out)
 
 
 def _traceback(execution: Execution) -> str:

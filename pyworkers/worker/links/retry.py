@@ -33,7 +33,7 @@ from pyworkers.protocol.draft import seconds
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.fates import Fates
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.outcome import CANCELLED, Fate, Outcome
+from pyworkers.protocol.outcome import BURIED, CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.links.failures import FailureHooks
@@ -71,6 +71,17 @@ def outcome_of_failure(
     """
     error = _chosen(readable(error))
     execution.fail(error, _traceback(error))
+    try:
+        outcome = _decided(execution, error, about, called=called)
+    except Exception:
+        # Nothing that is in a payload may end the process: the job is kept as it is.
+        log.exception("job.unsettled", fate="dead")
+        outcome = BURIED
+    about.hooks.call(execution.message, error, outcome)
+    return outcome
+
+
+def _decided(execution: Execution, error: BaseException, about: Retrying, *, called: bool) -> Outcome:
     if about.fitting.refuses(execution.message, error, called=called):
         outcome = _misfit(execution.message, error, about)
     else:
@@ -78,7 +89,6 @@ def outcome_of_failure(
         if outcome.fate is Fate.DISCARD and about.fitting.lacks_key(execution.message, error):
             # It is retried as its ``retry`` says, but never dropped: another server may have the key.
             outcome = _misfit(execution.message, error, about)
-    about.hooks.call(execution.message, error, outcome)
     return outcome
 
 
