@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,13 @@ def serve(
         filelimit.lift()
         # Imported while the fork server imports the application.
         from pyworkers.server.master import Master, Start
+        from pyworkers.store import scripts
+
+        # Later, the files may be those of another release. The same is true of croniter, which the first cron
+        # entry needs, and of the module for jobs of Active Job.
+        scripts.keep()
+        for module in ("croniter", "pyworkers.protocol.active_job"):
+            import_module(module)
 
         def launch_again(config: Config, identity: str) -> Launched:
             folder.enter()

@@ -54,7 +54,7 @@ from pyworkers.worker.importing import advice, kind_of, meant, searched, users_t
 from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.runner import SerialRunner
 from pyworkers.worker.title import set_title
-from pyworkers.worker.warmup import warm_up
+from pyworkers.worker.warmup import keep_code, warm_up
 
 log = logs.get_logger()
 
@@ -160,6 +160,8 @@ class ForkServer:
         # Set both again: the application may have installed a SIGCHLD handler and logging of its own.
         self._watch_children()
         set_up_logs(load)
+        if not load.rehearse:
+            keep_code()
         # Output that is still buffered would be printed by every worker again.
         flush_output()
         threads = [t.name for t in threading.enumerate() if t is not threading.main_thread()]

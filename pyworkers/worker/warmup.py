@@ -2,7 +2,8 @@
 
 Runs in the fork server, and runs no-op jobs alone. CPython counts the calls of a new function in its code,
 and specializes the code in place (PEP 659); a page that a worker writes to is no longer shared. Without this,
-the first job of every worker would be its slowest.
+the first job of every worker would be its slowest. What workers would load at its first use is loaded here,
+too: by then the files may be those of another release.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
+import pyworkers
 from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.ipc import frames
@@ -20,6 +24,7 @@ from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind, pair
 from pyworkers.ipc.page import open_page
 from pyworkers.protocol import envelope
+from pyworkers.store import scripts
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.ends.connection import Connection, Ends
 from pyworkers.worker.recycle import Recycler
@@ -29,6 +34,15 @@ _STARTS = 20
 # A function is specialized at its eighth call, and an instruction of it a few calls later.
 _JOBS_PER_START = 2
 _QUEUE = "warmup"
+# Modules that others import inside of functions: a program that only enqueues does not need them.
+_LATER = (
+    "pyworkers.config.loading",
+    "pyworkers.plugins.batches",
+    "pyworkers.protocol.active_job",
+    "pyworkers.store.admin",
+    "pyworkers.store.flow.batches",
+    "pyworkers.store.flow.limituses",
+)
 
 
 def warm_up(log_level: str) -> None:
@@ -66,3 +80,15 @@ def _start(app: Worker, rng: random.Random, nowhere: TextIO) -> None:
     page.close()
     for end in (masters, workers, connection):
         end.close()
+
+
+def keep_code() -> None:
+    """Load the scripts and all public names; those of ``pyworkers.api`` if the application imports it."""
+    scripts.keep()
+    for module in _LATER:
+        import_module(module)
+    for name in pyworkers.__all__:
+        getattr(pyworkers, name)
+    if api := sys.modules.get("pyworkers.api"):
+        for name in api.__all__:
+            getattr(api, name)

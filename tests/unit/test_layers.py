@@ -63,7 +63,7 @@ ALLOWED = {
     },
     "worker": {
         "protocol", "ipc", "config", "middleware", "handler", "app", "plugins", "logs", "errors",
-        "failpoints", "functions", "observing", "programs", "streams", "encryption",
+        "failpoints", "functions", "observing", "programs", "store", "streams", "encryption",
     },
     "testing": {
         "protocol", "middleware", "enqueueing", "app", "plugins", "worker", "typed", "encryption", "errors",

@@ -33,6 +33,11 @@ MOST_CONNECTIONS = 64
 LONGEST_S = 10.0
 _NO_METRICS = "/metrics needs the extra metrics: pip install 'pyworkers-server[metrics]'\n"
 
+try:
+    from pyworkers.server.http import prometheus
+except ImportError:  # without the extra
+    prometheus = None  # type: ignore[assignment]
+
 log = logs.get_logger()
 
 
@@ -140,11 +145,10 @@ def _application(views: Views, *, stats: bool) -> Starlette:
             return JSONResponse({"error": error.message}, 503)
 
     async def metrics(_request: Request) -> Response:
-        try:
-            from pyworkers.server.http.prometheus import CONTENT_TYPE, exposition
-        except ImportError:
+        if prometheus is None:
             return PlainTextResponse(_NO_METRICS, 501)
-        return Response(exposition(await views.snapshot()), headers={"content-type": CONTENT_TYPE})
+        text = prometheus.exposition(await views.snapshot())
+        return Response(text, headers={"content-type": prometheus.CONTENT_TYPE})
 
     pages: dict[str, Any] = {"livez": livez, "readyz": readyz, "metrics": metrics}
     if stats:

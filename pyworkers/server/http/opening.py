@@ -28,22 +28,27 @@ class _Endpoint(Protocol):
 
 
 class Site:
-    """The HTTP endpoint of ``[http]``; none if its ``bind`` is empty. ``start`` runs a task."""
+    """The HTTP endpoint of ``[http]``; none if its ``bind`` is empty. ``start`` runs a task.
+
+    Raises ConfigError if the extra ``http`` is missing.
+    """
 
     def __init__(
         self, config: HttpConfig, start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
     ) -> None:
         self._config = config
+        # Imported at the start of the server: later, the files may be those of another release.
+        self._make = _maker() if config.bind else None
         self._start = start
         self._endpoint: _Endpoint | None = None
 
     def open(self, sources: Sources, listener: int | None = None) -> None:
         """Serve; ``listener`` is a socket that listens at the address already.
 
-        Raises ConfigError: the extra ``http`` is missing, or the address is invalid or in use.
+        Raises ConfigError: the address is invalid or in use.
         """
-        if self._config.bind:
-            self._endpoint = _endpoint(self._config, sources, listener)
+        if self._make is not None:
+            self._endpoint = self._make(self._config, Views(sources), listener)
             self._start(self._endpoint.run(), "http")
 
     def listener(self) -> int:
@@ -56,11 +61,11 @@ class Site:
             self._endpoint.leave()
 
 
-def _endpoint(config: HttpConfig, sources: Sources, listener: int | None) -> _Endpoint:
+def _maker() -> Callable[[HttpConfig, Views, int | None], _Endpoint]:
     try:
         from pyworkers.server.http.endpoint import Endpoint
     except ImportError as error:
         hint = "pip install 'pyworkers-server[http]'"
         text = f"the endpoint needs the extra http, and {error.name} is missing"
         raise ConfigError(text, hint=hint, location="http.bind") from error
-    return Endpoint(config, Views(sources), listener)
+    return Endpoint

@@ -52,5 +52,16 @@ def load(name: str) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+def keep() -> None:
+    """Read the texts of all scripts now: later, the files may be those of another release."""
+    package = files(__package__)
+    for place in package.iterdir():
+        for file in place.iterdir() if place.is_dir() else (place,):
+            if file.name.endswith(".lua"):
+                folder = "" if place is file else f"{place.name}/"
+                _text(folder + file.name.removesuffix(".lua"))
+
+
+@cache
 def _text(name: str) -> str:
     return (files(__package__) / f"{name}.lua").read_text(encoding="utf-8")
