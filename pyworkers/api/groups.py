@@ -32,6 +32,8 @@ class GroupStats:
     """The number of worker processes by state."""
     restarts: int = 0
     """The number of workers that ended unexpectedly, since the start of their server."""
+    failing: str = ""
+    """Why one of its servers has no worker and cannot start one; empty if there is none."""
 
     @classmethod
     def of(cls, views: Sequence[GroupView]) -> GroupStats:
@@ -48,6 +50,7 @@ class GroupStats:
             sum(view.busy for view in views),
             sum((Counter(view.workers) for view in views), Counter()),
             sum(view.restarts for view in views),
+            next((view.failing for view in views if view.failing), ""),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,6 +66,7 @@ class GroupStats:
             "busy": self.busy,
             "workers": dict(self.workers),
             "restarts": self.restarts,
+            **({"failing": valid(self.failing)} if self.failing else {}),
         }
 
 

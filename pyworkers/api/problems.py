@@ -67,7 +67,7 @@ class Problem:
 def problems_in(stats: Stats) -> list[Problem]:
     """The problems that counts show: at most twenty of each kind, the errors first."""
     found: list[Problem] = []
-    for kind in (_lost, _unserved, _silent, _paused, _quiet):
+    for kind in (_lost, _unserved, _silent, _failing, _paused, _quiet):
         some = list(kind(stats))
         found += some[:_MOST]
         if len(some) > _MOST:
@@ -112,6 +112,14 @@ def _silent(stats: Stats) -> Iterator[Problem]:
             yield Problem(
                 Severity.ERROR, "silent", message, "look at its host and its log", server=server.identity
             )
+
+
+def _failing(stats: Stats) -> Iterator[Problem]:
+    for server in stats.servers:
+        if server.state(stats.now) == "failing":
+            message = f"cannot start workers, and runs no job of these groups: {server.failing}"
+            fix = "look at its log: worker.boot_failed and reload.failed have the traceback"
+            yield Problem(Severity.ERROR, "failing", message, fix, server=server.identity)
 
 
 def _paused(stats: Stats) -> Iterator[Problem]:

@@ -132,6 +132,11 @@ class Queues:
         """The number of workers by group that ended unexpectedly, and were replaced."""
         return {name: manager.pool.restarts for name, manager in self.serving.items()}
 
+    def failing(self) -> dict[str, str]:
+        """The groups that have no worker and cannot start one, each with the reason."""
+        found = {name: manager.pool.failing for name, manager in self.serving.items()}
+        return {name: reason for name, reason in found.items() if reason}
+
     # Requests of operators
 
     def cancel_noted(self) -> None:

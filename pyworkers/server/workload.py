@@ -164,6 +164,7 @@ class Workload:
             self.plan.classes,
             self.queues.staff,
             self.queues.restarts,
+            self.queues.failing,
             self.plan.features,
             self._stops_at,
         )

@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from pyworkers.api import ProcessSet, Stats
+from pyworkers.api.problems import _failing
+from tests.helpers.records import job
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, running_server, wait_for
 
@@ -312,3 +315,38 @@ def test_without_stats_it_is_no_page(tmp_path: Path, one_redis_url: str, namespa
     with serving(tmp_path, one_redis_url, namespace, CODE, **settings):
         assert site.get("/stats")[0] == 404
         assert site.get("/livez")[0] == 200
+
+
+BROKEN = """
+@worker.on_startup
+def connect():
+    if Path(__file__).with_name("broken").exists():
+        raise ConnectionError("no database")
+
+@worker.job(queue="q", concurrency=1)
+def end():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_server_that_cannot_start_workers_is_not_ready(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    site = Site()
+    with serving(tmp_path, one_redis_url, namespace, BROKEN, **site.environment) as server:
+        wait_for(lambda: site.get("/readyz")[0] == 200)
+        (tmp_path / "broken").touch()
+        server.push("q", job("a", "end", retry=False))
+        wait_for(lambda: site.get("/readyz")[0] == 503, message="not ready")
+        about = site.json("/readyz")
+        assert about["fetching"] is False and "workers end at their start" in about["failing"]["q"]
+        assert site.number('pyworkers_group_failing{group="q"}') == 1
+        processes = ProcessSet(one_redis_url, namespace=namespace)
+        [process] = wait_for(lambda: [one for one in processes if one.about.failing])
+        stats = Stats.fetch(one_redis_url, namespace=namespace)
+        assert process.about.state(stats.now) == "failing"
+        assert "workers end at their start" in stats.groups[0].failing
+        assert [problem.code for problem in _failing(stats)] == ["failing"]
+        (tmp_path / "broken").unlink()
+        wait_for(lambda: site.get("/readyz")[0] == 200, message="ready again")
+        wait_for(lambda: not any(one.about.failing for one in processes))

@@ -60,6 +60,8 @@ def _process_state(about: ProcessView, now: float) -> str:
     state = about.state(now)
     if about.stops_at is not None and state == "stopping":
         return f"stopping {max(0, about.stops_at - now):.0f}s"
+    if state == "failing":
+        return f"failing: {printable(about.failing)}"
     return "" if state == "running" else state
 
 
@@ -67,7 +69,8 @@ def group_row(group: GroupStats) -> tuple[str, ...]:
     """The columns of one group of queues."""
     queues = spell_queues(tuple(group.queues) if group.strict else group.queues)
     sizes = map(str, (group.servers, group.processes, group.busy, group.concurrency))
-    return printable(group.name), printable(group.mode), *sizes, printable(queues)
+    name = f"{group.name} (failing: {group.failing})" if group.failing else group.name
+    return printable(name), printable(group.mode), *sizes, printable(queues)
 
 
 def work_row(work: Work, now: float, times: Times) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ class Facts:
     """Returns the worker processes."""
     restarts: Callable[[], dict[str, int]] = dict
     """Returns the number of workers by group that ended unexpectedly."""
+    failing: Callable[[], dict[str, str]] = dict
+    """Returns why the groups that have no worker cannot start one."""
     features: Mapping[str, list[str]] = field(default_factory=dict)
     """What the jobs ask for that only servers of pyworkers do (protocol/flow/features.py), by queue."""
     stops_at: float | None = None
@@ -102,7 +104,7 @@ def _bounded(value: object) -> str:
 
 def described(facts: Facts) -> dict[str, dict[str, object]]:
     """The groups for JSON, by name: queues, sizes, running jobs, workers by state, and how many crashed."""
-    busy, restarts = facts.busy, facts.restarts()
+    busy, restarts, failing = facts.busy, facts.restarts(), facts.failing()
     workers: dict[str, Counter[str]] = {name: Counter() for name in facts.groups}
     for worker in facts.staff():
         # A group that a reload has dropped may still have workers.
@@ -119,6 +121,7 @@ def described(facts: Facts) -> dict[str, dict[str, object]]:
             "ordered": group.ordered,
             "workers": dict(workers[name]),
             "restarts": restarts.get(name, 0),
+            **({"failing": failing[name]} if name in failing else {}),
         }
         for name, group in facts.groups.items()
     }

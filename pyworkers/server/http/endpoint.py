@@ -136,7 +136,9 @@ def _application(views: Views, *, stats: bool) -> Starlette:
 
     async def readyz(_request: Request) -> Response:
         ready = views.ready()
-        return JSONResponse(ready, 200 if all(ready.values()) else 503)
+        failing = views.failing()
+        about = {**ready, "failing": failing} if failing else ready
+        return JSONResponse(about, 200 if all(ready.values()) else 503)
 
     async def show_stats(_request: Request) -> Response:
         try:

@@ -65,6 +65,8 @@ class Numbers:
     memory_bytes: int
     expired: Mapping[str, int] = field(default_factory=dict)
     """Number of expired jobs by handler."""
+    failing: Collection[str] = ()
+    """The groups that have no worker and cannot start one."""
 
 
 class Views:
@@ -84,10 +86,14 @@ class Views:
             state in (ManagerState.RUNNING, ManagerState.PAUSED) for state in states
         )
         return {
-            "fetching": taking and not self._from.facts().quiet,
+            "fetching": taking and not self._from.facts().quiet and not self.failing(),
             "lease": self._from.lease.is_held,
             "redis": not self._from.health.is_down,
         }
+
+    def failing(self) -> dict[str, str]:
+        """Why the groups that have no worker cannot start one."""
+        return self._from.facts().failing()
 
     async def stats(self) -> str:
         """go-workers' JSON (its stats.go): counters of all servers, running jobs of this one; and its groups.
@@ -129,6 +135,7 @@ class Views:
             counts,
             await self._from.memory.total_kb(facts.pids) * 1024,
             dict(self._from.counters.expired),
+            self.failing(),
         )
 
     async def _read_counts(self) -> Counts:

@@ -70,10 +70,13 @@ class _Collector:
             "pyworkers_group_concurrency", "Jobs that can run at a time", labels=["group", "mode"]
         )
         busy = GaugeMetricFamily("pyworkers_group_busy", "Jobs that run", labels=["group"])
+        text = "1 if the group has no worker and cannot start one"
+        failing = GaugeMetricFamily("pyworkers_group_failing", text, labels=["group"])
         for name, group in self._snapshot.groups.items():
+            failing.add_metric([name], name in self._snapshot.failing)
             most.add_metric([name, group.mode], group.concurrency)
             busy.add_metric([name], self._snapshot.busy[name])
-        yield from (workers, most, busy)
+        yield from (workers, most, busy, failing)
 
     def _queues(self) -> Iterator[Any]:
         paused = GaugeMetricFamily("pyworkers_queue_paused", "1 if the queue is paused", labels=["queue"])

@@ -65,6 +65,8 @@ class Pool:
         self._clock_offset_s = 0.0
         self._alone: dict[Worker, int] = {}
         """The workers that were started for one suspect each, with its number."""
+        self._why = ""
+        """Why the last start failed."""
         self.restarts = 0
         """The number of workers that ended unexpectedly, and were replaced."""
 
@@ -170,6 +172,15 @@ class Pool:
     def is_failing(self) -> bool:
         """True while no worker starts."""
         return self._respawn.is_failing
+
+    @property
+    def failing(self) -> str:
+        """Why no job can run: no worker has started, and none can; empty if one has, or may."""
+        if not self._sizes or any(worker.state is State.SERVING for worker in self._crew):
+            return ""
+        if not self._spawner.alive:
+            return "the fork server has ended, and no other one has started: see reload.failed in the log"
+        return f"workers end at their start: {self._why}" if self.is_failing else ""
 
     @property
     def empty(self) -> bool:
@@ -284,6 +295,7 @@ class Pool:
         self._hand_out.withdraw(worker)
         self._outcomes.forget(worker.member)
         if end.failed_start:
+            self._why = end.reason
             self._respawn.failed()
         if end.reason:
             self.restarts += 1
@@ -332,6 +344,7 @@ class Pool:
 
     def _not_started(self, error: OSError) -> None:
         log.error("worker.lost", queue=self._group, reason=f"no descriptor for it: {error}")
+        self._why = f"no descriptor for a worker: {error}"
         self._respawn.failed()
 
     def _starts_failed(self, count: int) -> None:

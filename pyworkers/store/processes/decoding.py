@@ -32,6 +32,8 @@ _FIELDS = (
     "groups",
     "stops_at",
 )
+# Of the reason why a group has no worker.
+_MOST_REASON = 500
 _LIST_FIELDS = ("queue", "in_progress_queue")
 
 
@@ -127,6 +129,7 @@ def _groups(stored: bytes | None) -> Iterator[GroupView]:
                 about.get("ordered") is True,
                 _counts(about.get("workers")),
                 as_int(about.get("restarts")),
+                as_str(about.get("failing"))[:_MOST_REASON],
             )
 
 

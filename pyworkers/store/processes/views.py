@@ -23,7 +23,7 @@ class GroupView:
 
     ``concurrency`` is the number of jobs that can run at a time, ``busy`` that of the jobs that run;
     ``workers`` is the number of worker processes by state, ``restarts`` that of workers that ended
-    unexpectedly.
+    unexpectedly. ``failing`` is why the group has no worker and cannot start one; else empty.
     """
 
     name: str
@@ -36,6 +36,7 @@ class GroupView:
     ordered: bool = False
     workers: Mapping[str, int] = field(default_factory=dict)
     restarts: int = 0
+    failing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,17 @@ class ProcessView:
         """True for a pyworkers server that knows fewer effects of jobs than this version."""
         return self.look is not None and self.flow < flow.VERSION
 
+    @property
+    def failing(self) -> str:
+        """The groups that have no worker and cannot start one, each with the reason; else empty."""
+        return "; ".join(f"{group.name}: {group.failing}" for group in self.groups if group.failing)
+
     def silent(self, now: float) -> bool:
         """True without a heartbeat for a minute: go-workers2's descriptions remain after an exit."""
         return now - self.beat > _SILENT_S
 
     def state(self, now: float) -> str:
-        """``silent``, ``stopping``, ``quiet``, ``older`` or ``running``.
+        """``silent``, ``stopping``, ``quiet``, ``failing``, ``older`` or ``running``.
 
         Other programs' servers, and those of pyworkers 0.1.0, are ``quiet`` while they stop.
         """
@@ -95,6 +101,8 @@ class ProcessView:
             return "silent"
         if self.quiet:
             return "quiet" if self.stops_at is None else "stopping"
+        if self.failing:
+            return "failing"
         return "older" if self.is_older else "running"
 
     def takes(self, now: float) -> bool:

@@ -72,6 +72,7 @@ GROUP = record(
         "workers": by_name(COUNT),
         "restarts": COUNT,
     },
+    {"failing": TEXT},
 )
 QUEUE = record(
     "Queue",

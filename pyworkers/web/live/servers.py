@@ -27,6 +27,7 @@ _STATES = {
         "It takes no more jobs. Servers of other programs are quiet while they stop, too.",
     ),
     "stopping": ("warn", "stopping", "It takes no more jobs, and ends after those that run."),
+    "failing": ("bad", "failing", "A group has no worker and cannot start one: no job of it runs."),
     "older": ("warn", "running, older version", "It knows fewer effects of jobs than this version."),
     "lost": ("bad", "lease lost", "Its lease has expired: it has crashed, or it cannot reach Redis."),
     "silent": ("bad", "silent", "It has written no heartbeat for a minute."),
@@ -92,6 +93,8 @@ def state_word(state: str) -> Markup:
 
 def state_cell(about: ProcessView, state: str, now: float) -> Markup:
     """The state of a server as a word; of a stop also the time that is left."""
+    if state == "failing":
+        return Markup("{} {}").format(state_word(state), shown(about.failing, 120))
     if about.stops_at is None or state != "stopping":
         return state_word(state)
     return Markup("{}, {} left").format(state_word(state), duration(max(0, about.stops_at - now)))
