@@ -94,7 +94,7 @@ def _of_app(source: Source, config: Config, as_json: bool) -> tuple[list[Finding
     if not as_json:
         click.echo(f"{config.app}: imported in {loaded.import_ms} ms, queues: {', '.join(work.queues)}")
         show(_GROUPS, map(_group_row, work.groups.values()))
-    found = judge_app(config.app, loaded.import_ms, loaded.threads)
+    found = judge_app(config.app, loaded.import_ms, loaded.threads, loaded.opened)
     found += judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
     from pyworkers.api import Stats
 

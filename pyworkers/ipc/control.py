@@ -153,6 +153,8 @@ class Loaded:
     """The links of every handler. Only in a rehearsal."""
     client_links: list[str] = field(default_factory=list)
     """The names of the client middleware, the outermost first. Only in a rehearsal."""
+    opened: list[str] = field(default_factory=list)
+    """What the import has left open, and all workers share: sockets, devices, processes."""
 
 
 @dataclass(frozen=True, slots=True)

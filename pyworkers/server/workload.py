@@ -35,7 +35,7 @@ from pyworkers.server.proc import affinity, cores, used_s
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Server, Services
 from pyworkers.store.jobs import InProgress
-from pyworkers.store.preflight import judge_jobs
+from pyworkers.store.preflight import LEFT_OPEN, judge_jobs
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_sentinels
 from pyworkers.store.transport.sentinel import watch_primary
@@ -117,6 +117,8 @@ class Workload:
         self.services.cron.use(work.cron, client_middleware=work.manifest.get("client_middleware", False))
         if loaded.threads:
             log.warning("app.threads", threads=loaded.threads, hint="they do not exist in workers")
+        if loaded.opened:
+            log.warning("app.left_open", opened=loaded.opened, hint=LEFT_OPEN)
         for finding in judge_jobs(loaded.elsewhere, asdict(self._config.redis), self._config.path):
             log.warning("app.other_redis", message=finding.message, fix=finding.fix)
         self.services.serve(work.queues)

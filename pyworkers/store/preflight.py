@@ -99,9 +99,15 @@ def _first(found: Mapping[str, str]) -> str | None:
     return next(iter(found.values()), None)
 
 
-def judge_app(app: str, import_ms: int, threads: Sequence[str]) -> list[Finding]:
+LEFT_OPEN = "open it in on_startup, or drop it there: engine.dispose(close=False) of SQLAlchemy"
+
+
+def judge_app(app: str, import_ms: int, threads: Sequence[str], opened: Sequence[str] = ()) -> list[Finding]:
     """Findings about an application that can be imported."""
     found = []
+    if opened:
+        message = f"the import of the application leaves open what all workers share: {', '.join(opened)}"
+        found.append(Finding("left_open", message, LEFT_OPEN))
     if threads:
         message = f"the application starts threads when it is imported: {', '.join(threads)}"
         found.append(Finding("threads", message, "start them in an on_startup hook: workers are forked"))

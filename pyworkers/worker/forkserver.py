@@ -46,6 +46,7 @@ from pyworkers.ipc.control import (
 )
 from pyworkers.middleware import name_of
 from pyworkers.programs.interpreter import prepare
+from pyworkers.programs.shared import check_unpatched, descriptors, left_open
 from pyworkers.streams import accept_all_text
 from pyworkers.worker import process, trackers
 from pyworkers.worker.ends.connection import Ends
@@ -140,6 +141,7 @@ class ForkServer:
         own_redis.hand_over(load.redis)
         carrying.hand_over(self._settings.carry)
         started = time.perf_counter()
+        before = descriptors()
         try:
             hand_over_keys(load.keys)
             self._app = import_app(load.app)
@@ -150,11 +152,13 @@ class ForkServer:
             for hook in () if load.rehearse else self._app.hooks("before_start"):
                 hook()
             elsewhere = enqueues_to(self._app, outside=load.rehearse)
+            check_unpatched()
         except BaseException as error:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
             text = f"{type(error).__name__}: {error}{searched(error, load)}{meant(error, load)}"
             self._send(LoadFailed(kind, text, users_traceback(error)))
             return
+        opened = left_open(before)
         if self._app.hooks("on_startup"):
             self._reasons = process.Reasons()
         # Set both again: the application may have installed a SIGCHLD handler and logging of its own.
@@ -169,7 +173,7 @@ class ForkServer:
         gc.collect()
         gc.freeze()
         import_ms = round((time.perf_counter() - started) * 1000)
-        loaded = Loaded(manifest, threads, import_ms, elsewhere)
+        loaded = Loaded(manifest, threads, import_ms, elsewhere, opened=opened)
         if load.rehearse:
             chains = chains_of(self._app, self._settings)
             client_links = [name_of(link) for link in self._app.client_links]

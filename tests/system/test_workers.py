@@ -961,3 +961,49 @@ def test_suspects_leave_room_for_other_jobs(serve: Serve) -> None:
         server.wait_for_notes(1, "start", "plain")
         server.let_go("finish")
         wait_for(lambda: server.settled("q"))
+
+
+def test_what_the_import_leaves_open_is_named(serve: Serve) -> None:
+    code = """
+    import asyncio, socket, subprocess
+    server = socket.create_server(("127.0.0.1", 0))
+    connection = socket.create_connection(server.getsockname())
+    random, loop = open("/dev/urandom", "rb"), asyncio.new_event_loop()
+    program = subprocess.Popen(["sleep", "60"])
+    Path(__file__).with_name("port").write_text(f"{server.getsockname()[1]} {program.pid}")
+    @worker.process("q")
+    def handle(message):
+        pass
+    """
+    with serve(code) as server:
+        opened = server.wait_for_event("app.left_open")["opened"]
+        port, pid = (server.folder / "port").read_text().split()
+        assert {f"a socket at 127.0.0.1:{port}", f"a socket to 127.0.0.1:{port}"} <= set(opened)
+        assert {"an event loop (epoll)", f"the process {pid}"} <= set(opened)
+        assert len(opened) == 4
+        server.signal(signal.SIGHUP)
+        server.wait_for_event("reload.done")
+        assert server.stop() == 0
+
+
+GEVENT = """
+import sys, types
+fake = sys.modules["gevent.monkey"] = types.ModuleType("gevent.monkey")
+fake.is_module_patched = lambda name: name == "socket"
+"""
+
+
+def test_an_application_that_gevent_has_patched_is_refused(serve: Serve) -> None:
+    with serve(HANDLER) as server:
+        server.write_app(GEVENT + HANDLER)
+        server.signal(signal.SIGHUP)
+        assert "is patched by gevent" in server.wait_for_event("reload.failed")["error"]
+        assert server.stop() == 0
+        assert server.start(ready=False).wait() == 3
+
+
+HANDLER = """
+@worker.process("q")
+def handle(message):
+    pass
+"""
