@@ -14,6 +14,7 @@ from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import Steps
+from pyworkers.store.flow import deadlines
 from pyworkers.store.flow.classes import Declared, declarations
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.processes import cleanup, reading, signals
@@ -130,8 +131,8 @@ class ProcessSet:
             except StoreError:
                 self._may_watch = False
             else:
-                deadline = time.monotonic() + timeout
-                while not self._have_answered(look) and time.monotonic() < deadline:
+                deadline = deadlines.now_s() + timeout
+                while not self._have_answered(look) and deadlines.now_s() < deadline:
                     time.sleep(_ANSWER_S)
 
     def _have_answered(self, look: int) -> bool:

@@ -6,6 +6,7 @@ an application whose annotations are plain JSON types never loads it.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import inspect
 import operator
@@ -14,10 +15,9 @@ import sys
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import Annotated, Any, Literal, NotRequired, Required, Union
+from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeVar, Union
 
 # Names of which an annotation in quotes, or under the future import, can be made without being evaluated.
 _PLAIN_NAMES = frozenset(
@@ -37,14 +37,12 @@ _PLAIN_NAMES = frozenset(
         "",
     )
 )
-# By name, so that a program without typed jobs need not import their modules.
-_TYPES = {
-    "datetime": ("datetime", "date", "time", "timedelta"),
-    "decimal": ("Decimal",),
-    "uuid": ("UUID",),
-    "builtins": ("tuple", "set", "frozenset", "bytes"),
-}
-_CONTAINERS = (list, dict, abc.Sequence, abc.Mapping, Union, types.UnionType)
+_CONTAINERS = (
+    list, dict, abc.Sequence, abc.Mapping, abc.Iterable, abc.Collection, Union, types.UnionType, Final
+)  # fmt: skip
+# What JSON carries as it is, and what a job cannot be given as JSON: neither needs a codec.
+_PLAIN = frozenset((int, str, float, bool, type(None), Any, object, *_CONTAINERS, type, abc.Callable))
+_NOT_SENT = (type, abc.Callable, abc.Iterator, abc.Generator, abc.AsyncIterator, abc.Awaitable)
 # Metadata of Annotated that pydantic applies.
 _PYDANTIC = ("pydantic", "annotated_types")
 _DEEPEST = 20
@@ -62,7 +60,7 @@ def may_be_typed(annotation: object) -> bool:
 
 
 def is_typed(annotation: object, depth: int = 0) -> bool:
-    """True if the annotation holds a type that JSON does not carry, and that pydantic converts."""
+    """True if the annotation holds a type that JSON does not carry: pydantic knows whether it converts it."""
     if depth > _DEEPEST:
         return False
     inner = functools.partial(is_typed, depth=depth + 1)
@@ -71,8 +69,12 @@ def is_typed(annotation: object, depth: int = 0) -> bool:
         return inner(args[0]) or any(type(one).__module__.startswith(_PYDANTIC) for one in args[1:])
     if origin in _CONTAINERS:
         return any(map(inner, args))
+    if origin is Literal:
+        return any(isinstance(one, Enum | bytes) for one in args)
     if origin is not None:
-        return _is_typed_class(origin)
+        return isinstance(origin, type) and origin not in _NOT_SENT
+    if isinstance(annotation, TypeVar):
+        return any(map(inner, (annotation.__bound__, *annotation.__constraints__)))
     # NewType, and the aliases of Python 3.12.
     alias = getattr(annotation, "__supertype__", None) or getattr(annotation, "__value__", None)
     if alias is not None and not isinstance(annotation, type):
@@ -81,13 +83,7 @@ def is_typed(annotation: object, depth: int = 0) -> bool:
 
 
 def _is_typed_class(cls: object) -> bool:
-    if not isinstance(cls, type):
-        return False
-    named = cls.__qualname__ in _TYPES.get(cls.__module__, ()) or cls in (abc.Set, abc.MutableSet)
-    if named or is_dataclass(cls) or _is_typed_dict(cls) or issubclass(cls, Enum):
-        return True
-    named_tuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
-    return named_tuple or hasattr(cls, "__get_pydantic_core_schema__")
+    return isinstance(cls, type) and not any(cls is one for one in (*_PLAIN, *_NOT_SENT))
 
 
 def _is_typed_dict(cls: object) -> bool:
@@ -113,7 +109,57 @@ def evaluated(annotation: object, function: Callable[..., object]) -> Any:
         Exception
     ) as error:  # the annotation is an expression of the application's, which may raise anything
         raise Unresolved(f"{type(error).__name__}: {error}") from error
+    found = _adapted(found)
     return _for_pydantic(found) if sys.version_info < (3, 12) else found
+
+
+def is_frozen() -> bool:
+    """True while a test has replaced the classes of ``datetime``: what is made of them is not kept."""
+    return datetime.date.__module__ != "datetime"
+
+
+def _adapted(annotation: Any, depth: int = 0) -> Any:
+    """The annotation in the words of pydantic: no Final, a Sequence for an Iterable, the real classes of a
+    frozen clock.
+    """
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if depth > _DEEPEST or origin is Literal:
+        return annotation
+    if origin is Final:
+        return _adapted(args[0], depth + 1)
+    if isinstance(annotation, TypeVar):
+        return _adapted(annotation.__bound__ or Union[annotation.__constraints__ or Any], depth + 1)  # noqa: UP007
+    if origin is None:
+        return _unfrozen(annotation) if isinstance(annotation, type) else annotation
+    if origin is Annotated:
+        inner = _adapted(args[0], depth + 1)
+        return annotation if inner is args[0] else Annotated[(inner, *args[1:])]
+    changed = tuple(_adapted(one, depth + 1) for one in args)
+    if origin is abc.Iterable:
+        # pydantic's own value for it reads the items when it is iterated.
+        return abc.Sequence[changed[0]]  # type: ignore[valid-type]
+    if all(one is other for one, other in zip(changed, args, strict=True)):
+        return annotation
+    return functools.reduce(operator.or_, changed) if origin in (Union, types.UnionType) else origin[changed]
+
+
+def _unfrozen(cls: type) -> type:
+    """The class of ``datetime`` that freezegun's stands for; another class itself."""
+    if not cls.__module__.startswith("freezegun"):
+        return cls
+    return next((base for base in cls.__mro__ if base.__module__ == "datetime"), cls)
+
+
+def literals_of(annotation: object, depth: int = 0) -> Iterator[Any]:
+    """The Literals in an annotation whose values are members of an Enum."""
+    if depth <= _DEEPEST:
+        args = typing.get_args(annotation)
+        if typing.get_origin(annotation) is Literal:
+            if any(isinstance(one, Enum) for one in args):
+                yield annotation
+        else:
+            for one in args:
+                yield from literals_of(one, depth + 1)
 
 
 def _globals_of(function: Callable[..., object]) -> dict[str, Any]:

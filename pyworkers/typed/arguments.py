@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.protocol.call import Awaited, Placeholder
 from pyworkers.protocol.message import Keywords, Message
-from pyworkers.typed.annotations import Unresolved, evaluated, is_typed, may_be_typed
+from pyworkers.typed.annotations import (
+    Unresolved,
+    evaluated,
+    is_frozen,
+    is_typed,
+    literals_of,
+    may_be_typed,
+)
 from pyworkers.typed.codec import Codec, TypeCodec, Unchanged
 from pyworkers.typed.signatures import signature_of
 
@@ -87,9 +94,13 @@ class Arguments:
         return [*read, Keywords(found)]
 
     def _ready(self) -> _Codecs:
-        if self._codecs is None:
-            self._codecs = self._made()
-        return self._codecs
+        if self._codecs is not None:
+            return self._codecs
+        self._ignored = []
+        made = self._made()
+        if not is_frozen():
+            self._codecs = made
+        return made
 
     def _made(self) -> _Codecs:
         codecs = _Codecs([], {}, None)
@@ -143,9 +154,12 @@ class MessageArguments:
         return _read(codec, args[0], "args[0]", secret)
 
     def _ready(self) -> tuple[TypeCodec | None, bool]:
-        if self._codec is None:
-            self._codec = self._made()
-        return self._codec
+        if self._codec is not None:
+            return self._codec
+        made = self._made()
+        if not is_frozen():
+            self._codec = made
+        return made
 
     def _made(self) -> tuple[TypeCodec | None, bool]:
         what = f"the handler {getattr(self._function, '__name__', self._function)!r}"
@@ -183,9 +197,12 @@ class Returned:
         return value if codec is None else codec.from_json(value, "result")
 
     def _prepared(self) -> Codec | None:
-        if not self._made:
-            self._codec, self._made = self._found(), True
-        return self._codec
+        if self._made:
+            return self._codec
+        found = self._found()
+        if not is_frozen():
+            self._codec, self._made = found, True
+        return found
 
     def _found(self) -> Codec | None:
         try:
@@ -245,7 +262,12 @@ def codec_of(annotation: object, function: Callable[..., object], *, optional: b
 def type_codec(annotation: Any) -> TypeCodec:
     """The codec of an evaluated annotation. Raises Unresolved if pydantic cannot use it."""
     try:
-        return TypeCodec(annotation)
+        codec = TypeCodec(annotation)
+        for literal in literals_of(annotation):
+            # pydantic makes a schema of it, and may then refuse its JSON.
+            value = typing.get_args(literal)[0]
+            TypeCodec(literal).from_json(TypeCodec(literal).to_json(value, "it"), "it")
+        return codec
     except Exception as error:  # pydantic's, or that of a hook of the application's for it
         raise Unresolved(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
 

@@ -7,6 +7,7 @@ another one is refused. No error text quotes a value: arguments are never logged
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, get_args
@@ -160,9 +161,9 @@ def _flaws(sent: Any, got: Any, path: str) -> Iterator[tuple[str, str]]:
         # Not ``==``, which is never true between two zones in an hour that the clock shows twice (PEP 495).
         elif not (isinstance(sent, datetime) and _same_instant(sent, got)):
             yield path, "would arrive as another value"
-    elif isinstance(got, list | tuple):
+    elif isinstance(got, list | tuple | deque):
         # A Sequence arrives as a list.
-        fits = isinstance(sent, list | tuple if type(got) is list else type(got))
+        fits = isinstance(sent, list | tuple | deque if type(got) is list else type(got))
         if not fits or len(sent) != len(got):
             yield path, "would arrive as another value"
         else:

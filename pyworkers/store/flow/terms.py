@@ -23,6 +23,7 @@ from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store import scripts
+from pyworkers.store.flow import deadlines
 from pyworkers.store.flow.removal import ends, written
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import errors_translated
@@ -83,7 +84,7 @@ async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -
 
 def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
     arguments = call_of(keys, jobs)
-    due = time.monotonic() + max(job.terms.wait_s for job in jobs if job.terms)
+    due = deadlines.now_s() + max(job.terms.wait_s for job in jobs if job.terms)
     pause_s = _FIRST_PAUSE_S
     while True:
         reply = yield from _called("push", *arguments)
@@ -91,7 +92,7 @@ def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
             others, replaced = read(reply, jobs)
             break
         except QueueFullError:
-            left_s = due - time.monotonic()
+            left_s = due - deadlines.now_s()
             if left_s <= 0:
                 raise
         # Random: many producers may wait for the same queue.

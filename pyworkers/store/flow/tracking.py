@@ -32,7 +32,7 @@ from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, Answer, JobState, JobStatus, read_answer, read_status
 from pyworkers.store.calls import Steps, arun, run
-from pyworkers.store.flow import batchviews
+from pyworkers.store.flow import batchviews, deadlines
 from pyworkers.store.flow.finding import find
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import connect, connect_async, errors_translated
@@ -147,7 +147,7 @@ def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
     """Wait for the end of a job until ``deadline`` (monotonic). Raises ResultTimeout and StoreError."""
     lost: PyworkersError | None = None
     noted = False
-    while lost is None or time.monotonic() < deadline:
+    while lost is None or deadlines.now_s() < deadline:
         block_s = _block_s(deadline, noted)
         try:
             with (
@@ -162,11 +162,11 @@ def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
                     noted = True
         except RedisUnavailableError as error:
             lost = error
-            time.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
+            time.sleep(min(_PAUSE_S, max(0.0, deadline - deadlines.now_s())))
             continue
         if answer is not None:
             return answer
-        if time.monotonic() >= deadline:
+        if deadlines.now_s() >= deadline:
             break
     raise _too_late(jid) from lost
 
@@ -175,7 +175,7 @@ async def wait_async(config: RedisConfig, keys: Keys, jid: str, deadline: float)
     """As ``wait``, in an event loop."""
     lost: PyworkersError | None = None
     noted = False
-    while lost is None or time.monotonic() < deadline:
+    while lost is None or deadlines.now_s() < deadline:
         block_s = _block_s(deadline, noted)
         wires = AsyncWires(connect_async(config, socket_timeout=block_s + _PATIENCE_S))
         try:
@@ -187,13 +187,13 @@ async def wait_async(config: RedisConfig, keys: Keys, jid: str, deadline: float)
                     noted = True
         except RedisUnavailableError as error:
             lost = error
-            await asyncio.sleep(min(_PAUSE_S, max(0.0, deadline - time.monotonic())))
+            await asyncio.sleep(min(_PAUSE_S, max(0.0, deadline - deadlines.now_s())))
             continue
         finally:
             await wires.aclose()
         if answer is not None:
             return answer
-        if time.monotonic() >= deadline:
+        if deadlines.now_s() >= deadline:
             break
     raise _too_late(jid) from lost
 
@@ -201,7 +201,7 @@ async def wait_async(config: RedisConfig, keys: Keys, jid: str, deadline: float)
 def _block_s(deadline: float, noted: bool) -> float:
     """The time of one blocking read; the first one is sent also after the deadline."""
     most = _LONGEST_BLOCK_S if noted else _UNNOTED_S
-    return max(0.001, min(deadline - time.monotonic(), most))
+    return max(0.001, min(deadline - deadlines.now_s(), most))
 
 
 def check_jid(jid: object) -> None:
@@ -260,7 +260,7 @@ def deadline_of(timeout: float | None) -> float:
         return math.inf
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
         raise BadArgumentError(f"timeout must be seconds from 0, or None, not {timeout!r}")
-    return time.monotonic() + timeout
+    return deadlines.now_s() + timeout
 
 
 def _too_late(jid: str) -> ResultTimeout:
