@@ -15,8 +15,9 @@ from typing import TextIO
 class Sink:
     """The destination of lines: each is one write, or is dropped.
 
-    The master must not block, so pipes and terminals are opened again, non-blocking: O_NONBLOCK on the stderr
-    that the process was given would be set for every process that shares it.
+    It has a descriptor of its own, so that a job which puts another file in the place of stderr does not
+    silence it. The master must not block, so pipes and terminals are opened again, non-blocking: O_NONBLOCK
+    on the stderr that the process was given would be set for every process that shares it.
     """
 
     def __init__(
@@ -85,13 +86,13 @@ def _fileno(stream: TextIO | None) -> int | None:
 
 
 def _open_again(fd: int | None) -> int | None:
-    """The pipe or terminal ``fd`` once more, non-blocking; None where that is not possible or not needed."""
+    """The file once more, a pipe or terminal non-blocking; None where that is not possible."""
     try:
         if fd is None:
             return None
         mode = os.fstat(fd).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
-            return None
+            return os.dup(fd)
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:  # no /proc, or opened by another user: only `_is_writable` keeps a write from blocking
         return None

@@ -1,7 +1,8 @@
 """Hygiene: undoes the changes that a job made to its process, before the next job.
 
 Runs in the worker process after each job and takes about five microseconds: a value that is as cheap to set
-as to compare is set without a comparison. Restores process-wide state, never the application's modules.
+as to compare is set without a comparison. Restores what would end or silence the process in a later job, and
+what has another half that is restored here; never the application's modules.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import faulthandler
 import os
+import resource
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -24,6 +28,9 @@ _stdout.register(1, select.POLLOUT)
 _SIGNALS = tuple(number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP))
 # signal.getsignal makes an enum of each result and takes 30 µs for all; this is the function that it wraps.
 _handler_of = _signal.getsignal
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+# A line "ID: …" for each timer of timer_create(2), where the kernel shows them (CONFIG_CHECKPOINT_RESTORE).
+_POSIX_TIMERS = Path("/proc/self/timers")
 _set_mask = _signal.pthread_sigmask
 # The number: to convert the enum's member takes time.
 _SETMASK = int(signal.SIG_SETMASK)
@@ -60,27 +67,58 @@ class Snapshot(Original):
         self._variables = _variables().copy()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self._handlers = _handlers()
+        # Those of the application, such as a profiler's, with their intervals.
+        self._timers = tuple(signal.getitimer(number)[1] for number in _TIMERS)
+        self._cpu_limit = resource.getrlimit(resource.RLIMIT_CPU)
+        self._zone = time.tzname, time.timezone
         self._streams = _streams()
+        # Not inheritable, as the descriptors that they copy are.
+        self._stdout, self._stderr = os.dup(1), os.dup(2)
 
     def restore(self) -> bool:
         """Undo what the job has changed; False if that is impossible and the process must be replaced."""
         # Each helper that is called here takes as long as the comparison in it.
         os.umask(self._umask)
+        faulthandler.cancel_dump_traceback_later()
         if tuple(map(_handler_of, _SIGNALS)) != self._handlers:
+            if _has_posix_timers():
+                # Their handlers may raise until this process has ended.
+                _set_mask(_SETMASK, _SIGNALS)
+                return False
+            # The timer of an unchanged handler may run on: that handler is empty (signals.py).
+            self._restore_timers()
             self._restore_handlers()
         _set_mask(_SETMASK, self._mask)
         environ = os.environ
         if environ is not self._environ or environ._data != self._variables:  # type: ignore[attr-defined]
             self._restore_environ()
+        if (time.tzname, time.timezone) != self._zone:
+            time.tzset()
         if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams
-        return self._restore_directory() and flush_output()
+        return self._restore_files() and self._restore_cpu_limit() and flush_output()
 
-    def _restore_directory(self) -> bool:
-        if self._directory is None:
+    def _restore_timers(self) -> None:
+        for number, interval_s in zip(_TIMERS, self._timers, strict=True):
+            signal.setitimer(number, interval_s, interval_s)
+
+    def _restore_cpu_limit(self) -> bool:
+        """Restore the limit of CPU time, after which the kernel would end a later job."""
+        if resource.getrlimit(resource.RLIMIT_CPU) == self._cpu_limit:
             return True
         try:
-            os.fchdir(self._directory)
+            resource.setrlimit(resource.RLIMIT_CPU, self._cpu_limit)
+        except (OSError, ValueError):  # only root may raise the hard limit
+            return False
+        return True
+
+    def _restore_files(self) -> bool:
+        """Restore the working directory, stdout and stderr; False if the job has closed their copies."""
+        try:
+            if self._directory is not None:
+                os.fchdir(self._directory)
+            os.dup2(self._stdout, 1)
+            os.dup2(self._stderr, 2)
         except OSError:
             return False
         return True
@@ -120,6 +158,13 @@ def _variables() -> dict[bytes, bytes]:
     """The dict of bytes inside os.environ. To compare os.environ decodes each name and value: 30 µs."""
     variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
     return variables
+
+
+def _has_posix_timers() -> bool:
+    """True if the process has a timer that only its maker can end, such as one made by ctypes."""
+    with suppress(OSError):
+        return bool(_POSIX_TIMERS.read_bytes())
+    return False
 
 
 def _handlers() -> Handlers:

@@ -28,6 +28,7 @@ from pyworkers.worker.recycle import Recycler
 
 # A module constant, because reading an attribute of an enum takes three times as long.
 _JOB = PacketKind.JOB
+_SPOILED = "a job closed stdout, left a POSIX timer, lowered a hard limit, or its directory is gone"
 
 log = logs.get_logger()
 
@@ -132,7 +133,7 @@ class SerialProcess:
     def _restored(self) -> bool:
         restored = self._state.restore()
         if not restored:
-            log.warning("worker.spoiled", hint="the job closed stdout, or the working directory is gone")
+            log.warning("worker.spoiled", hint=_SPOILED)
         return restored
 
     def _end_programs(self, execution: Execution) -> None:

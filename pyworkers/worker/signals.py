@@ -11,9 +11,12 @@ import threading
 from collections.abc import Iterable
 from types import FrameType
 
-# Those that a terminal or a supervisor sends to all processes: the master ends workers. SIGALRM, because an
-# alarm that a job has set may expire after the job.
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGALRM)
+# Those that a terminal or a supervisor sends to all processes: the master ends workers. And those of timers,
+# because one that a job has set may expire after the job.
+_IGNORED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP),
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF),
+)
 
 
 def ignore_signals() -> None:

@@ -296,8 +296,8 @@ def test_the_first_fork_server_has_nothing_of_the_master_but_its_memory(serve: S
         assert os.getsid(pid) == pid
         status = Path(f"/proc/{pid}/status").read_text()
         assert int(status.partition("SigBlk:")[2].split()[0], 16) == 0
-        # A file for stdout and stderr; the channel; the lifeline, and a pipe to wake itself.
-        expected = {"/dev/null": 1, str(tmp_path / "log"): 2, "socket": 1, "pipe": 3}
+        # A file for stdout, stderr and the log; the channel; the lifeline, and a pipe to wake itself.
+        expected = {"/dev/null": 1, str(tmp_path / "log"): 3, "socket": 1, "pipe": 3}
         # While a worker is forked, there are three more pipes: its own.
         wait_for(lambda: _kinds(pid) == expected, message="it has these and no others")
 
@@ -774,6 +774,76 @@ def test_nothing_of_a_killed_servers_tree_is_left(serve: Serve) -> None:
         assert offspring <= tree
         os.kill(server.pid, signal.SIGKILL)
         wait_for(lambda: not any(map(process_alive, tree)), timeout=stretched(2), message="all are gone")
+
+
+LEAVES = """
+import ctypes, faulthandler, resource
+
+def tick(*_):
+    pass
+
+def interval(kind, number):
+    signal.signal(number, tick)
+    signal.setitimer(kind, 0.02, 0.02)
+
+def posix():
+    signal.signal(signal.SIGUSR1, tick)
+    class Event(ctypes.Structure):
+        _fields_ = [("value", ctypes.c_void_p), ("number", ctypes.c_int), ("notify", ctypes.c_int),
+                    ("rest", ctypes.c_byte * 128)]
+    timer = ctypes.c_void_p()
+    event = Event(None, signal.SIGUSR1, 0)
+    libc = ctypes.CDLL(None)
+    assert libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0
+    assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 20_000_000, 0, 20_000_000), None) == 0
+
+def zone():
+    os.environ["TZ"] = "XXX-7"
+    time.tzset()
+    del os.environ["TZ"]
+
+def nowhere():
+    for fd in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
+
+LEFT = {
+    "real": lambda: interval(signal.ITIMER_REAL, signal.SIGALRM),
+    "virtual": lambda: interval(signal.ITIMER_VIRTUAL, signal.SIGVTALRM),
+    "prof": lambda: interval(signal.ITIMER_PROF, signal.SIGPROF),
+    "posix": posix,
+    "stacks": lambda: faulthandler.dump_traceback_later(0.1, exit=True),
+    "cpu": lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY)),
+    "hard": lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, 1)),
+    "zone": zone,
+    "nowhere": nowhere,
+}
+
+@worker.job(queue="q", concurrency=1)
+def leave(what):
+    LEFT[what]()
+
+@worker.job(queue="q")
+def work(what, cpu_s):
+    end = time.process_time() + cpu_s
+    while time.process_time() < end:
+        pass
+    print(f"printed after {what}")
+    note("worked", what, time.tzname)
+"""
+
+
+@pytest.mark.fault("W12")
+@pytest.mark.skipif(sys.platform != "linux", reason="a shared library and limits as Linux has them")
+def test_what_a_job_leaves_running_ends_and_silences_no_later_job(serve: Serve) -> None:
+    with serve(LEAVES) as server:
+        for what in ("real", "virtual", "prof", "posix", "stacks", "cpu", "hard", "zone", "nowhere"):
+            server.push("q", job(f"leave {what}", "leave", what))
+            server.wait_for_event("job.done", jid=f"leave {what}")
+            server.push("q", job(f"work {what}", "work", what, 1.2 if what in ("cpu", "hard") else 0.15))
+            [[_, _, _, zone]] = server.wait_for_notes(1, "worked", what)
+            assert zone == list(time.tzname)
+        assert server.events("worker.lost") == []
+        wait_for(lambda: "printed after nowhere" in server.log_text(), message="heard again")
 
 
 @pytest.mark.fault("W12")
