@@ -61,7 +61,10 @@ class Document:
         return ".".join(path)
 
     def location(self, path: KeyPath) -> str:
-        """``file:line`` of a key in the file: the line after the longest valid prefix without the key."""
+        """``file:line`` of a key in the file: the line after the longest valid prefix without the key.
+
+        It parses the file again for each step of the search: only for an error that is reported.
+        """
         if self.path is None:
             return self.name
         lines = self.text.split("\n")
@@ -143,7 +146,7 @@ def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any
             f"{document.label(path)}: must be a table", hint=hint, location=document.location(path)
         )
     if path[:1] in _NAMED and len(path) == 2:
-        _check_name(path, document.location(path))
+        _check_name(path, partial(document.location, path))
     return value
 
 
@@ -187,7 +190,7 @@ def _known_label(path: KeyPath, location: str, options: Options, spell: Callable
     if pattern_of(path) not in options:
         raise _unknown(path, location, options, spell)
     if path[:1] in _NAMED:
-        _check_name(path, location)
+        _check_name(path, lambda: location)
     return ".".join(path)
 
 
@@ -226,9 +229,9 @@ def _unknown(path: KeyPath, location: str, options: Options, spell: Callable[[Ke
     return ConfigError(f"unknown key {spell(path)}", hint=near, location=location)
 
 
-def _check_name(path: KeyPath, location: str) -> None:
+def _check_name(path: KeyPath, locate: Callable[[], str]) -> None:
     check = check_queue_name if path[0] == "queues" else check_group_name
     try:
         check(path[1])
     except ValueError as exc:
-        raise ConfigError(str(exc), location=location) from exc
+        raise ConfigError(str(exc), location=locate()) from exc

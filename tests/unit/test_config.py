@@ -12,6 +12,7 @@ from typing import get_type_hints
 
 import pytest
 
+from pyworkers.config import sources
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import (
     Config,
@@ -161,6 +162,23 @@ def test_cron_entries_keep_the_order_of_the_file(toml: Toml) -> None:
 def test_a_configuration_cannot_be_changed(part: object, name: str) -> None:
     with pytest.raises(FrozenInstanceError):
         setattr(part, name, None)
+
+
+def test_no_line_is_searched_without_an_error(toml: Toml, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[object] = []
+
+    def location(_: sources.Document, path: object) -> str:
+        searched.append(path)
+        return "here"
+
+    monkeypatch.setattr(sources.Document, "location", location)
+    text = "".join(f"[queues.q{number}]\ntimeout = 5\n" for number in range(400))
+    found = toml(f'{text}[groups.g]\nqueues = ["q1"]\n{CRON}')
+    assert len(found.queues) == 400
+    assert searched == []
+    with pytest.raises(ConfigError, match="here: "):
+        toml(f"{text}retries = 5\n")
+    assert searched == [("queues", "q399", "retries")]
 
 
 def test_a_configuration_without_cron_entries_does_not_import_croniter(
