@@ -49,6 +49,7 @@ from pyworkers.programs.interpreter import prepare
 from pyworkers.programs.shared import check_unpatched, descriptors, left_open
 from pyworkers.streams import accept_all_text
 from pyworkers.worker import process, trackers
+from pyworkers.worker.ends import printing
 from pyworkers.worker.ends.connection import Ends
 from pyworkers.worker.hygiene import exit_now, flush_output
 from pyworkers.worker.importing import advice, kind_of, meant, searched, users_traceback
@@ -324,6 +325,7 @@ def main(channel: int, lifeline: int) -> None:
     accept_all_text()
     set_title("fork server")
     trackers.spare()
+    printing.set_up()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGUSR2):
         # Not SIG_IGN: programs that the application starts would inherit it.
         signal.signal(number, lambda *_: None)

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from pyworkers.worker.ends import printing
+
 _STDERR = 2
 _stdout = select.poll()
 _stdout.register(1, select.POLLOUT)
@@ -183,6 +185,7 @@ def flush_output() -> bool:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
+        printing.finish()
     except ValueError:
         return False
     except (OSError, AttributeError):  # no process reads the pipe, or the server was started without a stream

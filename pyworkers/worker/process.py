@@ -17,6 +17,7 @@ from pyworkers.app import Worker
 from pyworkers.ipc.control import BOOT_FAILED, Settings
 from pyworkers.worker.asyncrunner import AsyncProcess
 from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.ends import printing
 from pyworkers.worker.ends.connection import Connection, Ends
 from pyworkers.worker.hygiene import exit_now, show_stacks
 from pyworkers.worker.lifeline import die_with
@@ -78,6 +79,7 @@ def main(app: Worker, group: str, ends: Ends, settings: Settings, reasons: Reaso
     set_title(f"worker {group}")
     ignore_signals()
     show_stacks()
+    printing.hold()
     programs.mark()
     random.seed()
     status = 0

@@ -776,6 +776,52 @@ def test_nothing_of_a_killed_servers_tree_is_left(serve: Serve) -> None:
         wait_for(lambda: not any(map(process_alive, tree)), timeout=stretched(2), message="all are gone")
 
 
+PRINTS = """
+import logging, threading
+
+def some():
+    for number in range(100):
+        print("printed", number, "by", os.getpid())
+        sys.stderr.write("an")
+        print("", "error", file=sys.stderr)
+
+@worker.job(queue="q", concurrency=2)
+def talk(key):
+    threads = [threading.Thread(target=some) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    print("open", end="", flush=True)
+    logging.getLogger("lib").warning("meanwhile")
+    some()
+    for thread in threads:
+        thread.join()
+    print("the end", end="")
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_many_print_are_whole_lines(
+    serve: Serve, unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with serve(PRINTS) as server:
+        for number in range(4):
+            server.push("q", job(f"talk {number}", "talk", number))
+        for number in range(4):
+            server.wait_for_event("job.done", jid=f"talk {number}")
+        assert server.stop() == 0
+        # Without the log, and a warning of runpy.
+        lines = server.log_text().splitlines()
+        printed = [line for line in lines if not line.startswith(("{", "<frozen"))]
+        kinds = Counter(re.sub("[0-9]+", "N", line) for line in printed)
+        assert kinds == {
+            "printed N by N": 1196,
+            "openprinted N by N": 4,
+            "an error": 1200,
+            "the end": 4,
+        }
+
+
 LEAVES = """
 import ctypes, faulthandler, resource
 

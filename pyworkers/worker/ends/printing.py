@@ -1,0 +1,128 @@
+"""Printing: stdout and stderr of user code, which write whole lines, each by one write.
+
+Set up in the fork server, before the application is imported; workers inherit it. All processes of a server
+share these files, and Python writes the parts of one ``print`` apart, or ends a full buffer inside a line.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+# An open line that is longer is written in parts: a program may print no newline at all.
+_LONGEST = 8192
+
+
+class Lines(io.BufferedIOBase):
+    """The bytes of a text stream. Each thread has its own open line, which is written with its newline."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        super().__init__()
+        self.raw = io.FileIO(fd, "w", closefd=False)
+        self.name = name
+        self._fd = fd
+        self._open: dict[int, bytes] = {}
+        # True: also a flush leaves an open line for its newline, which another process would write into.
+        self._holds = False
+        os.register_at_fork(after_in_child=self._forked)
+
+    def hold(self) -> None:
+        """Have ``flush`` write no open line from now on, except to a terminal; ``finish`` does."""
+        self._holds = not self.raw.isatty()
+
+    def _forked(self) -> None:
+        # The other threads are not in this process; a fork of a job ends without ``finish``.
+        mine = self._open.get(threading.get_ident())
+        self._open = {} if mine is None else {threading.get_ident(): mine}
+        self._holds = False
+
+    def write(self, data: Any, /) -> int:
+        """Write the lines that end in ``data``, and keep its rest. Raises OSError; they are lost then."""
+        if self.closed:
+            raise ValueError("write to closed file")
+        text, thread = bytes(data), threading.get_ident()
+        end = text.rfind(b"\n") + 1
+        begun = self._open.pop(thread, b"")
+        whole, rest = (begun + text[:end], text[end:]) if end else (b"", begun + text)
+        if len(rest) > _LONGEST:
+            whole, rest = whole + rest, b""
+        if rest:
+            self._open[thread] = rest
+        if whole:
+            self._send(whole)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write the open line of this thread, unless it is held."""
+        if self.closed:
+            raise ValueError("flush of closed file")
+        if self._open and not self._holds:
+            self._send(self._open.pop(threading.get_ident(), b""))
+
+    def finish(self) -> None:
+        """End the open line of this thread. Raises OSError; the line is lost then."""
+        if line := self._open.pop(threading.get_ident(), None):
+            self._send(line + b"\n" if self._holds else line)
+
+    @property
+    def is_open(self) -> bool:
+        """True if a thread has begun a line."""
+        return bool(self._open)
+
+    def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._fd, view) :]
+            except BlockingIOError:
+                # Another program has set O_NONBLOCK for all that share the file.
+                select.select([], [self._fd], [])
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def isatty(self) -> bool:
+        """True for a terminal."""
+        return self.raw.isatty()
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._fd
+
+
+_lines: list[Lines] = []
+
+
+def set_up() -> None:
+    """Have ``sys.stdout`` and ``sys.stderr`` write whole lines."""
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        try:
+            lines = Lines(stream.fileno(), stream.name)
+        except (AttributeError, OSError, ValueError):  # none, or one of the program's own
+            continue
+        stream.flush()
+        text = io.TextIOWrapper(lines, stream.encoding, stream.errors, newline="\n", write_through=True)
+        text.mode = "w"  # type: ignore[misc]
+        setattr(sys, name, text)
+        _lines.append(lines)
+
+
+def hold() -> None:
+    """Keep open lines until their newline, or until ``finish``: for a worker, which finishes each job's."""
+    for lines in _lines:
+        lines.hold()
+
+
+def finish() -> None:
+    """End the lines that this thread has begun; text for which the disk has no room is dropped."""
+    for lines in _lines:
+        if lines.is_open:
+            with suppress(OSError):
+                lines.finish()

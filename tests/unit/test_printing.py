@@ -1,0 +1,75 @@
+"""What user code prints: whole lines, one write each, and no error for the text of another job."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers.worker.ends.printing import Lines
+
+
+class Written(Lines):
+    """Notes its writes instead."""
+
+    def __init__(self) -> None:
+        super().__init__(os.dup(2), "<test>")
+        self.writes: list[bytes] = []
+
+    def _send(self, data: bytes) -> None:
+        self.writes.append(data)
+
+
+@pytest.fixture
+def lines() -> Iterator[Written]:
+    found = Written()
+    yield found
+    os.close(found.fileno())
+
+
+def test_the_parts_of_a_line_are_one_write(lines: Written) -> None:
+    for part in (b"a", b" ", b"b", b"\n", b"c\nd", b"\ne"):
+        lines.write(part)
+    assert lines.writes == [b"a b\n", b"c\n", b"d\n"]
+    lines.flush()
+    assert lines.writes[3:] == [b"e"]
+
+
+def test_an_open_line_is_held_until_its_end(lines: Written) -> None:
+    lines.hold()
+    lines.write(b"50%")
+    lines.flush()
+    assert lines.writes == []
+    lines.finish()
+    lines.finish()
+    assert lines.writes == [b"50%\n"]
+
+
+def test_each_thread_has_its_own_line(lines: Written) -> None:
+    lines.write(b"mine ")
+    other = threading.Thread(target=lambda: lines.write(b"other\n"))
+    other.start()
+    other.join()
+    lines.write(b"too\n")
+    assert lines.writes == [b"other\n", b"mine too\n"]
+
+
+def test_a_long_line_is_not_kept_for_ever(lines: Written) -> None:
+    for _ in range(10):
+        lines.write(b"x" * 1000)
+    assert lines.writes == [b"x" * 9000]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is Linux's /dev/full")
+def test_on_a_full_disk_only_the_line_of_its_writer_fails() -> None:
+    fd = os.open("/dev/full", os.O_WRONLY)
+    lines = Lines(fd, "<test>")
+    lines.hold()
+    with pytest.raises(OSError, match="No space left"):
+        lines.write(b"an earlier job\n")
+    lines.flush()
+    lines.finish()
+    os.close(fd)
