@@ -26,7 +26,12 @@ log = logs.get_logger()
 
 def make_identity() -> str:
     """``hostname:pid:nonce``, Sidekiq's form; the nonce distinguishes containers of equal name and pid."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
+    return f"{host_name()}:{os.getpid()}:{secrets.token_hex(6)}"
+
+
+def host_name() -> str:
+    """The name of this machine; bytes of it that are not UTF-8 as escapes, because it is written to Redis."""
+    return socket.gethostname().encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def set_up_logs(config: LogConfig, identity: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
 from pyworkers.server.heartbeat.facts import Facts, described, info
 from pyworkers.server.heartbeat.staff import listed
+from pyworkers.server.incarnation import make_identity
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.running import Running
 from pyworkers.server.pool.state import Standing
@@ -93,3 +95,9 @@ def test_metrics_name_the_group_and_its_mode() -> None:
         'pyworkers_queue_paused{queue="low"} 0.0',
     ):
         assert line in lines
+
+
+def test_a_host_name_that_is_not_utf8_has_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "h\udcffst")
+    assert make_identity().encode().startswith(b"h\\xffst:")
+    assert json.loads(info(Facts("h:1:x", {}, [], False, []), 0.0))["hostname"] == "h\\xffst"

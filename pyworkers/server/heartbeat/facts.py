@@ -6,7 +6,6 @@ Built in the master. It reads neither Redis nor a clock.
 from __future__ import annotations
 
 import os
-import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyworkers.protocol import envelope, flow
+from pyworkers.server.incarnation import host_name
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.running import Running
 from pyworkers.server.pool.state import Standing
@@ -69,7 +69,7 @@ def info(facts: Facts, started_at: float) -> str:
     """The JSON text about the process, with the keys of all Sidekiq versions (protocol.md, Servers)."""
     capsules = {group.name: _capsule(group) for group in facts.groups.values()}
     about = {
-        "hostname": socket.gethostname(),
+        "hostname": host_name(),
         "started_at": started_at,
         "pid": os.getpid(),
         "tag": _tag(),
