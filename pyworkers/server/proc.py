@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pyworkers import programs
 from pyworkers.server.health import Health, ShortageError, shortages_translated
@@ -22,8 +22,9 @@ from pyworkers.server.waiting import pause
 # ``oom_kill`` counts the processes that Linux killed for lack of memory, of the machine and of every memory
 # cgroup (since 4.13; the kernel's mm/oom_kill.c). While it does not change, a SIGKILL had another cause.
 _VMSTAT = Path("/proc/vmstat")
-# The limit of CPU time of a container (Linux, cgroup v2; its admin-guide/cgroup-v2.rst).
-_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+# The control groups of this process, a line for each hierarchy, and where they are mounted (cgroups(7)).
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
 _FRESH_S = 60.0
 # The longest wait of a beat for the numbers: a process that holds its memory map locked blocks the thread.
 _PATIENCE_S = 0.5
@@ -133,14 +134,41 @@ def used_s(pid: int) -> float:
     return 0.0
 
 
-def cores(quota: Path = _CPU_QUOTA) -> int:
-    """The number of cores that this process may use: of its affinity, and of the quota of its container."""
+def cores(own: Path = _OWN_GROUPS, mounted: Path = _GROUPS) -> int:
+    """The number of cores that this process may use: of its affinity, and of the quotas of its containers."""
     usable = len(affinity()) or os.cpu_count() or 1
-    # "max 100000", or the microseconds of CPU time per period and the period.
-    with suppress(OSError, ValueError):
-        time_us, period_us = map(int, quota.read_text().split())
-        usable = min(usable, -(-time_us // period_us))
+    for folder in _cpu_groups(own, mounted):
+        with suppress(OSError, ValueError, ZeroDivisionError):
+            time_us, period_us = _quota(folder)
+            if time_us > 0:
+                usable = min(usable, -(-time_us // period_us))
     return max(1, usable)
+
+
+def _cpu_groups(own: Path, mounted: Path) -> Iterator[Path]:
+    """The folders of the groups of this process that may limit its CPU time, with the groups around them.
+
+    In a container a path may be the one outside of it; then only the groups around it are found.
+    """
+    # ValueError: a line of another form.
+    with suppress(OSError, ValueError):
+        for line in own.read_text(errors="replace").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "" or "cpu" in controllers.split(","):
+                roots = [controllers, "cpu"] if controllers else ["", "unified"]
+                group = PurePosixPath(path.lstrip("/"))
+                yield from (mounted / root / part for root in roots for part in (group, *group.parents))
+
+
+def _quota(folder: Path) -> tuple[int, int]:
+    """Microseconds of CPU time per period, and the period. Raises OSError, or ValueError without a limit."""
+    if (limit := folder / "cpu.max").exists():
+        # "max 100000", or both (version 2).
+        time_us, period_us = map(int, limit.read_text().split())
+        return time_us, period_us
+    # -1, or the time (version 1).
+    time_us, period_us = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+    return time_us, period_us
 
 
 def kill_tree(pid: int, job_age_s: float | None = None) -> None:

@@ -360,17 +360,38 @@ def test_for_an_undeclared_queue_all_jobs_of_the_application_count() -> None:
         assert planned(worker).groups["web"].mode == mode
 
 
+V1 = "7:pids:/a\n4:cpu,cpuacct:/a/b\n1:name=systemd:/a\n"
+QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+
+
 @pytest.mark.parametrize(
-    ("quota", "expected"),
-    [("100000 100000\n", 1), ("50000 100000\n", 1), ("max 100000\n", None), ("", None), (None, None)],
+    ("own", "files", "expected"),
+    [
+        ("0::/\n", {"cpu.max": "100000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "50000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
+        ("0::/\n", {"cpu.max": ""}, None),
+        ("0::/\n", {"cpu.max": "100000 0\n"}, None),
+        ("0::/\n", {}, None),
+        ("nonsense\n", {"cpu.max": "100000 100000\n"}, None),
+        ("0::/a/b\n", {"cpu.max": "max 100000", "a/cpu.max": "1000 1000", "a/b/cpu.max": "max 1000"}, 1),
+        ("0::/not/here\n", {"cpu.max": "1000 1000\n"}, 1),
+        ("0::/a\n", {"unified/a/cpu.max": "1000 1000\n"}, 1),
+        (V1, {f"cpu,cpuacct/a/{QUOTA}": "1000\n", f"cpu,cpuacct/a/{PERIOD}": "1000\n"}, 1),
+        (V1, {f"cpu/a/b/{QUOTA}": "1000\n", f"cpu/a/b/{PERIOD}": "1000\n"}, 1),
+        (V1, {f"cpu/{QUOTA}": "-1\n", f"cpu/{PERIOD}": "1000\n"}, None),
+    ],
 )
-def test_cores_are_limited_by_the_quota_of_the_container(
-    tmp_path: Path, quota: str | None, expected: int | None
+def test_cores_are_limited_by_the_quotas_of_the_containers(
+    tmp_path: Path, own: str, files: dict[str, str], expected: int | None
 ) -> None:
-    path = tmp_path / "cpu.max"
-    if quota is not None:
-        path.write_text(quota)
-    assert cores(path) == (expected or cores(tmp_path / "none"))
+    groups = tmp_path / "cgroup"
+    groups.write_text(own)
+    for name, text in files.items():
+        path = tmp_path / "mounted" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert cores(groups, tmp_path / "mounted") == (expected or cores(tmp_path / "none"))
 
 
 # Ordered queues
