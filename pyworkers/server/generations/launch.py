@@ -9,7 +9,6 @@ not fork, and a reload must import all modules as they are on disk.
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn, Protocol
 
 from pyworkers import logs
@@ -144,9 +144,18 @@ def _become(
 
 
 def _close_others(kept: Iterable[int]) -> None:
-    highest = os.sysconf("SC_OPEN_MAX")
-    for before, after in itertools.pairwise([*sorted(kept), highest]):
-        os.closerange(before + 1, after)
+    for fd in set(_open_files()).difference(kept):
+        # The one by which they were listed is closed by now.
+        with suppress(OSError):
+            os.close(fd)
+
+
+def _open_files() -> Iterable[int]:
+    """The descriptors of this process. The limit may be a billion, and not each system has close_range(2)."""
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with suppress(OSError):
+            return [int(entry.name) for entry in Path(folder).iterdir()]
+    return range(os.sysconf("SC_OPEN_MAX"))
 
 
 class Launched:
