@@ -15,7 +15,7 @@ from pyworkers.enqueueing import clock
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, moment, seconds
+from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, moment, seconds, unlisted
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.protocol.portions import portions
 from pyworkers.protocol.terms import Others
@@ -124,6 +124,8 @@ class Producer(ABC):
         Sent 1000 at a time: when this raises, the portions before the failing one are in Redis.
         """
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
+        if not isinstance(args_list, Iterable):
+            raise unlisted(args_list, "args_list")
         jids: list[str] = []
         for portion in portions(args_list, PORTION):
             fresh, jobs = many_jobs(plan, portion, clock.time(), len(jids), self.client_links)

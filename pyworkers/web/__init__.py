@@ -7,7 +7,7 @@ master. Needs the extra ``web``.
 try:
     from pyworkers.web.application import app
 except ModuleNotFoundError as error:
-    if error.name not in ("starlette", "jinja2", "uvicorn"):
+    if (error.name or "").startswith("pyworkers"):
         raise
     raise ModuleNotFoundError(
         "the dashboard needs the extra web: pip install 'pyworkers-server[web]'", name=error.name

@@ -20,6 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 from pyworkers.cli import main
+from pyworkers.cli.web.user import ROLES
+from pyworkers.web.security import users
 from pyworkers.web.security.attempts import OF_ADDRESS
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
 from tests.web.test_users import line
@@ -337,8 +339,10 @@ def test_a_signal_ends_it_at_once_viewers_or_not(
         assert "rror" not in command.log()
 
 
-def test_without_the_extra_it_names_it(tmp_path: Path) -> None:
-    (tmp_path / "jinja2.py").write_text("raise ModuleNotFoundError('gone', name='jinja2')")
+@pytest.mark.parametrize("missing", ["jinja2", "markupsafe"])
+def test_without_the_extra_it_names_it_and_shows_its_help(tmp_path: Path, missing: str) -> None:
+    assert set(ROLES) == set(users.ROLES)
+    (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError('gone', name={missing!r})")
     command = [
         sys.executable,
         "-c",
@@ -352,3 +356,8 @@ def test_without_the_extra_it_names_it(tmp_path: Path) -> None:
         assert (
             done.stderr == "Error: the dashboard needs the extra web: pip install 'pyworkers-server[web]'\n"
         )
+        helped = subprocess.run(
+            [*command, words[0], "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        assert helped.returncode == 0
+        assert "Example: pyworkers web" in helped.stdout

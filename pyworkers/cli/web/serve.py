@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pyworkers.cli.options import Source, config_options
-from pyworkers.web.serving import serve
+from pyworkers.cli.web import need_extra
 
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("auto", "console", "json")
@@ -42,6 +42,10 @@ def web(
     \b
     Example: pyworkers web --bind 127.0.0.1:7440 --config conf/workers.toml
     """
+    need_extra()
+    # Imported here, because help is shown without the extra.
+    from pyworkers.web.serving import serve
+
     given = {"web.bind": bind, "web.auth": auth, "log.level": log_level}
     config = source.load({**given, "log.format": "json" if as_json else log_format})
     serve(config, with_token=not no_token)

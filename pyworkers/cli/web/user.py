@@ -7,11 +7,16 @@ import sys
 import click
 
 from pyworkers.cli.output.records import json_option, print_json
-from pyworkers.web.security.passwords import PasswordHash
-from pyworkers.web.security.users import ROLES, User, check_name, role_of
+from pyworkers.cli.web import need_extra
+
+# As in web/security/users.py, which is imported later: help is shown without the extra.
+ROLES = ("read", "operate")
 
 
 def _parse_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    need_extra()
+    from pyworkers.web.security.users import check_name
+
     try:
         check_name(name)
     except ValueError as error:
@@ -32,6 +37,9 @@ def web_user(name: str, role: str, as_json: bool) -> None:
     \b
     Example: pyworkers web-user ann operate >> users
     """
+    from pyworkers.web.security.passwords import PasswordHash
+    from pyworkers.web.security.users import User, role_of
+
     known = role_of(role)
     password = _read_password()
     if not password or known is None:
