@@ -36,10 +36,12 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from pyworkers.middleware import CallNext, DualLink, Middleware
+    from pyworkers.plugins.batches import Batch
     from pyworkers.plugins.canvas import chain, group
     from pyworkers.plugins.checkpoints import Checkpoint, checkpoint
-    from pyworkers.protocol.call import RESULT, RESULTS
+    from pyworkers.protocol.call import RESULT, RESULTS, Call
     from pyworkers.protocol.flow.history import JobHistory, JobRun
+    from pyworkers.protocol.limits import Limit
     from pyworkers.protocol.message import Message, current_message
     from pyworkers.protocol.outcome import Outcome
     from pyworkers.protocol.status import JobState, JobStatus, Progress
@@ -52,6 +54,8 @@ __all__ = [
     "AsyncClient",
     "BadArgumentError",
     "BadResultError",
+    "Batch",
+    "Call",
     "CallNext",
     "Cancelled",
     "Checkpoint",
@@ -70,6 +74,7 @@ __all__ = [
     "JobStatus",
     "JobTimeout",
     "Kill",
+    "Limit",
     "Message",
     "Middleware",
     "Outcome",
@@ -120,10 +125,12 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
                 "WorkerLost",
             ),
             "pyworkers.middleware": ("CallNext", "DualLink", "Middleware"),
+            "pyworkers.plugins.batches": ("Batch",),
             "pyworkers.plugins.canvas": ("chain", "group"),
             "pyworkers.plugins.checkpoints": ("Checkpoint", "checkpoint"),
-            "pyworkers.protocol.call": ("RESULT", "RESULTS"),
+            "pyworkers.protocol.call": ("RESULT", "RESULTS", "Call"),
             "pyworkers.protocol.flow.history": ("JobHistory", "JobRun"),
+            "pyworkers.protocol.limits": ("Limit",),
             "pyworkers.protocol.message": ("Message", "current_message"),
             "pyworkers.protocol.outcome": ("Outcome",),
             "pyworkers.protocol.status": ("JobState", "JobStatus", "Progress"),

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -18,6 +19,7 @@ from pyworkers.client import BaseClient
 from pyworkers.config.fields import RedisConfig
 from pyworkers.encryption import KeySource
 from pyworkers.enqueueing import clock
+from pyworkers.enqueueing.blocking import in_thread, running_loop
 from pyworkers.enqueueing.interception import gathering, interceptor
 from pyworkers.enqueueing.producer import PORTION, many_jobs, one_job
 from pyworkers.errors import QueueFullError
@@ -161,6 +163,7 @@ class AsyncClient(BaseClient):
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
+        running_loop()
         # A connection of its own: many commands, rarely needed.
         searched = self._searched()
         async with connect_async(searched) as redis:
@@ -180,7 +183,7 @@ class AsyncClient(BaseClient):
         tracking.check_jid(jid)
         deadline = tracking.deadline_of(timeout)
         if (other := interceptor()) is not None:
-            return await asyncio.to_thread(other.result, jid, deadline)
+            return await in_thread(partial(other.result, jid, deadline))
         connection = await self._connection()
         await connection.wake()
         return await tracking.result_async(connection.wires, self.config, self._keys, jid, deadline)
@@ -206,6 +209,7 @@ class AsyncClient(BaseClient):
     async def find(self, jid: str) -> JobStatus:
         """As ``Client.find``."""
         tracking.check_jid(jid)
+        running_loop()
         searched = self._searched()
         async with connect_async(searched) as redis:
             found = await arun(redis, find(Keys(searched.namespace), jid))
@@ -213,12 +217,12 @@ class AsyncClient(BaseClient):
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""
-        connection = self._open.pop((os.getpid(), asyncio.get_running_loop()), None)
+        connection = self._open.pop((os.getpid(), running_loop()), None)
         if connection is not None:
             await connection.close()
 
     async def _connection(self) -> _LoopConnection:
-        key = (os.getpid(), asyncio.get_running_loop())
+        key = (os.getpid(), running_loop())
         if key not in self._open:
             self._forget_closed_loops()
             self._open[key] = _LoopConnection(self.config)

@@ -6,7 +6,6 @@ connections are never shared across a fork.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.producers import config_for, config_of_file
 from pyworkers.encryption import Encryption, KeySource
-from pyworkers.enqueueing.blocking import warn_in_loop
+from pyworkers.enqueueing.blocking import in_thread, warn_in_loop
 from pyworkers.enqueueing.carrying import Carrying
 from pyworkers.enqueueing.interception import gathering, interceptor
 from pyworkers.enqueueing.producer import Producer
@@ -145,7 +144,7 @@ class BaseClient:
 
     async def aside(self, function: Callable[[], R]) -> R:
         """Run code that uses this client, and blocks, on a thread."""
-        return await asyncio.to_thread(function)
+        return await in_thread(function)
 
     def __repr__(self) -> str:
         name = type(self).__name__

@@ -193,10 +193,11 @@ class Job(Generic[P, R]):
 
     # --- other forms ----------------------------------------------------------------------------------------
 
-    def call(self, *args: Any, **kwargs: Any) -> Call:
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """The job with these arguments, to be enqueued later: by a batch, a chain or a group.
 
         It is checked like an enqueue call. A parameter ``batch_id`` may be left out: it is the batch's id.
+        For type checkers, give it a default: ``batch_id: str = ""``.
         An argument may be ``RESULT`` or ``RESULTS``. Raises TypeError and BadArgumentError.
         """
         bound = admitted(self._binder.bind_call(args, kwargs))

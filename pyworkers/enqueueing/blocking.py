@@ -5,11 +5,18 @@ Used in programs that enqueue jobs or ask for them. It changes no call.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import warnings
-from asyncio import _get_running_loop
+from asyncio import AbstractEventLoop, _get_running_loop
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
+
+from pyworkers.enqueueing.interception import interceptor
+
+T = TypeVar("T")
 
 _PACKAGE = str(Path(__file__).parent.parent)
 
@@ -24,6 +31,24 @@ def warn_in_loop() -> None:
         called = frame.f_code.co_qualname
         frame, level = frame.f_back, level + 1
     warnings.warn(_advice(called), RuntimeWarning, stacklevel=level)
+
+
+def running_loop() -> AbstractEventLoop:
+    """The event loop of this thread. Raises RuntimeError if there is none, or one of another library."""
+    if (loop := _get_running_loop()) is None:
+        raise RuntimeError(
+            "no event loop of asyncio is running: call the method without the a, in trio by "
+            "trio.to_thread.run_sync(…)"
+        )
+    return loop
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """The result of a call that may block; under ``fake()``, no other library's loop is in its way."""
+    if interceptor() is not None and _get_running_loop() is None:
+        return function()
+    running_loop()
+    return await asyncio.to_thread(function)
 
 
 def _advice(called: str) -> str:

@@ -6,7 +6,6 @@ they are sent. The counting is done by effects (protocol/flow/batch.py), never h
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterable
 from contextvars import Token
@@ -16,7 +15,7 @@ from typing import Any, Self
 
 from pyworkers.client import Client
 from pyworkers.enqueueing import clock
-from pyworkers.enqueueing.blocking import warn_in_loop
+from pyworkers.enqueueing.blocking import in_thread, warn_in_loop
 from pyworkers.enqueueing.interception import Gatherer, gathering, interceptor
 from pyworkers.enqueueing.producer import one_job
 from pyworkers.errors import BadArgumentError, BatchError, JobFailedError, ResultTimeout
@@ -69,7 +68,7 @@ class Batch:
 
     async def astatus(self) -> BatchStatus:
         """As ``status``, in an event loop."""
-        return await asyncio.to_thread(self.status)
+        return await in_thread(self.status)
 
     def result(self, timeout: float | None = 10.0) -> Any:
         """What the last step of a chain returned, the list of a group's results, or None for a batch.
@@ -93,7 +92,7 @@ class Batch:
 
     async def aresult(self, timeout: float | None = 10.0) -> Any:
         """As ``result``, in an event loop: the wait takes a thread."""
-        return await asyncio.to_thread(self.result, timeout)
+        return await in_thread(partial(self.result, timeout))
 
     # --- the with -------------------------------------------------------------------------------------------
 

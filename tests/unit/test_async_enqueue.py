@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from pyworkers import BadArgumentError, Client, Message, Worker
+from pyworkers import AsyncClient, BadArgumentError, Client, Message, Worker
 from pyworkers.app import Job
 from pyworkers.middleware import ClientCallNext
 from pyworkers.protocol.draft import JobDraft
@@ -184,3 +184,48 @@ def test_a_job_has_a_twin_for_each_enqueue_method() -> None:
     methods = {name for name in dir(Job) if "enqueue" in name and not name.startswith("_")}
     blocking = {name for name in methods if not name.startswith("a")}
     assert {name.removeprefix("a") for name in methods - blocking} == blocking
+
+
+@worker.job(track=60)
+def kept(value: int) -> int:
+    return value
+
+
+def in_another_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a loop of another library, such as trio, gets; here it would have to wait for nothing."""
+    with pytest.raises(StopIteration) as stopped:
+        coroutine.send(None)
+    return stopped.value.value
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: kept.aenqueue(1),
+        lambda client: kept.aenqueue_bulk([(1,)]),
+        lambda client: client.enqueue("q", "C", []),
+        lambda client: client.status("a" * 24),
+        lambda client: client.result("a" * 24),
+        lambda client: client.history("a" * 24),
+        lambda client: client.cancel("a" * 24),
+        lambda client: client.find("a" * 24),
+    ],
+)
+def test_another_loop_is_named(
+    call: Callable[[AsyncClient], Coroutine[Any, Any, Any]],
+) -> None:
+    with pytest.raises(RuntimeError, match=r"no event loop of asyncio is running: .*trio"):
+        call(AsyncClient()).send(None)
+
+
+def test_fake_needs_no_loop_of_asyncio() -> None:
+    client = AsyncClient.of(worker)
+    with fake() as queue:
+        jid = in_another_loop(kept.aenqueue(7))
+        batch = worker.batch()
+        with batch:
+            kept.enqueue(8)
+        queue.drain()
+        assert in_another_loop(client.result(jid)) == 7
+        assert in_another_loop(batch.astatus()).done == 1
+        assert in_another_loop(batch.aresult()) is None

@@ -51,7 +51,7 @@ class App:
             raise {"kill": Kill, "discard": Discard}[kind](kind)
 
         @worker.job
-        def after(what: str, batch_id: str) -> None:
+        def after(what: str, batch_id: str = "") -> None:
             self.ran.append((what, batch_id))
 
         self.start, self.add, self.show, self.fail, self.after = start, add, show, fail, after
@@ -300,7 +300,7 @@ def test_a_call_refuses_values_that_are_nested_too_deep(app: App) -> None:
 
 def test_a_placeholder_may_stand_for_a_typed_argument(app: App, queue: Fake) -> None:
     @app.worker.job
-    def typed(when: datetime, batch_id: str) -> None:
+    def typed(when: datetime, batch_id: str = "") -> None:
         app.ran.append(("typed", when.year, batch_id))
 
     batch = chain(app.start.call("2026-11-22T08:00:00Z"), typed.call(RESULT)).enqueue()

@@ -289,7 +289,7 @@ def test_members_and_callbacks_of_a_batch_are_encrypted() -> None:
 
     pay = worker.job(name="other", encrypt=True)(lambda card: seen.append(card))
     with fake() as queue:
-        with worker.batch("payments", on_success=finish.call(card=SECRET)) as batch:
+        with worker.batch("payments", on_success=finish.call(card=SECRET)) as batch:  # type: ignore[call-arg]
             pay.enqueue(SECRET)
         queue.drain()
         assert [SECRET.encode() in job.raw for job in queue.ran] == [False, False]

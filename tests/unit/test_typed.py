@@ -516,7 +516,7 @@ def test_a_result_takes_the_place_of_a_typed_argument() -> None:
     (sent,) = [envelope.decode(call.draft.job(call.args, 1.0).payload)["args"]]
     assert sent == [{"pyworkers": "RESULT"}, "2026-01-02"]
     with pytest.raises(BadArgumentError, match=r"args\[1\] does not fit date"):
-        plan.call(RESULT, "x")
+        plan.call(RESULT, "x")  # type: ignore[arg-type]
 
 
 def test_members_and_callbacks_of_a_batch_are_typed() -> None:
@@ -531,7 +531,7 @@ def test_members_and_callbacks_of_a_batch_are_typed() -> None:
         seen.append(day)
 
     with fake() as queue:
-        with worker.batch("orders", on_success=finish.call(day=date(2026, 1, 2))):
+        with worker.batch("orders", on_success=finish.call(day=date(2026, 1, 2))):  # type: ignore[call-arg]
             bill.enqueue(AN_ORDER)
         queue.drain()
     assert seen == [AN_ORDER, date(2026, 1, 2)]

@@ -12,7 +12,7 @@ from mypy import api
 from tests.helpers.support import ROOT
 
 DECLARATIONS = """
-from pyworkers import AsyncClient, Client, Job, Message, Outcome, Worker
+from pyworkers import RESULT, AsyncClient, Batch, Call, Client, Job, Limit, Message, Outcome, Worker
 from pyworkers.middleware import AsyncCallNext
 
 worker = Worker()
@@ -23,6 +23,12 @@ def send(user_id: int, subject: str = "") -> float:
 
 @worker.job
 def sweep() -> None: ...
+
+@worker.job
+def with_id(batch_id: str = "") -> None: ...
+
+@worker.job
+def second(user_id: int, batch_id: str = "") -> None: ...
 
 @worker.cron("@daily")
 @worker.job()
@@ -53,6 +59,10 @@ RIGHT = [
     "worker.client_middleware(lambda draft, call_next: call_next(draft.with_extra(tenant=7)))",
     "worker.on_startup(lambda: None)",
     "worker.on_exhausted(lambda message, error: None)",
+    "send.call(7, 'hello'), send.call(RESULT), sweep.call(), with_id.call(), with_id.call(batch_id='b')",
+    "second.call(7), second.call(7, 'b')",
+    "called: Call = sweep.call(); batch: Batch = worker.batch(on_success=called)",
+    "limit: Limit = worker.limit('erp', rate=1)",
     "x: float = send(7)",
     "x: str = sweep.enqueue() + daily.enqueue(n=1)",
 ]
@@ -60,6 +70,9 @@ WRONG = {
     "send.delay(7)": 'has no attribute "delay"',
     "send.enqueue('7')": "has incompatible type",
     "send.enqueue()": "Missing positional argument",
+    "send.call('x')": "has incompatible type",
+    "sweep.call(7)": "Too many arguments",
+    "send.call(7, 'a', 1)": "Too many arguments",
     "send.enqueue(7, 'a', 1)": "Too many arguments",
     "send.enqueue_in(60, '7')": "has incompatible type",
     "send.options(queue='slow').enqueue('7')": "has incompatible type",

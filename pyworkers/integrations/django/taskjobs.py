@@ -25,6 +25,7 @@ from pyworkers.integrations.django.taskframework import (
 from pyworkers.integrations.django.taskoptions import declared
 from pyworkers.integrations.django.taskqueues import queue_of, serve
 from pyworkers.integrations.django.taskresults import failed, running, succeeded
+from pyworkers.protocol.flow.track import encode_result
 
 
 class Tasks:
@@ -79,7 +80,7 @@ def _function(path: str, known: Tasks) -> Callable[..., Any]:
     def run(*_stored: Any) -> Any:
         task, result = _begun(known.of(path))
         task_started.send_robust(_sender(task), task_result=result)
-        value = normalize_json(task.func(*_context(task, result), *result.args, **result.kwargs))
+        value = _kept(task.func(*_context(task, result), *result.args, **result.kwargs))
         task_finished.send_robust(_sender(task), task_result=succeeded(result, value))
         return value
 
@@ -90,11 +91,18 @@ def _coroutine(path: str, known: Tasks) -> Callable[..., Any]:
     async def run(*_stored: Any) -> Any:
         task, result = _begun(known.of(path))
         await task_started.asend_robust(_sender(task), task_result=result)
-        value = normalize_json(await task.func(*_context(task, result), *result.args, **result.kwargs))
+        value = _kept(await task.func(*_context(task, result), *result.args, **result.kwargs))
         await task_finished.asend_robust(_sender(task), task_result=succeeded(result, value))
         return value
 
     return run
+
+
+def _kept(returned: Any) -> Any:
+    """The result as JSON values. Raises BadResultError before a receiver gets it as that of a success."""
+    value = normalize_json(returned)
+    encode_result(value)
+    return value
 
 
 def _exhausted(path: str, known: Tasks, own: OnExhausted | None) -> OnExhausted:

@@ -178,20 +178,24 @@ signals.task_finished.connect(finished)
 @job_options(retry=1, retry_in=lambda *_: 0.1, on_exhausted=lambda message, error: note("own", str(error)))
 def fail():
     raise LookupError("no")
+
+@task
+def keep_no_json():
+    return "\\ud800"
 """
     )
     site.start()
     refused = run(
         site,
         """
-        tasks.add.enqueue(1), tasks.add_async.enqueue(2)
+        tasks.add.enqueue(1), tasks.add_async.enqueue(2), tasks.keep_no_json.enqueue()
         signals.task_enqueued.connect(tasks.enqueued)
         print(json.dumps(error_of(tasks.fail.enqueue)))
         """,
     )
     # As of Django's own backends: the job is enqueued before.
     assert refused == "RuntimeError: a receiver is broken"
-    wait_for(lambda: len(site.ledger()) == 9, message="all signals")
+    wait_for(lambda: len(site.ledger()) == 11, message="all signals")
     events = [words for _, *words in site.ledger()]
     sender = "TaskBackend"
     expected = [
@@ -199,6 +203,16 @@ def fail():
         ["finished", sender, "add", "SUCCESSFUL", 1, 1, []],
         ["finished", sender, "add_async", "SUCCESSFUL", 1, 2, []],
         ["finished", sender, "fail", "FAILED", 2, None, ["builtins.LookupError"]],
+        [
+            "finished",
+            sender,
+            "keep_no_json",
+            "FAILED",
+            1,
+            None,
+            ["pyworkers.errors.BadResultError"],
+        ],
+        ["started", sender, "keep_no_json", "RUNNING", 1, None, []],
         ["own", "no"],
         ["started", sender, "add", "RUNNING", 1, None, []],
         ["started", sender, "add_async", "RUNNING", 1, None, []],
