@@ -582,3 +582,26 @@ async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_
     assert bench.deliveries.jobs == [b"job"]
     assert await bench.redis.lrange(held, 0, -1) == [b"job"]
     assert await bench.redis.lrange(queue, 0, -1) == []
+
+
+async def test_an_outcome_that_redis_cuts_off_is_dead_by_its_own_bytes_and_the_others_are_settled(
+    bench: Bench,
+) -> None:
+    large = b"x" * 1_044_701
+    others = [b"job %d" % number for number in range(5)]
+    await bench.redis.lpush(bench.fetcher._inprogress.key("q"), large, *others)
+    await bench.redis.config_set("proto-max-bulk-len", 1 << 20)
+    try:
+        for raw in others[:2]:
+            bench.outbox.settle("q", raw, Report(DONE))
+        bench.outbox.settle("q", large, Report(Outcome(Fate.RETRY, 1.0, large + b"y" * 9000, failed=True)))
+        for raw in others[2:]:
+            bench.outbox.settle("q", raw, Report(DONE))
+        bench.start(bench.fetcher.run())
+        await async_wait_for(lambda: len(bench.settled) == 6)
+    finally:
+        await bench.redis.config_set("proto-max-bulk-len", 512 << 20)
+    assert await bench.redis.zrange(bench.keys.dead, 0, -1) == [large]
+    assert await bench.redis.llen(bench.fetcher._inprogress.key("q")) == 0
+    assert await bench.redis.zcard(bench.keys.retry) == 0
+    assert [report.outcome.fate for report in bench.settled].count(Fate.DEAD) == 1

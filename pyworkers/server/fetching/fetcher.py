@@ -26,6 +26,7 @@ from pyworkers.failpoints import hit
 from pyworkers.protocol.effects import name_of, subject_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.fetching.adoption import Adoption
+from pyworkers.server.fetching.cuts import Cuts
 from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.limited import Limited
 from pyworkers.server.fetching.listeners import Listeners
@@ -67,6 +68,7 @@ class Fetcher:
         self._deliveries = deliveries
         self._listeners = listeners
         self._rng = rng
+        self._cuts = Cuts(outbox, link)
         self._wake = outbox.changed
         self._asked: Sequence[Source] = ()
         """The queues from which the exchange under way takes jobs."""
@@ -196,7 +198,7 @@ class Fetcher:
         if returning := self._outbox.handed_back:
             # Otherwise it would take the jobs that are handed back.
             await self._waits.end(returning)
-        portion, returning = self._outbox.portion(), self._outbox.handed_back
+        portion, returning = self._cuts.portion(), self._outbox.handed_back
         free = self._deliveries.free if len(portion) == len(self._outbox) else 0
         wanted = min(free, self._large.most)
         # A queue to which jobs are handed back has its turn in the next exchange: otherwise this server would
@@ -213,7 +215,11 @@ class Fetcher:
                 await self._take_limited(limited)
             return
         mine = self._inprogress
-        found = await self._replied(mine, asked, self._exchange(mine, portion, wanted if asked else 0, asked))
+        found = await self._replied(
+            mine,
+            asked,
+            self._cuts.watch(mine, portion, self._exchange(mine, portion, wanted if asked else 0, asked)),
+        )
         if found is None or self._inprogress is not mine:
             return
         taken = self._accept(portion, found)

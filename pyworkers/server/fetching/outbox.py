@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
+from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.suspects import MARK
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
@@ -111,6 +111,24 @@ class Outbox:
                 break
             portion.append(note)
         return portion
+
+    def bury(self, one: tuple[str, bytes, Report]) -> None:
+        """Replace an outcome that cannot be sent by that of a dead job, as it is stored; a note is dropped.
+
+        The outcome of one that is dead already has its turn after the others.
+        """
+        queue, raw, report = one
+        if report.outcome.fate is _NOTE:
+            if self._notes.get(id(raw)) is one:
+                del self._notes[id(raw)]
+        elif self._reports and self._reports[0] is one:
+            del self._reports[0]
+            if report.outcome is BURIED:
+                self._reports.append(one)
+            else:
+                self._reports.insert(0, (queue, raw, report._replace(outcome=BURIED)))
+            self._returning = sum(_returns(other) for _, _, other in self._reports)
+        self.changed.set()
 
     def taken(self, portion: Portion, left: Sequence[int] = ()) -> int:
         """Remove this portion, which is in Redis, except for the places ``left``.
