@@ -144,8 +144,8 @@ class _OfConnection:
         event.listen(connection, "rollback", self._rolled_back)
         event.listen(connection, "rollback_twophase", self._rolled_back)
         # SQLAlchemy has an event before a commit, and none after it.
-        for name in ("_commit_impl", "_commit_twophase_impl"):
-            setattr(connection, name, self._commit(connection, getattr(connection, name)))
+        connection._commit_impl = self._commit(connection, connection._commit_impl)
+        connection._commit_twophase_impl = self._commit(connection, connection._commit_twophase_impl)
 
     def add(self, connection: Any, clients: Clients, jobs: list[PushedJob]) -> None:
         if not connection.in_transaction():

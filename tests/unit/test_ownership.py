@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "pyworkers"
 # Objects of other packages that have no method for it: their attributes are their interface.
 FOREIGN = {
     "cli/__init__.py": {"command.commands", "command.help"},
-    "integrations/sqlalchemy.py": {"connection._commit_impl"},
+    "integrations/sqlalchemy.py": {"connection._commit_impl", "connection._commit_twophase_impl"},
     "store/transport/connections.py": {
         "client.auto_close_connection_pool", "client.response_callbacks", "node.response_callbacks",
     },
