@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from contrib.reference.tables import code, plain, table
+from pyworkers.protocol.flow.counted import INCIDENTS
 from pyworkers.protocol.histogram import Tally
 from pyworkers.server.http.pages import Numbers
 from pyworkers.server.http.prometheus import exposition
@@ -54,7 +55,8 @@ def _sample() -> Numbers:
         groups={"mail": Group("mail", {"mail": 1}, strict=False, concurrency=1, processes=1, mode="process")},
         busy={"mail": 0},
         paused={"mail": False},
-        counts=Counts(processed=1, failed=0, expired=0, retries=0, enqueued={"mail": 0}),
+        counts=Counts(counted={}, retries=0, enqueued={"mail": 0}),
         memory_bytes=1,
         expired={"mail": 0},
+        incidents=dict.fromkeys(INCIDENTS, 0),
     )

@@ -12,6 +12,7 @@ from pyworkers.api import processes
 from pyworkers.api.groups import GroupStats, groups_of
 from pyworkers.api.record import valid
 from pyworkers.api.target import Where, admin_of
+from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.processes.views import ProcessView
@@ -19,6 +20,7 @@ from pyworkers.store.search import Search
 from pyworkers.store.stats import QueueView, counters, one_queue, overview, set_counters
 
 # Sidekiq keeps the counters of a day for five years (protocol.md, Counters).
+_NOW = ("enqueued", "busy", "scheduled", "retries", "dead", "processes")
 _MOST_DAYS = 5 * 365
 
 
@@ -98,9 +100,10 @@ class Day:
 class Stats:
     """The number of jobs in each state.
 
-    ``processed`` and ``failed`` count since the last reset, as Sidekiq's do, and are up to one heartbeat old;
-    ``expired`` counts the jobs that did not start in time, which are in neither. ``busy`` are the running
-    jobs, ``processes`` the live servers, Sidekiq's included.
+    ``processed`` and ``failed`` count since the last reset, as Sidekiq's do, and are up to one heartbeat old.
+    ``expired`` counts the jobs that did not start in time, which are in neither.
+    ``crashed``, ``interrupted``, ``recovered``, ``cancelled``, ``misfits`` and ``suspects`` count what is
+    unusual. ``busy`` are the running jobs, ``processes`` the live servers, Sidekiq's included.
     """
 
     processed: int
@@ -115,6 +118,12 @@ class Stats:
     servers: Sequence[ProcessView] = field(default=(), repr=False)
     groups: Sequence[GroupStats] = field(default=(), repr=False)
     expired: int = 0
+    crashed: int = 0
+    interrupted: int = 0
+    recovered: int = 0
+    cancelled: int = 0
+    misfits: int = 0
+    suspects: int = 0
     lost: Sequence[str] = field(default=(), repr=False)
     """The servers whose lease has expired, and whose jobs no other server has taken over yet."""
     now: float = field(default=0.0, compare=False, repr=False)
@@ -139,8 +148,11 @@ class Stats:
 
     def counts(self) -> dict[str, int]:
         """The numbers by name, in the order in which they are shown."""
-        done, now = ("processed", "failed", "expired"), ("enqueued", "busy", "scheduled", "retries", "dead")
-        return {name: getattr(self, name) for name in (*done, *now, "processes")}
+        return {name: getattr(self, name) for name in (*COUNTERS, *_NOW)}
+
+    def incidents(self) -> dict[str, int]:
+        """The counters of what is unusual, by name, those that are not 0."""
+        return {name: number for name in INCIDENTS if (number := getattr(self, name))}
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
         """All of it for JSON; the latencies are those at ``now`` (epoch seconds), or when it was read."""
@@ -181,8 +193,6 @@ def read_stats(keys: Keys, search: Search | None = None) -> Steps[Stats]:
     """Read what ``Stats.fetch`` returns."""
     seen = yield from overview(keys, search)
     return Stats(
-        processed=seen.processed,
-        failed=seen.failed,
         enqueued=sum(queue.size for queue in seen.queues),
         busy=seen.busy,
         scheduled=seen.scheduled,
@@ -192,9 +202,9 @@ def read_stats(keys: Keys, search: Search | None = None) -> Steps[Stats]:
         queues=[_queue(queue) for queue in seen.queues],
         servers=seen.servers,
         groups=groups_of(seen.servers, seen.now),
-        expired=seen.expired,
         lost=seen.lost,
         now=seen.now,
+        **seen.counted,
     )
 
 

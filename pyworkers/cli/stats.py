@@ -42,11 +42,14 @@ _CLASSES = (
 def stats(source: Source, as_json: bool, days: int | None) -> None:
     """Show the number of jobs in each state, queue and group.
 
-    processed and failed count all jobs since the last reset, expired those that were dropped because they had
-    not started in time; enqueued, busy (running), scheduled, retries and
-    dead are the current jobs; processes are the live servers, Sidekiq's included. size is the number of jobs
-    that wait in a queue. A group is a set of queues that share workers (see `pyworkers run --group`): busy of
-    its jobs run, and as many as "of" can run at a time.
+    processed and failed count all jobs since the last reset. expired counts those that were dropped because
+    they had not started in time, crashed the runs whose worker process ended, interrupted the jobs that run
+    again after a stop or a loss, and recovered those of them whose server was lost. cancelled counts jobs,
+    misfits the runs that did not fit their server, and suspects the jobs that ran alone because their servers
+    died. enqueued, busy (running), scheduled, retries and dead are the current jobs; processes are the live
+    servers, Sidekiq's included. size is the number of jobs that wait in a queue. A group is a set of queues
+    that share workers (see `pyworkers run --group`): busy of its jobs run, and as many as "of" can run at a
+    time.
 
     \b
     Example: pyworkers stats --history 7

@@ -21,6 +21,7 @@ from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.text import duration, fit, printable
 from pyworkers.config.checks import mask_url
 from pyworkers.errors import PyworkersError
+from pyworkers.protocol.flow.counted import INCIDENTS
 
 _PATIENCE_S = 0.3
 # The longest time that a search stops the screen, twice a minute.
@@ -141,7 +142,9 @@ def _lines(
 def frame(sample: Sample, before: Sample | None, view: View, width: int, height: int | None) -> list[str]:
     """The lines of a frame, each as wide as the screen; ``height`` None: any number of lines."""
     stats = sample.stats
-    counts = {name: f"{number:,}" for name, number in stats.counts().items()}
+    # The unusual is shown once it happens.
+    counted = stats.counts().items()
+    counts = {name: f"{number:,}" for name, number in counted if number or name not in INCIDENTS}
     if before is not None and sample.at > before.at:
         for name in ("processed", "failed"):
             counts[name] += f" ({_rate(name, sample, before):,.0f}/s)"

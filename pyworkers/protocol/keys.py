@@ -293,8 +293,7 @@ class Keys:
     def stat(self, name: str, day: str = "") -> str:
         """STRING counter, ``day`` is ``YYYY-MM-DD`` in UTC.
 
-        ``name`` is ``processed`` or ``failed``, as in Sidekiq, or pyworkers' ``crashed``, ``interrupted``,
-        ``cancelled``, ``expired`` or ``misfits``.
+        ``name`` is ``processed`` or ``failed``, as in Sidekiq, or another one of counted.py.
         """
         own = "" if name in ("processed", "failed") else "pyworkers:"
         return self._key(f"{own}stat:{name}:{day}" if day else f"{own}stat:{name}")

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
 from pyworkers.errors import PyworkersError, StoreError
+from pyworkers.protocol.flow import counted
 from pyworkers.protocol.histogram import Executions
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import counters
@@ -33,6 +34,8 @@ class Counters:
         """The runs and failures by queue, as ``Keys.runs`` names the fields."""
         self.expired: Counter[str] = Counter()
         """The expired jobs since the start, by the name of their handler."""
+        self.incidents: Counter[str] = Counter()
+        """The counters since the start that have no label, by name."""
         self.executions = Executions()
 
     def add(self, queue: str, report: Report) -> None:
@@ -43,12 +46,12 @@ class Counters:
             self.executions.add(report.job_class, report.elapsed_ms, failed=False)
             return
         if outcome.crashed:
-            self._counts["crashed"] += 1
+            self._happened(counted.CRASHED)
             return
         if outcome.misfit:
-            self._counts["misfits"] += 1
+            self._happened(counted.MISFITS)
         if outcome.fate is Fate.CANCELLED:
-            self._counts["cancelled"] += 1
+            self._happened(counted.CANCELLED)
         if outcome.fate is Fate.EXPIRED:
             self._counts["expired"] += 1
             self.expired[report.job_class] += 1
@@ -63,8 +66,21 @@ class Counters:
 
     def interrupted(self, jobs: int) -> None:
         """Count jobs that run again after a stop, or because their server or their shared process ended."""
-        if jobs:
-            self._counts["interrupted"] += jobs
+        self._happened(counted.INTERRUPTED, jobs)
+
+    def recovered(self, jobs: int) -> None:
+        """Count jobs that run again because their server was lost: interrupted ones, too."""
+        self._happened(counted.RECOVERED, jobs)
+        self.interrupted(jobs)
+
+    def suspected(self) -> None:
+        """Count a job that runs alone, because its servers died."""
+        self._happened(counted.SUSPECTS)
+
+    def _happened(self, name: str, number: int = 1) -> None:
+        if number:
+            self._counts[name] += number
+            self.incidents[name] += number
 
     def take(self) -> Counter[str]:
         """The counts so far; they start again at zero."""

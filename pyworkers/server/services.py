@@ -169,12 +169,13 @@ class Services:
         return Recovery(server.store, server.incarnations, health, lease_s, self._recovered)
 
     def _recovered(self, jobs: int) -> None:
-        self.counters.interrupted(jobs)
+        self.counters.recovered(jobs)
         self.asks.sweep_soon()
 
     def _make_suspects(self) -> Suspects:
         server = self._server
-        return Suspects(server.store, server.incarnations.identity, server.health.of(Suspects.name))
+        health = server.health.of(Suspects.name)
+        return Suspects(server.store, server.incarnations.identity, health, self.counters.suspected)
 
     def _make_asks(self) -> Asks:
         server = self._server

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from pyworkers.protocol.flow.counted import COUNTERS
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Command, Steps, command, every
@@ -27,9 +28,8 @@ DURATIONS_TTL_S = 25 * 3600
 class Counts:
     """The counters of all servers, and how many jobs wait; ``enqueued`` is by queue."""
 
-    processed: int
-    failed: int
-    expired: int
+    counted: Mapping[str, int]
+    """By the names of counted.py."""
     retries: int
     enqueued: Mapping[str, int]
     scheduled: int = 0
@@ -40,24 +40,23 @@ class Counts:
 
 def read(keys: Keys, queues: Sequence[str]) -> Steps[Counts]:
     """Read the counters, and the sizes and latencies of these queues."""
-    processed, failed, expired, retries, scheduled, dead, time = yield from every(
+    *numbers, retries, scheduled, dead, time = yield from every(
         [
-            command("GET", keys.stat("processed"), read=_number),
-            command("GET", keys.stat("failed"), read=_number),
-            command("GET", keys.stat("expired"), read=_number),
+            *(command("GET", keys.stat(name), read=_number) for name in COUNTERS),
             command("ZCARD", keys.retry),
             command("ZCARD", keys.schedule),
             command("ZCARD", keys.dead),
             command("TIME", read=seconds),
         ]
     )
+    counted = dict(zip(COUNTERS, numbers, strict=True))
     lists = [keys.queue(queue) for queue in queues]
     sizes = yield from look([(key, "length") for key in lists])
     stored = yield from look([(key, "since") for key in lists])
     enqueued = {queue: size or 0 for queue, size in zip(queues, sizes, strict=True)}
     waits = {queue: _wait(text, time) for queue, text in zip(queues, stored, strict=True)}
     latencies_s = {queue: wait for queue, wait in waits.items() if wait is not None}
-    return Counts(processed, failed, expired, retries, enqueued, scheduled, dead, latencies_s)
+    return Counts(counted, retries, enqueued, scheduled, dead, latencies_s)
 
 
 def add(keys: Keys, counters: Mapping[str, int], day: str) -> Call[list[Any]]:

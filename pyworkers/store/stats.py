@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyworkers.errors import StoreError
+from pyworkers.protocol.flow.counted import COUNTERS
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
 from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
 from pyworkers.store.flow.ordered import still_active
@@ -64,8 +65,8 @@ class Overview:
     """
 
     now: float
-    processed: int
-    failed: int
+    counted: Mapping[str, int]
+    """By the names of counted.py."""
     scheduled: int
     retries: int
     dead: int
@@ -73,7 +74,6 @@ class Overview:
     processes: int
     queues: list[QueueView]
     servers: list[ProcessView]
-    expired: int = 0
     lost: Sequence[str] = ()
     """The servers whose lease has expired, and whose jobs no other server has taken over yet."""
 
@@ -83,18 +83,16 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
 
     Without ``search``, the jobs of Go processes that report no lists are not counted.
     """
-    now, processed, failed, expired, scheduled, retries, dead, names, paused, stored = yield from tolerant(
+    now, scheduled, retries, dead, names, paused, stored, *numbers = yield from tolerant(
         [
             command("TIME", read=seconds),
-            command("GET", keys.stat("processed")),
-            command("GET", keys.stat("failed")),
-            command("GET", keys.stat("expired")),
             command("ZCARD", keys.schedule),
             command("ZCARD", keys.retry),
             command("ZCARD", keys.dead),
             command("SMEMBERS", keys.queues),
             command("SMEMBERS", keys.paused),
             command("HGETALL", keys.owners),
+            *(command("GET", keys.stat(name)) for name in COUNTERS),
         ]
     )
     owners = _owners(stored or {})
@@ -117,8 +115,7 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
     queues = yield from _queues(keys, sorted(known), held, facts)
     return Overview(
         now,
-        as_count(processed),
-        as_count(failed),
+        dict(zip(COUNTERS, map(as_count, numbers), strict=True)),
         scheduled or 0,
         retries or 0,
         dead or 0,
@@ -126,7 +123,6 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
         processes=len(leased | {server.identity for server in servers}),
         queues=queues,
         servers=servers,
-        expired=as_count(expired),
         lost=sorted(owners.keys() - leased),
     )
 

@@ -29,6 +29,7 @@ from pyworkers.api import (
 from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, StoreError
+from pyworkers.protocol.flow.counted import INCIDENTS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.search import REST_S, Search
 from tests.helpers.records import hold_order, raw_job, register
@@ -622,6 +623,7 @@ def test_counts_cover_sidekiqs_processes_as_well_as_our_own(
     where: RedisConfig, keys: Keys, db: redis.Redis
 ) -> None:
     db.mset({keys.stat("processed"): 10, keys.stat("failed"): 3, keys.stat("expired"): 7})
+    db.mset({keys.stat(name): number for number, name in enumerate(INCIDENTS, 11)})
     db.sadd(keys.queues, "q", "mail", "lost")
     db.lpush(keys.queue("q"), raw_job("a"), raw_job("b"))
     db.sadd(keys.paused, "mail")
@@ -633,8 +635,10 @@ def test_counts_cover_sidekiqs_processes_as_well_as_our_own(
     stats = Stats.fetch(where)
     assert stats.counts() == {
         "processed": 10, "failed": 3, "expired": 7, "enqueued": 2, "busy": 5, "scheduled": 0, "retries": 0,
-        "dead": 0, "processes": 2,
+        "dead": 0, "processes": 2, "crashed": 11, "interrupted": 12, "recovered": 13, "cancelled": 14,
+        "misfits": 15, "suspects": 16,
     }  # fmt: skip
+    assert stats.incidents() == {name: number for number, name in enumerate(INCIDENTS, 11)}
     states = {
         queue.name: (queue.size, queue.in_progress, queue.paused, queue.served) for queue in stats.queues
     }

@@ -18,6 +18,7 @@ from redis.typing import EncodableT, FieldT
 
 from pyworkers.cli import main
 from pyworkers.embedded import EmbeddedServer, socket_url
+from pyworkers.protocol.flow.counted import INCIDENTS
 from pyworkers.protocol.keys import Keys
 from tests.helpers.replies import as_bytes, as_scores
 from tests.helpers.support import ROOT, free_port
@@ -100,7 +101,14 @@ def test_enqueue_many_prints_their_number(cli: Cli, db: redis.Redis, keys: Keys)
 def two_servers(db: redis.Redis, keys: Keys) -> None:
     """Jobs in every state: a live server with two queues, a dead one, and a queue that no server serves."""
     now = time.time()
-    db.mset({keys.stat("processed"): 120, keys.stat("failed"): 7, keys.stat("expired"): 5})
+    db.mset(
+        {
+            keys.stat("processed"): 120,
+            keys.stat("failed"): 7,
+            keys.stat("expired"): 5,
+            keys.stat("crashed"): 9,
+        }
+    )
     db.hset(keys.owners, mapping={"live:1:a": '["mail","bare"]', "dead:1:b": '["mail"]', "odd": "no JSON"})
     db.set(keys.lease("live:1:a"), "live:1:a", px=60_000)
     db.lpush(keys.inprogress("mail", "live:1:a"), "x", "x")
@@ -118,6 +126,8 @@ EXPECTED = {
     "processed": 120,
     "failed": 7,
     "expired": 5,
+    **dict.fromkeys(INCIDENTS, 0),
+    "crashed": 9,
     "enqueued": 3,
     "busy": 4,
     "scheduled": 2,

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from pyworkers.api import ProcessSet, Stats
 from pyworkers.api import stats as api_stats
 from pyworkers.cli import main
+from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.search import Search
@@ -27,7 +28,8 @@ def redis_holds(monkeypatch: pytest.MonkeyPatch) -> RedisHolds:
     """Let Redis hold these queues."""
 
     def hold(*queues: QueueView) -> None:
-        seen = Overview(NOW, 120, 7, 3, 4, 5, 6, 2, list(queues), [])
+        counted = dict.fromkeys(COUNTERS, 0) | {"processed": 120, "failed": 7}
+        seen = Overview(NOW, counted, 3, 4, 5, 6, 2, list(queues), [])
 
         def overview(keys: Keys, search: Search | None) -> Steps[Overview]:
             yield from ()
@@ -52,6 +54,7 @@ def test_stats_add_up_the_queues(redis_holds: RedisHolds) -> None:
         "processed": 120,
         "failed": 7,
         "expired": 0,
+        **dict.fromkeys(INCIDENTS, 0),
         "enqueued": 30,
         "busy": 6,
         "scheduled": 3,
@@ -67,7 +70,11 @@ def test_stats_add_up_the_queues(redis_holds: RedisHolds) -> None:
 
 def test_stats_are_aligned(redis_holds: RedisHolds) -> None:
     redis_holds(QueueView("a", 10, 1, None))
-    assert run("stats").output.splitlines()[:3] == ["processed  120", "failed       7", "expired      0"]
+    assert run("stats").output.splitlines()[:3] == [
+        "processed    120",
+        "failed         7",
+        "expired        0",
+    ]
 
 
 def test_queues_are_aligned_columns_with_units(redis_holds: RedisHolds) -> None:

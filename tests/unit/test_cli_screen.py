@@ -96,6 +96,12 @@ def test_rates_count_since_the_frame_before() -> None:
     assert frame(now, before, VIEW, 200, None)[1].startswith("processed 1,500 (250/s)  failed 4 (2/s)")
 
 
+def test_what_is_unusual_is_counted_once_it_happens() -> None:
+    now = sample(0, 0, 0)
+    assert "misfits" not in frame(now, None, VIEW, 200, None)[1]
+    assert "misfits 5" in frame(replace(now, stats=replace(now.stats, misfits=5)), None, VIEW, 200, None)[1]
+
+
 def test_counters_that_were_reset_have_no_negative_rate() -> None:
     before = replace(sample(0, 0, 0), at=NOW - 2)
     now = replace(sample(0, 0, 0), stats=EMPTY)

@@ -40,6 +40,10 @@ def test_interruptions_are_neither_runs_nor_failures() -> None:
     assert counters.take() == {}
     counters.interrupted(3)
     assert counters.take() == {"interrupted": 3}
+    counters.recovered(2)
+    counters.suspected()
+    assert counters.take() == {"recovered": 2, "interrupted": 2, "suspects": 1}
+    assert counters.incidents == {"recovered": 2, "interrupted": 5, "suspects": 1}
 
 
 def test_our_own_counters_do_not_look_like_sidekiqs() -> None:

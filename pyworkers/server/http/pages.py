@@ -16,6 +16,7 @@ from typing import Any
 import simplejson
 
 from pyworkers.errors import PyworkersError, RedisUnavailableError
+from pyworkers.protocol.flow.counted import INCIDENTS
 from pyworkers.protocol.histogram import Tally
 from pyworkers.server.counters import Counters
 from pyworkers.server.health import ServerHealth
@@ -67,6 +68,8 @@ class Numbers:
     """Number of expired jobs by handler."""
     failing: Collection[str] = ()
     """The groups that have no worker and cannot start one."""
+    incidents: Mapping[str, int] = field(default_factory=dict)
+    """By the names of counted.py."""
 
 
 class Views:
@@ -107,9 +110,7 @@ class Views:
             jobs.setdefault(job.queue, []).append({"message": message, "started_at": int(job.started_at)})
         facts = self._from.facts()
         page = {
-            "processed": counts.processed,
-            "failed": counts.failed,
-            "expired": counts.expired,
+            **counts.counted,
             "jobs": jobs,
             "enqueued": {queue: str(size) for queue, size in counts.enqueued.items()},
             "retries": counts.retries,
@@ -136,6 +137,7 @@ class Views:
             await self._from.memory.total_kb(facts.pids) * 1024,
             dict(self._from.counters.expired),
             self.failing(),
+            {name: self._from.counters.incidents[name] for name in INCIDENTS},
         )
 
     async def _read_counts(self) -> Counts:

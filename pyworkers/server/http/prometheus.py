@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from pyworkers.protocol.flow.counted import COUNTERS
 from pyworkers.protocol.histogram import BOUNDS_MS, Tally
 from pyworkers.server.http.pages import Numbers
 from pyworkers.store.counters import Counts
@@ -60,6 +61,8 @@ class _Collector:
             failed.add_metric([name], tally.failed)
             duration.add_metric([name], buckets=_buckets(tally), sum_value=tally.total_ms / 1000)
         yield from (processed, failed, expired, duration)
+        for name, number in self._snapshot.incidents.items():
+            yield CounterMetricFamily(f"pyworkers_jobs_{name}", COUNTERS[name], value=number)
 
     def _groups(self) -> Iterator[Any]:
         workers = GaugeMetricFamily("pyworkers_workers", "Worker processes", labels=["group", "state"])

@@ -58,8 +58,15 @@ class Suspects(Part):
 
     name = "suspects"
 
-    def __init__(self, store: Store, identity: Callable[[], str], health: Health) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identity: Callable[[], str],
+        health: Health,
+        on_suspect: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(health)
+        self._on_suspect = on_suspect
         self._store = store
         self._identity = identity
         self._unread: dict[Delivery, Jobs] = {}
@@ -110,6 +117,7 @@ class Suspects(Part):
         elif entry.servers < SUSPECT_FROM:
             turn.jobs.start(turn.job)
         else:
+            self._on_suspect()
             self._waiting[turn.job] = turn.jobs
             turn.jobs.hold(turn.job)
 

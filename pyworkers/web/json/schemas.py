@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyworkers.protocol.flow.counted import COUNTERS
+
 Schema = Mapping[str, Any]
 
 TEXT: Schema = {"type": "string"}
@@ -112,7 +114,7 @@ SERVER = record(
         "groups": array(GROUP),
     },
 )
-_COUNTS = ("processed", "failed", "expired", "enqueued", "busy", "scheduled", "retries", "dead", "processes")
+_COUNTS = (*COUNTERS, "enqueued", "busy", "scheduled", "retries", "dead", "processes")
 STATS = record(
     "Stats",
     {
