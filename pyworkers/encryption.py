@@ -74,6 +74,10 @@ class Encryption:
         """The JSON text of the arguments, encrypted. Raises EncryptionKeyError if there are no keys."""
         return self._ready("encrypt=True, but there are no keys").seal(args, jid, job_class)
 
+    def digest(self, text: bytes) -> bytes:
+        """A digest that needs the newest key. Raises EncryptionKeyError if there are no keys."""
+        return self._ready("encrypt=True, but there are no keys").digest(text)
+
     def opened(self, message: Message) -> Message:
         """The message of an encrypted job with its arguments. Raises EncryptionKeyError."""
         keys = self._ready("the arguments are encrypted, but there are no keys")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from pyworkers.errors import BadArgumentError, EncryptionKeyError
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
-from pyworkers.protocol.flow import history
+from pyworkers.protocol.flow import history, unique
 from pyworkers.protocol.flow.entry import Entering, entry_of
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.options import TERM_OPTIONS, check_options, fields_of
@@ -185,7 +185,8 @@ class TermedDraft(Draft):
     """A draft of jobs with terms of their push; a class of its own, so that the other jobs pay nothing."""
 
     def _job(self, args: Sequence[Any], jid: str, now: float, times: str, path: str) -> PushedJob:
-        job = Entering(self.queue, self.job_class, args, jid, self.options, now, self.at, path)
+        options, digest = self.options, self._digest
+        job = Entering(self.queue, self.job_class, args, jid, options, now, self.at, path, digest)
         fields, terms, at = entry_of(job)
         more = f",{encode(fields)[1:-1]}" if fields else ""
         sent = self._sent(args, jid, path)
@@ -194,6 +195,10 @@ class TermedDraft(Draft):
             kept = history.entered(pushed.payload, jid, now, at)
             terms = terms._replace(effects=(*terms.effects, *kept))
         return pushed._replace(at=at, terms=terms)
+
+    def _digest(self, text: bytes) -> bytes:
+        """The digest of the arguments, for the key of a unique job."""
+        return unique.digest(text)
 
     def _sent(self, args: Sequence[Any], _jid: str, _path: str) -> Sequence[Any]:
         """The arguments of the envelope, after the terms were made from those of the call."""
@@ -204,11 +209,18 @@ class TermedDraft(Draft):
 class SealedDraft(TermedDraft):
     """A draft of encrypted jobs. A client's own keys, or those of the process, seal the arguments."""
 
-    def _sent(self, args: Sequence[Any], jid: str, path: str) -> Sequence[Any]:
+    def _digest(self, text: bytes) -> bytes:
+        """With the key: without it, a short list of possible arguments could be tried."""
+        return self._sealing().digest(text)
+
+    def _sealing(self) -> Sealing:
         if self.writing.encryption is None:
             raise EncryptionKeyError("encrypt=True, but this producer has no keys")
+        return self.writing.encryption
+
+    def _sent(self, args: Sequence[Any], jid: str, path: str) -> Sequence[Any]:
         try:
-            return [self.writing.encryption.seal(encode_args(args, path), jid, self.job_class)]
+            return [self._sealing().seal(encode_args(args, path), jid, self.job_class)]
         except (TypeError, ValueError, RecursionError) as error:
             _explain(args, path, error)
 

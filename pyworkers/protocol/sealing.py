@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import os
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -36,6 +37,10 @@ class Sealing(Protocol):
         """The JSON text of the arguments, encrypted. Raises EncryptionKeyError if there are no keys."""
         ...
 
+    def digest(self, text: bytes) -> bytes:
+        """A digest that needs the newest key. Raises EncryptionKeyError if there are no keys."""
+        ...
+
 
 class Keyring:
     """Keys: the first one seals, each of them opens."""
@@ -49,6 +54,7 @@ class Keyring:
             raise MissingExtraError("encryption needs the package cryptography", hint=hint) from error
         self._ciphers = {_name_of(key): AESGCM(key) for key in keys}
         self._newest = _name_of(keys[0])
+        self._digest_key = hashlib.sha256(b"pyworkers unique:" + keys[0]).digest()
 
     def seal(self, args: str, jid: str, job_class: str) -> str:
         """The JSON text of the arguments, encrypted with the newest key."""
@@ -57,6 +63,10 @@ class Keyring:
         # A lone surrogate, which JSON may hold with an escape, is refused by ``encode`` as in a plain job.
         sealed = self._ciphers[self._newest].encrypt(nonce, args.encode(), about)
         return base64.b64encode(head + nonce + sealed).decode()
+
+    def digest(self, text: bytes) -> bytes:
+        """HMAC-SHA-256, with a key that is made of the newest one."""
+        return hmac.digest(self._digest_key, text, "sha256")
 
     def open(self, args: Sequence[Any], jid: str, job_class: str) -> list[Any]:
         """The arguments that ``args``, those of an encrypted job, hold. Raises EncryptionKeyError."""

@@ -23,7 +23,7 @@ from pyworkers.errors import ConfigError, MissingExtraError
 from pyworkers.protocol import cron, envelope
 from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.cron import CronEntry
-from pyworkers.protocol.draft import JobDraft, PushedJob
+from pyworkers.protocol.draft import JobDraft, PushedJob, Writing, draft
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import Fate
 from pyworkers.protocol.sealing import Keyring, parse_keys
@@ -406,3 +406,16 @@ print("cryptography.hazmat.primitives.ciphers.aead" in sys.modules)
 def test_a_program_without_encrypted_jobs_never_imports_cryptography() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_the_key_of_a_unique_encrypted_job_needs_the_newest_key() -> None:
+    one, other = Encryption([NEW, OLD]), Encryption([OLD])
+
+    def key_by(encryption: Encryption | None) -> str:
+        options = {"unique_for": 60, "encrypt": encryption is not None}
+        made = draft("q", "Add", None, options, None, Writing(encryption=encryption)).job([7], 0.0)
+        found: str = json.loads(made.payload)["unique_key"]
+        return found
+
+    assert key_by(one) == key_by(one)
+    assert len({key_by(one), key_by(other), key_by(None)}) == 3

@@ -74,7 +74,7 @@ def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json:
     KEY is a digest, or the unique_key of the job. The exit code is 1 if one of them is not held.
 
     \b
-    Example: pyworkers locks release 6250b2d52bd13864fef80bad8214404a
+    Example: pyworkers locks release 49a64717d5d4cb19952e6eac2946415c
     """
     locks = LockSet(source.redis())
     released = {name: [lock for lock in locks.find(name) if lock.release()] for name in names}

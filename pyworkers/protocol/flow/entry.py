@@ -5,7 +5,7 @@ Pure; used by producers, and by the server for the jobs of cron entries. The cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ class Entering:
     at: float | None = None
     path: str = "args"
     """Names ``args`` in errors."""
+    digest: Callable[[bytes], bytes] = unique.digest
+    """The digest of the arguments for the key of a unique job."""
 
 
 class Entry(NamedTuple):
@@ -43,7 +45,8 @@ def entry_of(job: Entering) -> Entry:
     fields: dict[str, Any] = {}
     lock, at, options = None, job.at, job.options
     if options.get("unique_for") is not None:
-        key = unique.key_of(job.job_class, job.queue, job.args, options.get("unique_by"), job.path)
+        by = options.get("unique_by")
+        key = unique.key_of(job.job_class, job.queue, job.args, by, job.path, job.digest)
         if options.get("unique_until") == "expiry":
             key += unique.BY_TIME
         fields[unique.FIELD] = key

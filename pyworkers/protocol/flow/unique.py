@@ -7,12 +7,13 @@ ends the job knows it. The lock holds the jid; a job whose lock was lost or take
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.effects import Unlock
-from pyworkers.protocol.envelope import check_value, encode_sorted
+from pyworkers.protocol.envelope import check_value
+from pyworkers.protocol.flow.canonical import canonical
 from pyworkers.protocol.flow.ending import Ended, Ending
 
 FIELD = "unique_key"
@@ -20,18 +21,30 @@ PREFIX = "unique:"
 """Of the names of all locks."""
 BY_TIME = "|expiry"
 """The end of a key whose lock ends by time alone."""
-# Class and queue are in the key for people only; the digest alone tells two locks apart.
-_SHOWN, _DIGITS = 64, 32
+# A longer name of a class or queue, or one with the separator, is cut, and ends with a hash of it.
+_SHOWN, _CUT, _NAME_DIGITS, _DIGITS = 64, 47, 16, 32
 _LONGEST = 256
 # The step of a float that holds a time of today.
 _STEP_S = 2.0**-22
 
 
-def key_of(job_class: str, queue: str, args: Sequence[Any], by: Any, path: str) -> str:
-    """The key: class, queue, and a digest of both and of the arguments, or of what ``by`` makes of them.
+def digest(text: bytes) -> bytes:
+    """The digest of arguments that are no secret."""
+    return hashlib.sha256(text).digest()
+
+
+def key_of(
+    job_class: str,
+    queue: str,
+    args: Sequence[Any],
+    by: Any,
+    path: str,
+    digest: Callable[[bytes], bytes] = digest,
+) -> str:
+    """The key: class, queue, and a digest of the canonical arguments, or of what ``by`` makes of them.
 
     ``by`` is a function of the arguments, or its result. ``path`` names ``args`` in the BadArgumentError for
-    a value that JSON does not carry.
+    a value that JSON does not carry. Other languages compute the same key.
     """
     subject = by(*args) if callable(by) else by
     if subject is None:
@@ -39,12 +52,11 @@ def key_of(job_class: str, queue: str, args: Sequence[Any], by: Any, path: str) 
     else:
         path = "unique_by"
     try:
-        text = encode_sorted([job_class, queue, subject]).encode()
+        text = canonical(subject)
     except (TypeError, ValueError, RecursionError) as error:
         check_value(subject, path)
         raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
-    digest = hashlib.sha256(text).hexdigest()[:_DIGITS]
-    return "|".join((*map(_shown, (job_class, queue)), digest))
+    return "|".join((*map(_shown, (job_class, queue)), digest(text).hex()[:_DIGITS]))
 
 
 def lock_of(key: str) -> str:
@@ -90,7 +102,10 @@ def _release(data: Mapping[str, Any], jid: str) -> tuple[Unlock, ...]:
 
 
 def _shown(name: str) -> str:
-    return name if len(name) <= _SHOWN else f"{name[: _SHOWN - 1]}…"
+    if len(name) <= _SHOWN and "|" not in name:
+        return name
+    hashed = hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()
+    return f"{name[:_CUT].replace('|', '_')}…{hashed[:_NAME_DIGITS]}"
 
 
 def _is_unicode(text: str) -> bool:
