@@ -29,6 +29,7 @@ from pyworkers.store.preflight import (
     Finding,
     judge_app,
     judge_classes,
+    judge_fields,
     judge_producers,
     judge_queues,
     judge_servers,
@@ -117,7 +118,7 @@ def _group_row(group: Group) -> tuple[str, ...]:
 async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list[Finding]:
     from pyworkers.protocol.keys import Keys
     from pyworkers.store.flow.classes import declarations, strangers
-    from pyworkers.store.flow.servers import uninformed
+    from pyworkers.store.flow.servers import fields_of_others, uninformed
     from pyworkers.store.preflight import inspect
     from pyworkers.store.store import Store
     from pyworkers.store.transport.connections import connect_async
@@ -126,6 +127,7 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list
     try:
         findings = await store.arun(inspect(await store.redis_cli(), time.time))
         findings += judge_servers(await store.arun(uninformed(store.keys, uses)))
+        findings += judge_fields(await store.arun(fields_of_others(store.keys)))
         declared = await store.arun(declarations(store.keys))
         return findings + judge_classes(strangers([*declared, *own]))
     finally:

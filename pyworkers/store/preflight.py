@@ -18,7 +18,7 @@ from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.features import BROKEN
 from pyworkers.store.calls import Steps, one
 from pyworkers.store.flow.classes import Stranger
-from pyworkers.store.flow.servers import Uninformed
+from pyworkers.store.flow.servers import FIELDS_OF_OTHERS, Uninformed
 from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import integer
 
@@ -181,6 +181,18 @@ def judge_servers(found: Uninformed) -> list[Finding]:
         for one in found.foreign
     ]
     return older + foreign
+
+
+def judge_fields(found: Mapping[str, Collection[str]]) -> list[Finding]:
+    """Findings about waiting jobs that need their own program (servers.py)."""
+    return [
+        Finding(
+            "foreign_field",
+            f"{FIELDS_OF_OTHERS[field]}; such jobs (`{field}`) wait in {_some(sorted(queues))}",
+            "give these jobs queues of their own, which only their program serves",
+        )
+        for field, queues in found.items()
+    ]
 
 
 def _spelled(uses: Mapping[str, Sequence[str]]) -> str:

@@ -15,7 +15,7 @@ from functools import partial
 
 from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.errors import BadMessageError, BadResultError, Interrupted, UnknownJobError
+from pyworkers.errors import BadMessageError, BadResultError, Interrupted, Kill, UnknownJobError
 from pyworkers.handler import Handler
 from pyworkers.middleware import Part, build, name_of
 from pyworkers.observing.readable import readable
@@ -38,6 +38,10 @@ from pyworkers.worker.links.retry import Retrying, outcome_of_failure
 from pyworkers.worker.links.returning import Dropped, log_end_in_links, marked
 from pyworkers.worker.links.running import AfterRequest, answer_to
 
+_ENTERPRISE = (
+    "the last argument is encrypted by Sidekiq Enterprise (`encrypt`), which pyworkers cannot open: "
+    "run this class in Ruby, or enqueue it without `encrypt`"
+)
 log = logs.get_logger()
 
 
@@ -184,6 +188,8 @@ class Chain:
         if execution.message.data.get("encrypted") is True:
             # Last, so that a job that cannot be opened fails like any other.
             execution.replace_message(self._encryption.opened(execution.message))
+        elif execution.message.data.get("encrypt"):
+            raise Kill(_ENTERPRISE)
 
     def _ended(self, execution: Execution, outcome: Outcome) -> Outcome:
         """The outcome of a job that returned one, other than DONE, or that was asked to end."""

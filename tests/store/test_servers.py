@@ -96,3 +96,15 @@ def test_a_listing_says_older(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     beat(db, keys, "web:1:a", "q", version="0.1.0", **OURS)
     assert " older " in cli("processes").stdout.splitlines()[1]
     assert '"flow": 0' in cli("processes", "--json").stdout
+
+
+def test_check_names_fields_that_need_their_own_program(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    beat(db, keys, "web:1:a", "q", "low", flow=flow.VERSION, **OURS)
+    jobs: list[dict[str, Any]] = [
+        {"bid": "b"}, {"encrypt": True}, {"lock_digest": "d"}, {"unique_token": "t"}, {"encrypt": False}
+    ]  # fmt: skip
+    db.lpush(keys.queue("q"), "no json", *(raw_job(str(number), **job) for number, job in enumerate(jobs)))
+    db.lpush(keys.queue("low"), raw_job("a", lock_digest="d", lock_ttl=60))
+    db.lpush(keys.queue("other"), raw_job("b", bid="b"))
+    lines = [line for line in cli("check").stdout.splitlines() if line.startswith("foreign_field: ")]
+    assert len(lines) == 4 and all(line.endswith(" wait in q") for line in lines)

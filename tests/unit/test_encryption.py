@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyworkers import BadArgumentError, Client, EncryptionKeyError, Worker
+from pyworkers import BadArgumentError, Client, EncryptionKeyError, Kill, Worker
 from pyworkers.api.record import JobRecord
 from pyworkers.config.cron_entries import check_entry
 from pyworkers.encryption import Encryption, hand_over, read_keys
@@ -419,3 +419,17 @@ def test_the_key_of_a_unique_encrypted_job_needs_the_newest_key() -> None:
 
     assert key_by(one) == key_by(one)
     assert len({key_by(one), key_by(other), key_by(None)}) == 3
+
+
+@pytest.mark.parametrize("given", [True, False, None])
+def test_what_sidekiq_enterprise_has_encrypted_is_dead_with_the_reason(given: object) -> None:
+    worker, seen = an_app()
+    about = {"class": "pay", "queue": "default", "jid": "a", "args": [7, "cipher"], "encrypt": given}
+    job = EnqueuedJob.of(PushedJob("default", envelope.encode(about).encode(), "a"), worker)
+    if not given:
+        assert run(job, worker).fate is Fate.DONE and seen
+        return
+    with pytest.raises(Kill, match="Sidekiq Enterprise"):
+        run(job, worker)
+    assert job.outcome is not None and job.outcome.fate is Fate.DEAD and not seen
+    assert "Sidekiq Enterprise" in envelope.decode(job.outcome.payload)["error_message"]

@@ -8,8 +8,10 @@ jobs show it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
@@ -108,11 +110,39 @@ def _add_waiting(keys: Keys, found: defaultdict[str, set[str]], queues: set[str]
     reads = [command("LRANGE", keys.queue(name), -_SAMPLE, -1) for name in names]
     replies = yield from every(reads, Mode.LENIENT)
     for queue, raws in zip(names, replies, strict=True):
-        for raw in raws if isinstance(raws, list) else ():
-            try:
-                found[queue] |= features.of_envelope(envelope.decode(raw))
-            except BadMessageError:
-                continue
+        for job in _jobs(raws):
+            found[queue] |= features.of_envelope(job)
+
+
+# What another program's feature needs from the program that runs the job, by the field of its envelope.
+FIELDS_OF_OTHERS: Mapping[str, str] = {
+    "bid": "a batch of Sidekiq Pro never completes if pyworkers runs a member",
+    "encrypt": "pyworkers cannot open what Sidekiq Enterprise encrypts: the job is dead",
+    "lock_digest": "a lock of sidekiq-unique-jobs without lock_ttl never ends if pyworkers runs the job",
+    "unique_token": "a lock of Exq ends with its TTL alone if pyworkers runs the job",
+}
+
+
+def fields_of_others(keys: Keys) -> Steps[dict[str, set[str]]]:
+    """By field of ``FIELDS_OF_OTHERS``, the queues of live servers of pyworkers in which such jobs wait."""
+    now = yield from clock()
+    live = [view for view in (yield from Processes(keys).rest()) if not view.silent(now)]
+    names = sorted({queue for view in live if view.look is not None for queue in view.queues})
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    reads = [command("LRANGE", keys.queue(name), -_SAMPLE, -1) for name in names]
+    replies = yield from every(reads, Mode.LENIENT)
+    for queue, raws in zip(names, replies, strict=True):
+        for job in _jobs(raws):
+            for field in FIELDS_OF_OTHERS:
+                if job.get(field) and not (field == "lock_digest" and job.get("lock_ttl")):
+                    found[field].add(queue)
+    return dict(found)
+
+
+def _jobs(raws: Any) -> Iterator[dict[str, Any]]:
+    for raw in raws if isinstance(raws, list) else ():
+        with suppress(BadMessageError):
+            yield envelope.decode(raw)
 
 
 def _queues_of_locks(keys: Keys) -> Steps[set[str]]:
