@@ -83,15 +83,16 @@ def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
         server.redis.sadd(server.keys.paused, "q")
         server.wait_for_event("manager.state", queue="q", state="paused")
         server.push("q", {"class": "Any", "args": [], "jid": "e"})
-        wait_for(lambda: site.json("/stats")["failed"] == 2)
-        wait_for(lambda: site.json("/stats")["processed"] == 3)
+        wait_for(lambda: site.json("/stats")["failed"] == 1)
+        wait_for(lambda: site.json("/stats")["misfits"] >= 1)
+        wait_for(lambda: site.json("/stats")["processed"] == 2)
         stats = wait_for(lambda: (s := site.json("/stats"))["enqueued"]["q"] == "1" and s)
         (job,) = stats["jobs"].pop("q")
         assert job["message"] == {"class": "Any", "args": ["wait"], "jid": "a"}
         assert before <= job["started_at"] <= time.time()
         unusual = dict.fromkeys(INCIDENTS, 0) | {"misfits": stats["misfits"]}
         assert stats == {
-            "processed": 3, "failed": 2, "expired": 0, **unusual, "retries": 2,
+            "processed": 2, "failed": 1, "expired": 0, **unusual, "retries": 2,
             "jobs": {"mail": []}, "enqueued": {"q": "1", "mail": "0"},
             "groups": {
                 "q": {
