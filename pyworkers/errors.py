@@ -139,17 +139,30 @@ class BadResultError(PyworkersError, ValueError):
 
 
 class JobFailedError(PyworkersError):
-    """The job, batch, chain or group whose result was asked for has ended without one; ``jid`` is its id.
+    """The job, batch, chain or group whose result was asked for has ended without one.
 
-    ``state`` is ``failed``, ``dead``, ``cancelled`` or ``expired``; ``error_class`` and ``error`` are of its
-    exception, and empty if there was none.
+    ``jid`` is the id of the job, or of the first member that ended and is not done. ``state`` is its state:
+    ``failed``, ``dead``, ``cancelled`` or ``expired``, of a member also ``dropped``, ``deleted`` or
+    ``missing``; ``error_class`` and ``error`` are of its exception, and empty if there was none or if it is a
+    member.
     """
 
     def __init__(
-        self, jid: str, state: str, error_class: str = "", error: str = "", *, kind: str = "job"
+        self,
+        jid: str,
+        state: str,
+        error_class: str = "",
+        error: str = "",
+        *,
+        kind: str = "job",
+        whole: str = "",
     ) -> None:
         reason = ": ".join(part for part in (error_class, error) if part)
-        super().__init__(f"the {kind} {jid} is {state}" + (f": {reason}" if reason else ""))
+        if whole:
+            # The id of the batch; ``jid`` is that of a member.
+            super().__init__(f"the {kind} {whole} is dead: a member is {state}: {jid}")
+        else:
+            super().__init__(f"the {kind} {jid} is {state}" + (f": {reason}" if reason else ""))
         self.jid = jid
         self.state = state
         self.error_class = error_class

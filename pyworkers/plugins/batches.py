@@ -30,6 +30,8 @@ from pyworkers.store.flow import batchviews, tracking
 _ID_BYTES = 12
 ANSWERED = {"answer": "1"}
 """The field of a batch whose result may be asked for."""
+FAIL, IGNORE = "fail", "ignore"
+"""What members that were cancelled or deleted, expired, or are missing mean for their batch."""
 
 
 def new_id() -> str:
@@ -74,7 +76,8 @@ class Batch:
         """What the last step of a chain returned, the list of a group's results, or None for a batch.
 
         Waits at most ``timeout`` seconds, None: without a limit, in one blocking read. Raises JobFailedError
-        once a member is dead, ResultTimeout, BatchError for an unknown batch, and the errors of Redis.
+        once a member has ended that is not done, with its id and state, ResultTimeout, BatchError for an
+        unknown batch, and the errors of Redis.
         """
         deadline = tracking.deadline_of(timeout)
         status = self.status()
@@ -85,6 +88,8 @@ class Batch:
                 tracking.wait(self._admin.config, self._admin.keys, self.id, deadline)
             return self._client.result(self.id)
         except JobFailedError as error:
+            if error.jid != self.id:
+                raise JobFailedError(error.jid, error.state, kind=status.kind, whole=self.id) from None
             why = (error.state, error.error_class, error.error)
             raise JobFailedError(self.id, *why, kind=status.kind) from None
         except ResultTimeout as error:
@@ -184,13 +189,24 @@ def send(client: Client, plan: BatchPlan, owner: object = None) -> None:
         client.enlist(plan, owner)
 
 
-def new_batch(client: Client, description: str, **callbacks: Call | None) -> Batch:
+def new_batch(client: Client, description: str, missing: str = FAIL, **callbacks: Call | None) -> Batch:
     """A batch to be opened with ``with``. Raises BadArgumentError for a callback that is not a call."""
     if not isinstance(description, str):
         raise BadArgumentError(f"the description of a batch is a text, not {description!r}")
     batch = new_id()
-    fields = {**ANSWERED, "description": description, **callback_fields(client, batch, callbacks)}
-    return Batch(client, batch, BatchPlan(batch, new_id(), fields))
+    fields = {
+        "description": description,
+        **missing_field(missing),
+        **callback_fields(client, batch, callbacks),
+    }
+    return Batch(client, batch, BatchPlan(batch, new_id(), {**ANSWERED, **fields}))
+
+
+def missing_field(missing: object) -> dict[str, str]:
+    """The field of a batch that ignores members which are gone. Raises BadArgumentError."""
+    if missing not in (FAIL, IGNORE):
+        raise BadArgumentError(f'missing is "{FAIL}" or "{IGNORE}", not {missing!r}')
+    return {"if_missing": IGNORE} if missing == IGNORE else {}
 
 
 def batch_of(message: Message) -> Batch | None:

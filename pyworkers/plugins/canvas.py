@@ -8,17 +8,17 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain as chained
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pyworkers.client import Client
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.producer import one_job
 from pyworkers.errors import BadArgumentError
-from pyworkers.plugins.batches import ANSWERED, Batch, callback_fields, new_id, send
+from pyworkers.plugins.batches import ANSWERED, FAIL, Batch, callback_fields, missing_field, new_id, send
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call, fill
 from pyworkers.protocol.draft import PushedJob
@@ -55,6 +55,7 @@ class _Canvas:
                 )
         self.nodes = tuple(nodes)
         self.callbacks = {"on_success": on_success, "on_complete": on_complete, "on_death": on_death}
+        self.fields: Mapping[str, str] = {}
 
     def then(self, *steps: Node, **callbacks: Call | None) -> Chain:
         """A chain of this and further steps. ``callbacks`` are those of ``chain``."""
@@ -98,6 +99,10 @@ class Chain(_Canvas):
 class Group(_Canvas):
     """Jobs that run beside each other; ``RESULTS`` in the job after them is the list of their results."""
 
+    def __init__(self, nodes: Sequence[Node], *, missing: str = FAIL, **callbacks: Call | None) -> None:
+        super().__init__(nodes, **callbacks)
+        self.fields = missing_field(missing)
+
     def __repr__(self) -> str:
         return f"group({', '.join(map(repr, self.nodes))})"
 
@@ -123,18 +128,20 @@ def group(
     on_success: Call | None = None,
     on_complete: Call | None = None,
     on_death: Call | None = None,
+    missing: Literal["fail", "ignore"] = "fail",
 ) -> Group:
     """Jobs that run beside each other: calls, groups and chains, or one iterable of them.
 
-    ``group(…).then(publish.call(RESULTS))`` runs a job after them. The callbacks are those of
-    ``worker.batch``. Raises BadArgumentError.
+    ``group(…).then(publish.call(RESULTS))`` runs a job after them. The callbacks and ``missing`` are those of
+    ``worker.batch``; ``RESULTS`` has no place for members that are left out. Raises BadArgumentError.
     """
     nodes: list[Any] = []
     for member in members:
         nodes += (
             [member] if isinstance(member, Call | _Canvas) or not isinstance(member, Iterable) else member
         )
-    return Group(nodes, on_success=on_success, on_complete=on_complete, on_death=on_death)
+    callbacks = {"on_success": on_success, "on_complete": on_complete, "on_death": on_death}
+    return Group(nodes, missing=missing, **callbacks)
 
 
 @dataclass
@@ -168,7 +175,7 @@ class _Compiler:
         fields = callback_fields(self._client, batch, canvas.callbacks)
         if isinstance(canvas, Chain):
             return self._chain(canvas, BatchPlan(batch, new_id(), {"kind": "chain", **fields}), before)
-        size = {"size": str(len(canvas.nodes))}
+        size = {"size": str(len(canvas.nodes)), **canvas.fields}
         return self._group(canvas, BatchPlan(batch, new_id(), {"kind": "group", **size, **fields}), before)
 
     def _group(self, group: _Canvas, plan: BatchPlan, before: Before) -> _Made:

@@ -15,13 +15,15 @@ from pyworkers.enqueueing import clock
 from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.effects import AddMember, CountMember, CutChain, Effect, Push
+from pyworkers.protocol.effects import AddMember, CountMember, Effect, Push
 from pyworkers.protocol.flow.batch import due
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.flow.plans import GONE, LEFT_OUT, BatchPlan, BatchStatus
 
 _RESULTS = '{"pyworkers":"RESULTS"}'
 _LIFE_S = 90 * 86_400.0
 _LIFE_ENDED_S = 86_400.0
+# Of a job that was not pushed, because it is a duplicate: Redis has not counted it in.
+_OUT = "out"
 
 
 @dataclass
@@ -32,9 +34,11 @@ class _Batch:
     ends_at: float = math.inf
     """When it is forgotten: 90 days after its last change, one day after success."""
     members: dict[str, str] = field(default_factory=dict)
-    """Those that are not done: ``new``, ``failed`` or ``dead``."""
+    """Those that are not done: ``new``, ``failed``, ``dead``, or one of ``GONE``."""
     done: int = 0
     fired: dict[str, float] = field(default_factory=dict)
+    reason: tuple[str, str] = ("", "")
+    """Of its death: the kind of the first end that was not done, and the member."""
     results: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -55,17 +59,31 @@ class _Batch:
 
     def count(self, effect: CountMember) -> None:
         self.members.pop(f"hold:{effect.member}", None)
-        if effect.state in ("failed", "dead"):
-            self.members[effect.member] = effect.state
-        elif effect.state == "done":
+        if effect.state == "done":
             self.done += 1
             if effect.result:
                 self.results[effect.place] = effect.result.decode()
+        elif not self.leaves_out(effect.state):
+            self.members[effect.member] = effect.state
+
+    def leaves_out(self, state: str) -> bool:
+        """True for a member that no longer belongs to the batch."""
+        return state == _OUT or (state in LEFT_OUT and self.fields.get("if_missing") == "ignore")
+
+    def skip(self) -> Iterator[str]:
+        """Skip the members that have not run: a chain has stopped. Yields their names."""
+        for member in [name for name, state in self.members.items() if state == "new"]:
+            if not member.startswith("hold:"):  # That of a program stays.
+                self.members[member] = "skipped"
+                self.members.pop(f"hold:{member}", None)
+                yield member
 
     def result(self) -> str:
         kind = self.fields.get("kind")
         if kind == "group":
-            return f"[{','.join(self.results.get(n, 'null') for n in range(int(self.fields['size'])))}]"
+            places = range(int(self.fields["size"]))
+            kept = [n for n in places if n in self.results or self.fields.get("if_missing") != "ignore"]
+            return f"[{','.join(self.results.get(n, 'null') for n in kept)}]"
         return self.results.get(0, "null") if kind == "chain" else "null"
 
 
@@ -98,7 +116,7 @@ class MemoryBatches:
         jobs = [job for inner in plan.inner for job in self.leave(inner, jids)]
         for job in plan.jobs:
             if job.jid in jids:
-                jobs += self._count(CountMember(plan.id, job.jid, "out"))
+                jobs += self._count(CountMember(plan.id, job.jid, _OUT))
         return jobs
 
     def withdraw(self, plan: BatchPlan) -> None:
@@ -115,7 +133,7 @@ class MemoryBatches:
         """What a batch returned. Raises JobFailedError if it is dead, ResultTimeout if it has not ended."""
         status = self.status(batch)
         if status and status.death_at is not None and status.success_at is None:
-            raise JobFailedError(batch, "dead", error="a member is dead", kind=status.kind)
+            raise JobFailedError(status.reason_jid, status.reason, kind=status.kind, whole=batch)
         if status is None or status.success_at is None:
             kind = "batch" if status is None else status.kind
             raise ResultTimeout(f"the {kind} {batch} has not ended")
@@ -133,8 +151,6 @@ class MemoryBatches:
                 jobs += self._count(effect)
             elif isinstance(effect, AddMember):
                 self._add(effect.batch, effect.member)
-            elif isinstance(effect, CutChain):
-                jobs += self._cut(effect.batch)
             elif isinstance(effect, Push):
                 jobs.append(_pushed(effect.queue, effect.payload.decode()))
         return jobs
@@ -144,23 +160,26 @@ class MemoryBatches:
         found = self._find(batch)
         if found is None:
             return None
-        failed, dead = found.number("failed"), found.number("dead")
-        pending = len(found.members) - found.holds - dead
+        numbers = {state: found.number(state) for state in ("failed", "dead", *GONE)}
+        ended = sum(numbers.values()) - numbers["failed"]
+        pending = len(found.members) - found.holds - ended
+        reason, reason_jid = found.reason
         return BatchStatus(
             id=batch,
             description=found.fields.get("description", ""),
             kind=found.fields.get("kind", "batch"),
             open=found.holds > 0,
-            total=found.done + pending + dead,
+            total=found.done + pending + ended,
             pending=pending,
             done=found.done,
-            failed=failed,
-            dead=dead,
+            **numbers,
             created_at=found.created_at,
             parent=found.fields.get("parent", "").partition(" ")[2],
             complete_at=found.fired.get("complete"),
             success_at=found.fired.get("success"),
             death_at=found.fired.get("death"),
+            reason=reason,
+            reason_jid=reason_jid,
         )
 
     def result(self, batch: str) -> str | None:
@@ -183,23 +202,24 @@ class MemoryBatches:
             return
         batch.touch()
         batch.count(effect)
-        if effect.state == "dead":
-            yield from self._mourn(effect.batch)
+        if effect.state not in ("done", "failed") and not batch.leaves_out(effect.state):
+            yield from self._mourn(effect.batch, effect.member, effect.state)
+            if batch.fields.get("kind") == "chain":
+                if effect.state != "dead" or self._is_dead_for_good(effect.member):
+                    self._skip(effect.batch)
+                elif batch.number("new"):
+                    yield from self._tell(effect.batch, "dead")
+                    return
         yield from self._conclude(effect.batch)
 
-    def _cut(self, name: str) -> Iterator[PushedJob]:
-        batch = self._find(name)
-        if batch is None:
-            return
-        batch.touch()
-        unrun = [member for member, state in batch.members.items() if state == "new"]
-        for member in unrun:
-            if member.startswith("hold:"):
-                continue  # It stays, if it is not that of a step.
-            del batch.members[member]
-            batch.members.pop(f"hold:{member}", None)
-            self._delete(member)
-        yield from self._conclude(name)
+    def _is_dead_for_good(self, name: str) -> bool:
+        inner = self._find(name)
+        return inner is not None and not inner.number("new") and any(map(inner.number, GONE))
+
+    def _skip(self, name: str) -> None:
+        if batch := self._batches.get(name):
+            for member in batch.skip():
+                self._skip(member)
 
     def _delete(self, name: str) -> None:
         if batch := self._batches.pop(name, None):
@@ -211,16 +231,24 @@ class MemoryBatches:
         if batch.number("new"):
             return
         yield from self._fire(batch, "complete")
-        state = "dead" if batch.number("dead") else "failed" if batch.number("failed") else "done"
+        is_dead = any(map(batch.number, ("dead", *GONE)))
+        state = "dead" if is_dead else "failed" if batch.number("failed") else "done"
         if state == "done":
             yield from self._fire(batch, "success", batch.then)
+        yield from self._tell(name, state)
+
+    def _tell(self, name: str, state: str) -> Iterator[PushedJob]:
+        """Count a batch in the one around it."""
+        batch = self._batches[name]
         place, _, parent = batch.fields.get("parent", "").partition(" ")
         if parent:
             result = batch.result().encode() if place and state == "done" else b""
             yield from self._count(CountMember(parent, name, state, int(place or -1), result))
 
-    def _mourn(self, name: str) -> Iterator[PushedJob]:
+    def _mourn(self, name: str, member: str, kind: str) -> Iterator[PushedJob]:
         while batch := self._find(name):
+            if "death" not in batch.fired:
+                batch.reason = kind, member
             yield from self._fire(batch, "death")
             name = batch.fields.get("parent", "").partition(" ")[2]
 

@@ -75,6 +75,8 @@ class Outcome:
     """Writes that are made in the same script as the settlement."""
     result: bytes | None = None
     """What the job returned, as JSON, if its envelope asks to keep it; it does not leave the worker."""
+    chosen: bool = False
+    """The job chose to be discarded. For its effects: it does not leave the worker."""
     member: MemberAt | None = None
     """Counts the job as a done member of its batch, in place of an effect; see ``flow.member_at``."""
     misfit: bool = False

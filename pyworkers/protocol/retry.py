@@ -75,7 +75,7 @@ def decide(message: Message, failure: Failure, policy: Policy, now: float, rng: 
     limit = _limit(message.data, policy)
     fields = _error_fields(message, failure, policy, now) | {"retry_count": count}
     if failure.fate is Fate.DISCARD or (limit is None and failure.fate is not Fate.DEAD):
-        return _outcome(Fate.DISCARD, message, failure, fields)
+        return replace(_outcome(Fate.DISCARD, message, failure, fields), chosen=failure.fate is Fate.DISCARD)
     if failure.fate is Fate.DEAD or _exhausted(message.data, count, limit or 0, policy, now):
         return _bury(message, failure, fields, policy)
     delay = failure.delay_s if _usable(failure.delay_s) else default_delay(count, rng)

@@ -122,6 +122,10 @@ class Answer:
     result: Any = None
     error_class: str = ""
     error: str = field(default="", repr=False)
+    member: str = ""
+    """The member with which a batch ended."""
+    reason: str = ""
+    """How that member ended."""
 
 
 def pack_answer(state: JobState, result: bytes, error_class: str, error: str) -> bytes:
@@ -146,6 +150,8 @@ def read_answer(packed: bytes) -> Answer:
         found.get("result"),
         str(found.get("error_class") or ""),
         str(found.get("error") or ""),
+        str(found.get("jid") or ""),
+        str(found.get("reason") or ""),
     )
 
 

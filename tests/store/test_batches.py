@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import redis
@@ -59,7 +59,7 @@ class App:
         self.client.close()
         self.redis.close()
 
-    def batch(self) -> Batch:
+    def batch(self, missing: Literal["fail", "ignore"] = "fail") -> Batch:
         """A batch with all callbacks."""
         after = self.after
         return self.worker.batch(
@@ -67,6 +67,7 @@ class App:
             on_success=after.call("success"),
             on_complete=after.call("complete"),
             on_death=after.call("death"),
+            missing=missing,
         )
 
     def waiting(self, queue: str) -> list[dict[str, Any]]:
@@ -134,17 +135,17 @@ def test_each_change_of_a_member_counts_once(app: App) -> None:
 
 
 @pytest.mark.parametrize(
-    "states", [("out", "done"), ("done", "out"), ("failed", "done", "out"), ("out", "out")]
+    "states", [("expired", "done"), ("done", "deleted"), ("failed", "done", "missing"), ("cancelled",) * 2]
 )
-def test_a_member_that_is_counted_out_is_no_longer_waited_for(app: App, states: tuple[str, ...]) -> None:
-    with app.batch() as batch:
+def test_a_member_that_is_left_out_is_no_longer_waited_for(app: App, states: tuple[str, ...]) -> None:
+    with app.batch("ignore") as batch:
         jids = [app.member.enqueue(1), app.member.enqueue(2)]
     for state in states[:-1]:
         app.count(batch, jids[0], state)
         assert batch.status().success_at is None
     app.count(batch, jids[1], states[-1])
     assert [what for what, _ in app.fired()] == ["complete", "success"]
-    assert batch.status().total == 2 - states.count("out")
+    assert batch.status().total == states.count("done")
 
 
 def test_thousands_of_members_are_pushed_in_portions(app: App) -> None:
@@ -200,11 +201,11 @@ def test_a_chain_that_ends_early_keeps_the_hold_of_another_program(app: App) -> 
     key = app.keys.batch(run.id)
     app.redis.sadd(f"{key}:members", f"hold:{step}", "hold:other")
     app.redis.hincrby(key, "open", 2)
-    dropped = Outcome(Fate.DISCARD).with_effects(*effects_of_stored(raw, Ending.DISCARDED, 1.0))
+    dropped = Outcome(Fate.DISCARD).with_effects(*effects_of_stored(raw, Ending.DROPPED, 1.0))
     app.exchange([(raw, dropped)])
-    assert (run.status().total, run.status().open, app.fired()) == (0, True, [])
+    assert (run.status().total, run.status().open, app.fired()) == (2, True, [])
     app.client.enlist(BatchPlan(run.id, "other", exists=True))
-    assert (run.status().total, run.status().open) == (0, False)
+    assert (run.status().dropped, run.status().skipped, run.status().open) == (1, 1, False)
     assert app.fired() == [["complete", run.id]]
 
 
@@ -369,8 +370,11 @@ def test_what_redis_has_evicted_fires_nothing(app: App, part: str) -> None:
             batch.status()
 
 
-def test_a_batch_that_is_deleted_counts_out_of_the_one_around_it(app: App) -> None:
-    with app.batch() as outer:
+@pytest.mark.parametrize(("missing", "last"), [("fail", "complete"), ("ignore", "success")])
+def test_a_batch_that_is_deleted_is_a_deleted_member_of_the_one_around_it(
+    app: App, missing: Literal["fail", "ignore"], last: str
+) -> None:
+    with app.batch(missing) as outer:
         jid = app.member.enqueue(1)
         with app.batch() as inner, app.batch() as innermost:
             app.member.enqueue(2)
@@ -380,7 +384,8 @@ def test_a_batch_that_is_deleted_counts_out_of_the_one_around_it(app: App) -> No
     for gone in (inner, innermost):
         with pytest.raises(BatchError, match="unknown"):
             gone.status()
-    assert app.fired() == [["complete", outer.id], ["success", outer.id]]
+    assert app.fired()[-1] == [last, outer.id]
+    assert outer.status().deleted == (missing == "fail")
     assert app.admin.run(batchviews.known(app.keys)) == [outer.status()]
 
 

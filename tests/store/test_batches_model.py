@@ -32,11 +32,14 @@ from tests.helpers.models import OWNERS, TwoServers, check, owners
 
 FATES = (Fate.DONE, Fate.DONE, Fate.RETRY, Fate.DEAD, Fate.DISCARD, Fate.REQUEUE, Fate.SNOOZE, Fate.CANCELLED)
 QUEUE = "q"
+policies = st.sampled_from(["fail", "ignore"])
 # Members of a batch: a job, or a batch around some more.
 shapes = st.recursive(st.just("job"), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
 canvases = st.recursive(
     st.just("job"),
-    lambda inner: st.tuples(st.sampled_from(["chain", "group"]), st.lists(inner, min_size=1, max_size=3)),
+    lambda inner: st.tuples(
+        st.sampled_from(["chain", "group"]), st.lists(inner, min_size=1, max_size=3), policies
+    ),
     max_leaves=6,
 )
 
@@ -107,15 +110,15 @@ class BatchModel(TwoServers):
         for inner in plan.inner:
             self.note(inner)
 
-    def batch(self) -> Batch:
-        after = self.after
-        return self.app.batch("", on_success=after.call(), on_complete=after.call(), on_death=after.call())
+    def batch(self, missing: Any) -> Batch:
+        calls: Any = {f"on_{event}": self.after.call() for event in ("success", "complete", "death")}
+        return self.app.batch("", **calls, missing=missing)
 
     # --- the steps ------------------------------------------------------------------------------------------
 
-    @rule(shape=shapes)
-    def enqueue_a_batch(self, shape: Any) -> None:
-        with self.batch():
+    @rule(shape=shapes, missing=policies)
+    def enqueue_a_batch(self, shape: Any, missing: Any) -> None:
+        with self.batch(missing):
             self.fill(shape)
 
     def fill(self, shape: Any) -> None:
@@ -126,7 +129,7 @@ class BatchModel(TwoServers):
             if inner == "job":
                 self.member.enqueue()
             else:
-                with self.batch():
+                with self.batch("fail"):
                     self.fill(inner)
 
     @rule(canvas=canvases)
@@ -144,9 +147,9 @@ class BatchModel(TwoServers):
         if canvas == "job":
             args = () if after_group is None else (RESULTS if after_group else RESULT,)
             return self.member.call(*args)
-        kind, parts = canvas
+        kind, parts, missing = canvas
         if kind == "group":
-            return group([self.canvas(part, after_group) for part in parts])
+            return group([self.canvas(part, after_group) for part in parts], missing=missing)
         steps = []
         for part in parts:
             steps.append(self.canvas(part, after_group))
@@ -164,12 +167,12 @@ class BatchModel(TwoServers):
             self.waiting.remove(json.loads(raw)["jid"])
 
     @precondition(lambda self: any(self.held.values()))
-    @rule(data=st.data(), fate=st.sampled_from(FATES), again=st.booleans())
-    def settle(self, data: st.DataObject, fate: Fate, again: bool) -> None:
+    @rule(data=st.data(), fate=st.sampled_from(FATES), chosen=st.booleans(), again=st.booleans())
+    def settle(self, data: st.DataObject, fate: Fate, chosen: bool, again: bool) -> None:
         """A job ends; the outcome may be sent twice, as after a lost reply."""
         owner = data.draw(st.sampled_from([name for name in OWNERS if self.held[name]]))
         raw = data.draw(st.sampled_from(self.held[owner]))
-        ending = ending_of(fate)
+        ending = ending_of(Outcome(fate, chosen=chosen and fate is Fate.DISCARD))
         result = json.dumps(data.draw(st.integers(0, 9))).encode() if ending is Ending.DONE else None
         effects = self.effects(raw, ending, result)
         places = places_of(raw) if ending is Ending.DONE else None
@@ -275,6 +278,8 @@ class BatchModel(TwoServers):
             assert (found.total, found.pending, found.done, found.failed, found.dead, found.lost) == (
                 wanted.total, wanted.pending, wanted.done, wanted.failed, wanted.dead, 0,
             )  # fmt: skip
+            assert found.kinds == wanted.kinds
+            assert (found.reason, found.reason_jid) == (wanted.reason, wanted.reason_jid)
             assert [found.complete_at is None, found.success_at is None, found.death_at is None] == [
                 wanted.complete_at is None, wanted.success_at is None, wanted.death_at is None,
             ]  # fmt: skip

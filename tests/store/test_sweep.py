@@ -314,7 +314,7 @@ def test_many_members_are_counted_out(
     @worker.job(queue="after")
     def after() -> None: ...
 
-    with worker.batch(on_success=after.call()) as batch:
+    with worker.batch(on_complete=after.call()) as batch:
         for _ in range(2500):
             member.enqueue()
     last: Any = db.rpop(keys.queue("q"))
@@ -323,12 +323,13 @@ def test_many_members_are_counted_out(
     db.lpush(keys.inprogress("q", GHOST), last)
     assert sweeper() == Swept(2500)
     assert sweeper() == Swept(2500, members=2499)
-    assert (batch.status().total, batch.status().pending) == (1, 1)
+    assert (batch.status().total, batch.status().pending, batch.status().missing) == (2500, 1, 2499)
     assert not db.exists(keys.queue("after"))
     db.delete(keys.inprogress("q", GHOST))
     sweeper()
     assert sweeper() == Swept(1, members=1)
-    assert batch.status().state == "succeeded" and db.llen(keys.queue("after")) == 1
+    assert (batch.status().missing, batch.status().state) == (2500, "dead")
+    assert db.llen(keys.queue("after")) == 1
     assert sweeper() == Swept(0)
 
 
@@ -463,8 +464,9 @@ def test_a_wait_for_a_job_that_is_nowhere_ends(
 
 
 @pytest.mark.parametrize("kinds", ["chain chain", "chain group", "group chain", "group group"])
-def test_a_chain_goes_on_after_a_deleted_job_of_its_first_batch(
-    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis, kinds: str
+@pytest.mark.parametrize("missing", ["fail", "ignore"])
+def test_the_jobs_of_the_first_batch_of_a_chain_are_missed(
+    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis, kinds: str, missing: Any
 ) -> None:
     """What the sweep must not take for a step before that batch: a job that stands in a batch after it."""
     worker = Worker(where.url, namespace=where.namespace)
@@ -476,7 +478,8 @@ def test_a_chain_goes_on_after_a_deleted_job_of_its_first_batch(
     def after() -> None: ...
 
     first, second = (
-        group([step.call(), step.call()]) if kind == "group" else chain(step.call()) for kind in kinds.split()
+        group([step.call(), step.call()], missing=missing) if kind == "group" else chain(step.call())
+        for kind in kinds.split()
     )
     of_second = RESULTS if kinds.endswith("group") else RESULT
     chain(first, second, step.call(of_second), on_complete=after.call()).enqueue()
@@ -484,7 +487,9 @@ def test_a_chain_goes_on_after_a_deleted_job_of_its_first_batch(
     db.delete(keys.queue("q"))
     sweeper()
     assert sweeper().members == first_jobs
-    assert db.llen(keys.queue("q")) > 0, "the second batch begins"
+    goes_on = missing == "ignore" and kinds.startswith("group")
+    assert (db.llen(keys.queue("q")) > 0) == goes_on, "the second batch begins"
+    assert db.llen(keys.queue("after")) == (not goes_on), "or all has ended"
 
 
 def test_a_chain_to_which_members_are_added_goes_on_after_a_deleted_job(
@@ -495,7 +500,8 @@ def test_a_chain_to_which_members_are_added_goes_on_after_a_deleted_job(
     @worker.job(queue="q")
     def step(*args: object) -> None: ...
 
-    run = chain(group([step.call(), step.call()]), step.call(RESULTS)).enqueue()
+    both = group([step.call(), step.call()], missing="ignore")
+    run = chain(both, step.call(RESULTS)).enqueue()
     db.sadd(keys.batch(run.id) + ":members", "hold:other")
     db.hincrby(keys.batch(run.id), "open", 1)
     db.delete(keys.queue("q"))
@@ -522,7 +528,7 @@ def test_batches_around_each_other_end_the_sweep(
     db.delete(keys.queue("q"))
     sweeper()
     assert sweeper().members == 2
-    assert [batch.status().state for batch in made] == ["succeeded", "succeeded"]
+    assert [batch.status().state for batch in made] == ["dead", "dead"]
 
 
 def test_keys_of_the_wrong_type_disturb_no_other_batch(
@@ -538,7 +544,7 @@ def test_keys_of_the_wrong_type_disturb_no_other_batch(
 
     made = []
     for _ in range(3):
-        with worker.batch(on_success=after.call()) as batch:
+        with worker.batch(on_complete=after.call()) as batch:
             member.enqueue()
         made.append(batch)
     db.zadd(keys.batches, {"odd": 5.0})

@@ -76,7 +76,9 @@ class App:
 
     def batch(self) -> Batch:
         """A batch with all callbacks."""
-        calls = {f"on_{what}": self.after.call(what) for what in ("success", "complete", "death")}
+        calls: dict[str, Any] = {
+            f"on_{what}": self.after.call(what) for what in ("success", "complete", "death")
+        }
         return self.worker.batch("test", **calls)
 
     def enlist(self, *fails: str) -> Batch:
@@ -128,10 +130,32 @@ def test_a_dead_member_holds_the_success_back_until_it_is_retried_by_hand(
     assert callbacks(server) == ["complete", "death", "success"]
 
 
-def test_a_discarded_member_is_counted_out(server: ServerProcess, app: App) -> None:
+def test_a_member_that_chose_to_be_discarded_is_done_and_one_that_was_dropped_is_not(
+    server: ServerProcess, app: App
+) -> None:
     batch = app.enlist("", "discarded")
     server.wait_for_notes(1, "success", batch.id)
-    assert (batch.status().total, batch.status().done) == (1, 1)
+    assert (batch.status().total, batch.status().done) == (2, 2)
+    with app.batch() as dropped:
+        app.member.enqueue(1)
+        jid = app.member.options(retry=False).enqueue(2, "once")
+        late = app.member.options(expires_in=0.001).enqueue(3)
+    server.wait_for_notes(1, "death", dropped.id)
+    server.wait_for_notes(1, "complete", dropped.id)
+    status = dropped.status()
+    assert (status.done, status.dropped, status.expired, status.pending) == (1, 1, 1, 0)
+    assert (status.state, status.reason_jid in (jid, late)) == ("dead", True)
+    with pytest.raises(JobFailedError, match=status.reason_jid):
+        dropped.result()
+    steps = app.give.options(retry=0, dead=False).call(1, "dies"), app.show.call("never", RESULT)
+    with pytest.raises(JobFailedError, match=r"the chain \w+ is dead: a member is dropped: "):
+        chain(*steps).enqueue().result()
+    both = group(app.give.call(1), app.give.call(2, "dies")).then(app.show.call("never", RESULTS)).enqueue()
+    with pytest.raises(JobFailedError, match="a member is dead"):
+        both.result()
+    server.stop()
+    assert "never" not in [note[2] for note in server.ledger() if note[1] == "show"]
+    assert "success" not in [note[1] for note in server.ledger() if dropped.id in note]
 
 
 def test_a_member_adds_members_while_it_runs(server: ServerProcess, app: App) -> None:

@@ -78,7 +78,7 @@ def hold(server: ServerProcess) -> str:
     def done(batch_id: str = "") -> None: ...
 
     unique.enqueue()
-    with worker.batch(on_success=done.call()) as batch:
+    with worker.batch(on_complete=done.call()) as batch:
         member.enqueue_bulk([(1,), (2,)])
         member.enqueue_in(3600, 3)
     return batch.id

@@ -34,10 +34,11 @@ def ended(ending: Ending, jid: str = "j", result: bytes | None = None, **data: A
         (Ending.DONE, "done"),
         (Ending.RETRY, "failed"),
         (Ending.DEAD, "dead"),
-        (Ending.DISCARDED, "out"),
-        (Ending.CANCELLED, "out"),
-        (Ending.EXPIRED, "out"),
-        (Ending.DELETED, "out"),
+        (Ending.DISCARDED, "done"),
+        (Ending.DROPPED, "dropped"),
+        (Ending.CANCELLED, "cancelled"),
+        (Ending.EXPIRED, "expired"),
+        (Ending.DELETED, "deleted"),
     ],
 )
 def test_a_member_is_counted_by_its_ending(ending: Ending, state: str) -> None:
@@ -145,7 +146,9 @@ class App:
         self.member, self.fails, self.grows, self.after, self.plain = member, fails, grows, after, plain
 
     def batch(self) -> Batch:
-        calls = {f"on_{what}": self.after.call(what) for what in ("success", "complete", "death")}
+        calls: dict[str, Any] = {
+            f"on_{what}": self.after.call(what) for what in ("success", "complete", "death")
+        }
         return self.worker.batch("all", **calls)
 
 
@@ -224,7 +227,8 @@ def test_a_dead_member_is_told_once(app: App) -> None:
             app.fails.enqueue("discard")
         _drain_all(queue)
         assert app.ran == [("death", batch.id), ("complete", batch.id)]
-        assert (batch.status().total, batch.status().dead, batch.status().pending) == (2, 2, 0)
+        status = batch.status()
+        assert (status.total, status.dead, status.done, status.pending) == (3, 2, 1, 0)
 
 
 def test_a_member_that_waits_for_a_retry_has_run(app: App) -> None:

@@ -16,7 +16,7 @@ from pyworkers import RESULT, RESULTS, Worker, chain, group
 from pyworkers.errors import BadArgumentError, BadResultError, Discard, JobFailedError, Kill
 from pyworkers.plugins.batches import Batch
 from pyworkers.plugins.canvas import Chain, Group
-from pyworkers.protocol.effects import CountMember, CutChain, Push
+from pyworkers.protocol.effects import CountMember, Push
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import effects_of
 from pyworkers.protocol.outcome import DONE, Fate
@@ -177,17 +177,16 @@ def test_a_chain_stops_at_a_dead_step_and_goes_on_if_that_is_retried(app: App, q
     assert [type(effect) for effect in effects] == [CountMember, Push]
 
 
-def test_a_chain_whose_step_is_discarded_ends(app: App, queue: Fake) -> None:
+def test_a_step_that_is_discarded_is_done_with_the_result_none(app: App, queue: Fake) -> None:
     batch = chain(
         app.start.call(1),
         app.fail.call("discard"),
-        group(app.show.call("never")),
-        app.show.call("end"),
+        group(app.show.call("next", RESULT)),
         on_success=app.after.call("success"),
     ).enqueue()
     finish(queue)
-    assert app.ran == [("start", 1), ("success", batch.id)]
-    assert (batch.status().total, batch.status().done) == (1, 1)
+    assert app.ran == [("start", 1), ("show", "next", None), ("success", batch.id)]
+    assert (batch.status().total, batch.status().done, batch.result()) == (3, 3, [None])
 
 
 def test_the_place_of_a_discarded_member_of_a_group_is_null(app: App, queue: Fake) -> None:
@@ -337,10 +336,10 @@ def test_an_invalid_rest_of_a_chain_pushes_nothing(then: Any) -> None:
     assert done == (CountMember("b", "j", "done"),)
 
 
-def test_a_step_that_is_counted_out_ends_the_chain() -> None:
+def test_nothing_follows_a_step_that_is_not_done() -> None:
     data = {"batch": "b", "then": [{"queue": "q", "class": "C", "args": [], "jid": "k"}]}
     effects = effects_of(Ended(Ending.DELETED, data, "j", "q", "C", 1.0))
-    assert effects == (CountMember("b", "j", "out"), CutChain("b"))
+    assert effects == (CountMember("b", "j", "deleted"),)
     assert effects_of(Ended(Ending.RETRY, data, "j", "q", "C", 1.0)) == (CountMember("b", "j", "failed"),)
 
 

@@ -23,17 +23,17 @@ _COLUMNS = (
     Column("id"),
     Column("kind"),
     Column("state"),
-    *(Column(title, right=True) for title in ("total", "pending", "done", "failed", "dead")),
+    *(Column(title, right=True) for title in ("total", "pending", "done", "failed", "dead", "gone")),
     Column("created"),
     Column("description", cut=1),
 )
 _STATES = ("waiting", "failed", "dead")
 _HELP = """Show batches, chains and groups; delete them.
 
-total counts the members without those that were deleted, cancelled, expired or discarded; pending those that
-are neither done nor dead; failed those that wait for a retry. A batch is open while members are added, and
-stays open if the program that added them has died: its callbacks do not fire. A batch that has succeeded is
-kept for a day.
+total counts the members; pending those that have not ended; failed those that wait for a retry; gone those
+that were dropped after a failure, cancelled or deleted, that expired, are missing or were skipped, which show
+counts one by one. A batch is open while members are added, and stays open if the program that added them has
+died: its callbacks do not fire. A batch that has succeeded is kept for a day.
 
 \b
 Examples: pyworkers batches --json
@@ -134,7 +134,7 @@ def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bo
 
 
 def _row(about: BatchStatus, now: float, times: Times) -> tuple[str, ...]:
-    numbers = (about.total, about.pending, about.done, about.failed, about.dead)
+    numbers = (about.total, about.pending, about.done, about.failed, about.dead, about.gone)
     created = times.cell(about.created_at, now)
     names = map(printable, (about.id, about.kind, about.state))
     return *names, *map(str, numbers), created, printable(about.description)

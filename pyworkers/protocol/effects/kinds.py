@@ -225,11 +225,12 @@ class _OfABatch:
 
 @dataclass(frozen=True, slots=True)
 class CountMember(_OfABatch):
-    """Count a member of a batch: it is ``done``, ``failed`` (waits for a retry), ``dead`` or ``out``.
+    """Count a member of a batch, by the kind of its end.
 
-    A member that was discarded, cancelled or deleted, or that expired, is out. Fires the callbacks that are
-    due, in the batches around it, too. ``place`` is that of ``result``, JSON, among the results; -1 for none.
-    Nothing happens for an unknown batch, or for a member that is done.
+    It is ``done``, ``failed`` (waits for a retry), ``dead``, ``dropped`` (after its last failure),
+    ``cancelled``, ``deleted`` or ``expired``. Fires the callbacks that are due, in the batches around it,
+    too. ``place`` is that of ``result``, JSON, among the results; -1 for none. Nothing happens for an
+    unknown batch, or for a member that is done.
     """
 
     batch: str
@@ -245,13 +246,6 @@ class AddMember(_OfABatch):
 
     batch: str
     member: str
-
-
-@dataclass(frozen=True, slots=True)
-class CutChain(_OfABatch):
-    """Count out the steps of a chain that have not run."""
-
-    batch: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +285,6 @@ class NoteRun(OneKey):
 
 Effect = (
     Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember | AddMember
-    | CutChain | StoreFields | Announce | PassSlot | HoldHead | PauseQueue | StoreIteration | DeleteIteration
+    | StoreFields | Announce | PassSlot | HoldHead | PauseQueue | StoreIteration | DeleteIteration
     | NoteStart | NoteRun
 )  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyworkers.errors import BadResultError
-from pyworkers.protocol.effects import CountMember, CutChain, Effect, Push
+from pyworkers.protocol.effects import CountMember, Effect, Push
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.keys import is_queue_name
@@ -34,10 +34,11 @@ _STATES = {
     Ending.DONE: "done",
     Ending.RETRY: "failed",
     Ending.DEAD: "dead",
-    Ending.DISCARDED: "out",
-    Ending.CANCELLED: "out",
-    Ending.EXPIRED: "out",
-    Ending.DELETED: "out",
+    Ending.DISCARDED: "done",
+    Ending.DROPPED: "dropped",
+    Ending.CANCELLED: "cancelled",
+    Ending.EXPIRED: "expired",
+    Ending.DELETED: "deleted",
 }
 
 
@@ -49,11 +50,8 @@ def effects(ended: Ended) -> Iterator[Effect]:
     place = result_place(ended.data)
     result = (ended.result or b"null") if place >= 0 and state == "done" else b""
     yield CountMember(batch, ended.jid, state, place, result)
-    if (then := ended.data.get("then")) and isinstance(then, list):
-        if state == "done":
-            yield from following(then, ended.result or b"null", ended.now)
-        elif state == "out":
-            yield CutChain(batch)
+    if state == "done" and (then := ended.data.get("then")) and isinstance(then, list):
+        yield from following(then, ended.result or b"null", ended.now)
 
 
 def counted(raw: bytes, at: MemberAt) -> CountMember:

@@ -25,6 +25,8 @@ class Ending(StrEnum):
     DEAD = "dead"
     """It failed for good, or was killed in its set or queue, and is kept in ``dead``."""
     DISCARDED = "discarded"
+    """It is dropped because it chose that: by ``Discard`` or ``discard_on``."""
+    DROPPED = "dropped"
     """It failed for good and is dropped."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
@@ -45,7 +47,7 @@ _OF_FATE = {
     Fate.DONE: Ending.DONE,
     Fate.RETRY: Ending.RETRY,
     Fate.DEAD: Ending.DEAD,
-    Fate.DISCARD: Ending.DISCARDED,
+    Fate.DISCARD: Ending.DROPPED,
     Fate.REQUEUE: Ending.GIVEN_BACK,
     Fate.SNOOZE: Ending.PUT_OFF,
     Fate.CANCELLED: Ending.CANCELLED,
@@ -53,13 +55,10 @@ _OF_FATE = {
 }
 
 
-def ending_of(fate: Fate) -> Ending:
-    """The ending of a job with this fate."""
-    return _OF_FATE[fate]
-
-
-def ending_of_outcome(outcome: Outcome) -> Ending:
+def ending_of(outcome: Outcome) -> Ending:
     """The ending of a run with this outcome."""
+    if outcome.chosen:
+        return Ending.DISCARDED
     return Ending.MISFIT if outcome.misfit and outcome.fate is Fate.RETRY else _OF_FATE[outcome.fate]
 
 

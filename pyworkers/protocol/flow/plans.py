@@ -11,6 +11,11 @@ from typing import Any
 
 from pyworkers.protocol.draft import PushedJob
 
+GONE = ("dropped", "cancelled", "deleted", "expired", "missing", "skipped")
+"""The kinds of members that are gone and not done; those of batches.lua."""
+LEFT_OUT = frozenset(GONE[1:5])
+"""The kinds that a batch with ``missing="ignore"`` leaves out of its total."""
+
 
 @dataclass
 class BatchPlan:
@@ -59,33 +64,61 @@ class BatchStatus:
     open: bool
     """True while members are added, or if the program that added them has died."""
     total: int
-    """The members, without those that were deleted, cancelled, expired or discarded."""
+    """The members; with ``missing="ignore"`` without cancelled, deleted, expired and missing ones."""
     pending: int
-    """The members that are neither done nor dead."""
+    """The members that have not ended."""
     done: int
+    """The members that have returned, or have chosen to be discarded."""
     failed: int
     """The members that wait for a retry; they are pending, too."""
     dead: int
+    """The members that are dead, and batches inside it that cannot succeed unless a dead job is retried."""
     created_at: float
     complete_at: float | None = None
-    """When each member had run at least once."""
+    """When each member had run at least once, or had ended without."""
     success_at: float | None = None
     """When all were done."""
     death_at: float | None = None
-    """When the first member died."""
+    """When the first member ended that was not done."""
+    reason: str = ""
+    """How it ended: ``dead``, ``dropped``, ``cancelled``, ``deleted``, ``expired`` or ``missing``."""
+    reason_jid: str = ""
+    """Its id; it may be a member of a batch inside this one."""
+    dropped: int = 0
+    """The members that failed for good and are not kept."""
+    cancelled: int = 0
+    deleted: int = 0
+    expired: int = 0
+    missing: int = 0
+    """The members that are gone without a word: another program has deleted them, or has run them."""
+    skipped: int = 0
+    """The steps of a chain that will not run, because one before them is gone."""
     lost: int = 0
     """The members that Redis has forgotten: it has evicted a key, and the batch will not end by itself."""
     parent: str = ""
     """The batch of which this one is a member."""
 
     @property
+    def gone(self) -> int:
+        """The members that have ended, are not done, and are not kept."""
+        return sum(number for _, number in self.kinds)
+
+    @property
+    def kinds(self) -> list[tuple[str, int]]:
+        """The kinds of members that are gone, with their numbers."""
+        return [(kind, getattr(self, kind)) for kind in GONE]
+
+    @property
     def state(self) -> str:
-        """``open``, ``lost``, ``succeeded``, ``dead``, ``failing`` or ``running``: the first that is true."""
+        """``open``, ``lost``, ``succeeded``, ``dead``, ``failing`` or ``running``: the first that is true.
+
+        ``dead``: a member has ended and is not done.
+        """
         states = {
             "open": self.open,
             "lost": self.lost,
             "succeeded": self.success_at is not None,
-            "dead": self.dead,
+            "dead": self.dead or self.gone,
             "failing": self.failed,
         }
         return next((name for name, is_so in states.items() if is_so), "running")

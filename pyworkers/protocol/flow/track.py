@@ -33,6 +33,7 @@ _STATES = {
     Ending.MISFIT: JobState.RETRYING,
     Ending.DEAD: JobState.DEAD,
     Ending.DISCARDED: JobState.FAILED,
+    Ending.DROPPED: JobState.FAILED,
     Ending.CANCELLED: JobState.CANCELLED,
     Ending.EXPIRED: JobState.EXPIRED,
     Ending.DELETED: JobState.CANCELLED,

@@ -193,7 +193,7 @@ class Endings:
 
     def _with_effects(self, job: Delivery, outcome: Outcome) -> Outcome:
         outcome = self._losses.ended(job.queue, job.raw, outcome, partial(_left_out, job))
-        if job.iteration and ending_of(outcome.fate).final:
+        if job.iteration and ending_of(outcome).final:
             return outcome.with_effects(DeleteIteration(job.iteration))
         return outcome
 

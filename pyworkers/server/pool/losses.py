@@ -63,7 +63,7 @@ class Losses:
             outcome = retry.given_back(raw)
         ended = ended_of_stored(
             raw,
-            ending_of(outcome.fate),
+            ending_of(outcome),
             self.clock(),
             queue,
             error_class=outcome.error_class,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.flow.plans import BatchStatus
+from pyworkers.protocol.flow.plans import GONE, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
@@ -159,6 +159,7 @@ def _status(batch: str, facts: Mapping[bytes, bytes] | None, *sizes: int | None)
     try:
         holds, total, done = (int(about[name]) for name in ("open", "total", "done"))
         created_at = float(about["created_at"])
+        gone = {kind: int(about.get(kind, 0)) for kind in GONE}
     except (LookupError, ValueError):
         return None
     return BatchStatus(
@@ -168,13 +169,18 @@ def _status(batch: str, facts: Mapping[bytes, bytes] | None, *sizes: int | None)
         open=holds > 0,
         total=total,
         pending=waiting - holds + failed,
-        lost=total - done - (waiting - holds) - failed - dead,
+        lost=total - done - (waiting - holds) - failed - dead - sum(gone.values()),
         done=done,
         failed=failed,
         dead=dead,
         created_at=created_at if isfinite(created_at) else 0.0,
         parent=about.get("parent", "").partition(" ")[2],
-        **{f"{event}_at": _time(about.get(f"{event}_at")) for event in _EVENTS},
+        reason=about.get("reason", ""),
+        reason_jid=about.get("reason_jid", ""),
+        complete_at=_time(about.get("complete_at")),
+        success_at=_time(about.get("success_at")),
+        death_at=_time(about.get("death_at")),
+        **gone,
     )
 
 

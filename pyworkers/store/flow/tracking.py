@@ -212,6 +212,8 @@ def check_jid(jid: object) -> None:
 
 def _value_of(jid: str, answer: Answer) -> Any:
     """What the job returned. Raises JobFailedError."""
+    if answer.member:
+        raise JobFailedError(answer.member, answer.reason, kind="batch", whole=jid)
     if answer.state is not JobState.DONE:
         raise JobFailedError(jid, answer.state.value, answer.error_class, answer.error)
     return answer.result

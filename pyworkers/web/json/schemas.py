@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyworkers.protocol.flow.counted import COUNTERS
+from pyworkers.protocol.flow.plans import GONE
 
 Schema = Mapping[str, Any]
 
@@ -193,8 +194,8 @@ LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(_LOCK
 BATCH = record(
     "Batch",
     {
-        **dict.fromkeys(("id", "description", "kind", "parent", "state"), TEXT),
-        **dict.fromkeys(("total", "pending", "done", "failed", "dead", "lost"), COUNT),
+        **dict.fromkeys(("id", "description", "kind", "parent", "state", "reason", "reason_jid"), TEXT),
+        **dict.fromkeys(("total", "pending", "done", "failed", "dead", "lost", *GONE), COUNT),
         **dict.fromkeys(("complete_at", "success_at", "death_at"), MAYBE_NUMBER),
         "open": FLAG,
         "created_at": NUMBER,

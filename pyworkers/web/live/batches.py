@@ -36,6 +36,7 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
             f"{key}:waiting": number(status.pending - status.failed),
             f"{key}:failed": number(status.failed),
             f"{key}:dead": number(status.dead),
+            f"{key}:gone": number(status.gone),
         }
     return found
 

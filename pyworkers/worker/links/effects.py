@@ -16,7 +16,7 @@ from pyworkers.middleware import EffectsOf
 from pyworkers.observing.readable import pieces_of
 from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import checkpoint, history
-from pyworkers.protocol.flow.ending import Ended, ending_of, ending_of_outcome
+from pyworkers.protocol.flow.ending import Ended, ending_of
 from pyworkers.protocol.flow.rules import STARTING, effects_of_start, member_at, with_end
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
@@ -59,7 +59,7 @@ def left_out(field: str, error: Exception) -> None:
 
 def _with_rest(execution: Execution, outcome: Outcome) -> Outcome:
     """The outcome with what the job has not yet noted, and a mark if its checkpoint is kept for a retry."""
-    outcome = outcome.with_effects(*execution.rest(ending_of(outcome.fate).final))
+    outcome = outcome.with_effects(*execution.rest(ending_of(outcome).final))
     if execution.has_checkpoint and outcome.fate is Fate.RETRY and outcome.payload:
         return replace(outcome, payload=splice(outcome.payload, {checkpoint.FIELD: True}))
     return outcome
@@ -68,7 +68,7 @@ def _with_rest(execution: Execution, outcome: Outcome) -> Outcome:
 def _with_effects_of(execution: Execution, outcome: Outcome, now: float) -> Outcome:
     message = execution.message
     ended = Ended(
-        ending_of_outcome(outcome),
+        ending_of(outcome),
         message.data,
         message.jid,
         message.queue,

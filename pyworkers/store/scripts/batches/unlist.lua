@@ -1,4 +1,4 @@
--- Delete a batch and those inside it, and count it out of the one around it. Its jobs run nevertheless.
+-- Delete a batch and those inside it: a deleted member of the one around it. Its jobs run nevertheless.
 --
 -- KEYS 1 queues
 -- ARGV 1 id
@@ -12,6 +12,6 @@ end
 local parent = redis.call('HGET', key, 'parent')
 batch.delete(KEYS[1], ARGV[1])
 if parent then
-  batch.count(KEYS[1], string.sub(parent, string.find(parent, ' ', 1, true) + 1), { ARGV[1] }, 'out', '', '')
+  batch.count(KEYS[1], string.sub(parent, string.find(parent, ' ', 1, true) + 1), { ARGV[1] }, 'deleted', '', '')
 end
 return 1

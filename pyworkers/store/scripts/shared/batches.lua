@@ -1,9 +1,11 @@
 -- Shared by the scripts that count the members of batches: the loader puts it in front of them.
 --
 -- A batch is the HASH …batch:ID with its numbers, its times and its callbacks, and SETs of members:
--- …batch:ID:members have not run yet, …:failed wait for a retry, …:dead are dead. The member `hold:TOKEN` is no
--- job: it keeps the callbacks back while members are added. …:results has what the members of a group returned,
--- …:then the jobs that follow a group. `queues` is always the key of the set of all queues, `id` a batch.
+-- …batch:ID:members have not run yet, …:failed wait for a retry, …:dead are dead. The HASH …:ended has the members
+-- that are gone and not done, with the kind of their end (batch.KINDS), and the first HASH the number of each kind.
+-- The member `hold:TOKEN` is no job: it keeps the callbacks back while members are added. …:results has what the
+-- members of a group returned, …:then the jobs that follow a group. `queues` is always the key of the set of all
+-- queues, `id` a batch.
 --
 -- Made at the first use: most scripts that apply effects count no member.
 local function batches()
@@ -11,7 +13,11 @@ local batch = {}
 
 -- The TTL is written at the first change of each day, so that it is 90 days at least after the last one.
 batch.LIFE, batch.LIFE_ENDED = 91 * 86400, 86400
-batch.PARTS = { '', ':members', ':failed', ':dead', ':results', ':then' }
+batch.PARTS = { '', ':members', ':failed', ':dead', ':results', ':then', ':ended' }
+-- How members are gone that are not done. The steps after one that is gone are skipped.
+batch.KINDS = { 'dropped', 'cancelled', 'deleted', 'expired', 'missing', 'skipped' }
+-- The kinds that a batch with `if_missing` = 'ignore' leaves out of its total.
+batch.LEFT_OUT = { cancelled = true, deleted = true, expired = true, missing = true }
 
 function batch.key(queues, id)
   return string.sub(queues, 1, -7) .. 'pyworkers:batch:' .. id
@@ -83,7 +89,31 @@ function batch.leave(key, members)
       end
     end
   end
+  if left < #members then
+    left = left + batch.come_back(key, members)
+  end
   return left
+end
+
+-- Note that a member is gone and not done.
+function batch.go(key, member, kind)
+  redis.call('HSET', key .. ':ended', member, kind)
+  redis.call('HINCRBY', key, kind, 1)
+  redis.call('EXPIRE', key .. ':ended', batch.LIFE)
+end
+
+-- Forget that members were gone: one that was missing has run, or a chain continues. Returns how many there were.
+function batch.come_back(key, members)
+  local kinds = redis.pcall('HMGET', key .. ':ended', unpack(members))
+  local back = 0
+  for n, member in ipairs(members) do
+    if kinds[n] then
+      redis.call('HDEL', key .. ':ended', member)
+      redis.call('HINCRBY', key, kinds[n], -1)
+      back = back + 1
+    end
+  end
+  return back
 end
 
 function batch.is_hold(member)
@@ -158,15 +188,19 @@ function batch.fire(queues, key, event, more, result)
   return true
 end
 
--- What the batch has returned, as JSON: a list in the order of a group, the last result of a chain.
+-- What the batch has returned, as JSON: a list in the order of a group, the last result of a chain. The list has
+-- no place for members that were left out.
 function batch.result(key)
-  local about = redis.call('HMGET', key, 'kind', 'size')
+  local about = redis.call('HMGET', key, 'kind', 'size', 'if_missing')
   if about[1] ~= 'group' then
     return about[1] == 'chain' and redis.call('HGET', key .. ':results', '0') or 'null'
   end
   local results = {}
   for n = 1, about[2] do
-    results[n] = redis.call('HGET', key .. ':results', n - 1) or 'null'
+    local result = redis.call('HGET', key .. ':results', n - 1)
+    if result or about[3] ~= 'ignore' then
+      results[#results + 1] = result or 'null'
+    end
   end
   return '[' .. table.concat(results, ',') .. ']'
 end
@@ -181,20 +215,27 @@ function batch.announce(queues, key, answer, life)
   end
 end
 
--- Fire what is due. Returns the state of the batch as a member of another one: nil while a member has not run.
+-- Fire what is due. Returns the state of the batch as a member of another one: nil while a member has not run;
+-- and its result, if it is done, or true if it is dead and will never be done.
 function batch.state(queues, key)
   if redis.call('SCARD', key .. ':members') > 0 then
     return nil
   end
   local failed, dead = redis.call('SCARD', key .. ':failed'), redis.call('SCARD', key .. ':dead')
-  local counts = redis.call('HMGET', key, 'total', 'done')
-  if not counts[1] or counts[2] + failed + dead ~= tonumber(counts[1]) then
+  local counts = redis.call('HMGET', key, 'total', 'done', unpack(batch.KINDS))
+  local gone = 0
+  for n = 3, 2 + #batch.KINDS do
+    gone = gone + (counts[n] or 0)
+  end
+  if not counts[1] or counts[2] + failed + dead + gone ~= tonumber(counts[1]) then
     -- Redis has evicted a set of members: it is unknown which of them have run.
     return nil
   end
   batch.fire(queues, key, 'complete')
-  if failed + dead > 0 then
-    return dead > 0 and 'dead' or 'failed'
+  if dead + gone > 0 then
+    return 'dead', gone > 0
+  elseif failed > 0 then
+    return 'failed'
   end
   local result = batch.result(key)
   if batch.fire(queues, key, 'success', redis.call('LRANGE', key .. ':then', 0, -1), result) then
@@ -206,20 +247,29 @@ function batch.state(queues, key)
   return 'done', result
 end
 
--- Fire what is due for a batch, and count it in the batch of which it is a member.
-function batch.conclude(queues, id)
-  local key = batch.key(queues, id)
-  local state, result = batch.state(queues, key)
-  local parent = state and redis.call('HGET', key, 'parent')
+-- Count a batch in the one of which it is a member.
+function batch.tell(queues, id, state, result)
+  local parent = redis.call('HGET', batch.key(queues, id), 'parent')
   if parent then
     local space = string.find(parent, ' ', 1, true)
     local place = string.sub(parent, 1, space - 1)
-    return batch.count(queues, string.sub(parent, space + 1), { id }, state, place, place ~= '' and result or '')
+    if place == '' and state == 'done' then
+      result = ''
+    end
+    return batch.count(queues, string.sub(parent, space + 1), { id }, state, place, result)
   end
 end
 
--- A member has died: fire on_death here and in the batches above.
-function batch.mourn(queues, id)
+-- Fire what is due for a batch, and count it in the batch of which it is a member.
+function batch.conclude(queues, id)
+  local state, result = batch.state(queues, batch.key(queues, id))
+  if state then
+    return batch.tell(queues, id, state, result)
+  end
+end
+
+-- A member has ended and is not done: fire on_death here and in the batches above. `kind` is that of its end.
+function batch.mourn(queues, id, member, kind)
   local known = {}
   while id and not known[id] do
     known[id] = true
@@ -228,16 +278,57 @@ function batch.mourn(queues, id)
       return
     end
     if batch.fire(queues, key, 'death') then
-      batch.announce(queues, key, '{"state":"dead","error":"a member is dead"}', batch.LIFE)
+      redis.call('HSET', key, 'reason', kind, 'reason_jid', member)
+      local answer = { state = 'dead', error = 'a member is ' .. kind, reason = kind, jid = member }
+      batch.announce(queues, key, cjson.encode(answer), batch.LIFE)
     end
     local parent = redis.call('HGET', key, 'parent')
     id = parent and string.sub(parent, string.find(parent, ' ', 1, true) + 1)
   end
 end
 
--- Count members: they are 'done', or a single one is 'failed', 'dead', or 'out' of the batch, or has a result with
--- its place, from 0. Each change counts once: the member leaves a set. Nothing happens for an unknown batch or
--- member: it has expired, was evicted or deleted, or the member is done.
+-- A chain ends early: the steps that have not run are skipped, and the members of those that are batches. A hold
+-- stays if it is not that of such a step. Each batch is visited once: one that another program has written may be
+-- its own member.
+function batch.skip(queues, id)
+  local ids, known = { id }, { [id] = true }
+  local place = 1
+  while ids[place] do
+    local key = batch.key(queues, ids[place])
+    for _, member in ipairs(redis.call('SMEMBERS', key .. ':members')) do
+      if not batch.is_hold(member) then
+        redis.call('SREM', key .. ':members', member)
+        batch.go(key, member, 'skipped')
+        batch.release(key, member)
+        if not known[member] and redis.call('HEXISTS', batch.key(queues, member), 'open') == 1 then
+          known[member] = true
+          ids[#ids + 1] = member
+        end
+      end
+    end
+    place = place + 1
+  end
+end
+
+-- A member has ended and is not done, `for_good` if it will never be: tell it, and stop the chain.
+function batch.stop(queues, id, member, kind, for_good)
+  local key = batch.key(queues, id)
+  batch.mourn(queues, id, member, kind)
+  if redis.call('HGET', key, 'kind') == 'chain' then
+    if for_good then
+      batch.skip(queues, id)
+    elseif redis.call('SCARD', key .. ':members') > 0 then
+      -- The steps after it wait until it is retried by hand: the batch around the chain does not.
+      return batch.tell(queues, id, 'dead', false)
+    end
+  end
+  return batch.conclude(queues, id)
+end
+
+-- Count members: they are 'done', or a single one is 'failed' or 'dead', or one of batch.KINDS, or has a result
+-- with its place, from 0; for a batch that is dead, `result` is true if it will never be done. Each change counts
+-- once: the member leaves a set. Nothing happens for an unknown batch or member: it has expired, was evicted or
+-- deleted, or the member is done.
 function batch.count(queues, id, members, state, place, result)
   local key = batch.key(queues, id)
   local open = batch.touch(key)
@@ -245,26 +336,30 @@ function batch.count(queues, id, members, state, place, result)
   if left == 0 then
     return
   end
+  local member = members[1]
+  local ignored = batch.LEFT_OUT[state] and redis.call('HGET', key, 'if_missing') == 'ignore'
   if state == 'failed' or state == 'dead' then
-    batch.put(key, ':' .. state, members[1])
+    batch.put(key, ':' .. state, member)
   elseif state == 'done' then
     redis.call('HINCRBY', key, 'done', left)
     if result ~= '' then
       redis.call('HSET', key .. ':results', place, result)
       redis.call('EXPIRE', key .. ':results', batch.LIFE)
     end
-  else
+  elseif ignored then
     redis.call('HINCRBY', key, 'total', -1)
+  else
+    batch.go(key, member, state)
   end
   if open ~= '0' then
-    for _, member in ipairs(members) do
-      batch.release(key, member)
+    for _, one in ipairs(members) do
+      batch.release(key, one)
     end
   end
-  if state == 'dead' then
-    batch.mourn(queues, id)
+  if state == 'done' or state == 'failed' or ignored then
+    return batch.conclude(queues, id)
   end
-  return batch.conclude(queues, id)
+  return batch.stop(queues, id, member, state, state ~= 'dead' or result == true)
 end
 
 -- Delete a batch and those inside it. Their jobs run nevertheless. Each is visited once: a batch that another
@@ -288,23 +383,6 @@ function batch.delete(queues, id)
     redis.call('ZREM', string.sub(queues, 1, -7) .. 'pyworkers:batches', ids[place])
     place = place + 1
   end
-end
-
--- A chain ends early: count out the steps that will not run. A hold stays if it is not that of such a step.
-function batch.cut(queues, id)
-  local key = batch.key(queues, id)
-  if not batch.touch(key) then
-    return
-  end
-  for _, member in ipairs(redis.call('SMEMBERS', key .. ':members')) do
-    if not batch.is_hold(member) then
-      redis.call('SREM', key .. ':members', member)
-      redis.call('HINCRBY', key, 'total', -1)
-      batch.release(key, member)
-      batch.delete(queues, member)
-    end
-  end
-  return batch.conclude(queues, id)
 end
 
 return batch

@@ -112,10 +112,6 @@ local function apply_effects(k, a, applies)
       made = made or batches()
       made.add(KEYS[k + 1], ARGV[a], ARGV[a + 1])
     end },
-    CutChain = { 2, 1, function(k, a)
-      made = made or batches()
-      made.cut(KEYS[k + 1], ARGV[a])
-    end },
     HoldHead = { 1, 2, function(k, a)
       local now = redis.call('TIME')
       local till = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[a]

@@ -34,7 +34,11 @@ local waits = {
     local key = type(id) == 'string' and batch.key(queues, id)
     return key
       and redis.pcall('HEXISTS', key, 'open') == 1
-      and (redis.pcall('SISMEMBER', key .. ':members', jid) == 1 or redis.pcall('SISMEMBER', key .. ':failed', jid) == 1)
+      and (
+        redis.pcall('SISMEMBER', key .. ':members', jid) == 1
+        or redis.pcall('SISMEMBER', key .. ':failed', jid) == 1
+        or redis.pcall('HGET', key .. ':ended', jid) == 'missing'
+      )
   end,
   track = function(seconds, jid, _, score)
     if seconds == '' or type(seconds) == 'table' and not next(seconds) then

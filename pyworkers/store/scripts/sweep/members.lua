@@ -51,7 +51,8 @@ local function note_batch(id)
     note_all(key, id, open, page[2])
     return
   end
-  for n = 2, 4 do
+  -- Those that are dead stay dead: Redis may trim the set of dead jobs.
+  for n = 2, 3 do
     if redis.call('SCARD', key .. batch.PARTS[n]) > SMALL then
       large[#large + 1] = id
       large[#large + 1] = batch.PARTS[n]

@@ -94,10 +94,7 @@ local function count_out(id, member)
   if not batch.has(batch.key(queues, id), member) or is_ahead(id, {}) then
     return 0
   end
-  batch.count(queues, id, { member }, 'out', -1, '')
-  if redis.call('HGET', batch.key(queues, id), 'kind') == 'chain' then
-    batch.cut(queues, id)
-  end
+  batch.count(queues, id, { member }, 'missing', -1, '')
   return 1
 end
 
