@@ -22,6 +22,7 @@ from pyworkers.errors import BadArgumentError, BatchError, JobFailedError, Resul
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow import filling
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.message import Message
 from pyworkers.store.admin import Admin
@@ -239,7 +240,7 @@ def callback_fields(client: Client, batch: str, callbacks: dict[str, Call | None
 def ready_jobs(client: Client, call: Call, batch: str) -> list[str]:
     """A call as the text that is pushed later, queue and payload; empty if client middleware drops it."""
     _, jobs = one_job(call.draft, call.filled(batch), clock.time(), client.client_links)
-    return [f"{job.queue} {later(job).decode()}" for job in jobs]
+    return [filling.ready({**envelope.decode(later(job)), "queue": job.queue}) for job in jobs]
 
 
 def later(job: PushedJob) -> bytes:

@@ -20,8 +20,10 @@ from pyworkers.enqueueing.producer import one_job
 from pyworkers.errors import BadArgumentError
 from pyworkers.plugins.batches import ANSWERED, FAIL, Batch, callback_fields, missing_field, new_id, send
 from pyworkers.protocol import envelope
-from pyworkers.protocol.call import RESULT, RESULTS, Call, fill
+from pyworkers.protocol.call import RESULT, RESULTS, Awaited, Call
 from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow import filling
+from pyworkers.protocol.flow.batch import MOST_JOBS, MOST_STEPS
 from pyworkers.protocol.flow.plans import BatchPlan
 
 Job: TypeAlias = dict[str, Any]
@@ -192,6 +194,8 @@ class _Compiler:
     def _chain(self, chain: _Canvas, plan: BatchPlan, before: Before) -> _Made:
         """From the last step to the first: each needs what follows it."""
         steps = _steps(chain, before)
+        if len(steps) > MOST_STEPS:
+            raise BadArgumentError(f"a chain of {len(steps)} steps; the limit is {MOST_STEPS}")
         starts: list[Job] = []
         rest: list[Any] = []
         for place, (node, before_it) in reversed(list(enumerate(steps))):
@@ -200,27 +204,35 @@ class _Compiler:
                 jobs = self._jobs(node, plan, before_it, last)
                 if not jobs:
                     raise BadArgumentError(f"client middleware has dropped {node}, a step of a chain")
-                starts = [{**jobs[0], "then": rest} if rest else jobs[0]]
+                starts = [{**jobs[0], "then": {"v": filling.VERSION, "steps": rest}} if rest else jobs[0]]
                 rest = [jobs[0], *rest]
             else:
                 inner = self._made(node, before_it)
                 plan.nest(inner.plan, last)
-                inner.plan.follow(map(_ready, starts))
+                inner.plan.follow(map(filling.ready, starts))
+                if place and len(inner.starts) > MOST_JOBS:
+                    raise BadArgumentError(
+                        f"a step that begins with {len(inner.starts)} jobs; the limit is {MOST_JOBS}"
+                    )
                 starts, rest = inner.starts, [inner.starts]
         return _Made(plan, starts)
 
     def _jobs(self, call: Call, plan: BatchPlan, before: Before, place: int | None) -> list[Job]:
         """The job of a call, as a member that is pushed later; none if client middleware drops it."""
         _check_placeholders(call, before)
-        _, pushed = one_job(call.draft, call.filled(plan.id), self._now, self._client.client_links)
+        marked = Awaited("RESULT", f" {new_id()}")
+        known: Any = [] if before is Before.EMPTY else marked
+        args = call.filled(plan.id, {"RESULT": known, "RESULTS": known})
+        _, pushed = one_job(call.draft, args, self._now, self._client.client_links)
         jobs = []
         for one in pushed:
             job = envelope.decode(one.payload)
             job.pop("enqueued_at", None)
             if job.get("encrypted") and (call.holds(RESULT) or call.holds(RESULTS)):
                 raise BadArgumentError(f"{call}: a result cannot become an argument of an encrypted job")
-            known = {"RESULT": [], "RESULTS": []} if before is Before.EMPTY else {"RESULTS": RESULT.awaited}
-            job["args"] = fill(job["args"], known)
+            job["args"], paths = filling.taken_out(job["args"], marked)
+            if paths:
+                job[filling.FIELD] = {filling.NAME: paths}
             job["batch"] = plan.id
             if place is not None:
                 job["batch_index"] = place
@@ -252,14 +264,3 @@ def _check_placeholders(call: Call, before: Before) -> None:
         raise BadArgumentError(f"{call}: no step is before it whose result it could take")
     if before is Before.CALL and call.holds(RESULTS):
         raise BadArgumentError(f"{call}: no group is before it", hint="RESULT is the result of one job")
-
-
-def _ready(job: Job) -> str:
-    """A job that follows a group, as the text that the script pushes; the script fills in the results.
-
-    The fields that come last are those that the script changes.
-    """
-    last = {name: job[name] for name in ("created_at", "expiry") if name in job}
-    first = {name: value for name, value in job.items() if name not in last}
-    args = fill(job["args"], {"RESULT": RESULTS.awaited})
-    return f"{job['queue']} {envelope.encode({**first, 'args': args, **last})}"

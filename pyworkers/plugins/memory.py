@@ -17,9 +17,9 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import AddMember, CountMember, Effect, Push
 from pyworkers.protocol.flow.batch import due
+from pyworkers.protocol.flow.filling import filled
 from pyworkers.protocol.flow.plans import GONE, LEFT_OUT, BatchPlan, BatchStatus
 
-_RESULTS = '{"pyworkers":"RESULTS"}'
 _LIFE_S = 90 * 86_400.0
 _LIFE_ENDED_S = 86_400.0
 # Of a job that was not pushed, because it is a duplicate: Redis has not counted it in.
@@ -258,8 +258,8 @@ class MemoryBatches:
         batch.fire(event)
         callback = batch.fields.get(f"on_{event}")
         for ready in (*([callback] if callback else ()), *more):
-            queue, _, payload = ready.partition(" ")
-            yield _pushed(queue, _due(payload.replace(_RESULTS, batch.result())))
+            queue, payload = filled(ready, batch.result())
+            yield _pushed(queue, _due(payload))
 
 
 def _due(payload: str) -> str:

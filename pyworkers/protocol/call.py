@@ -14,13 +14,17 @@ from pyworkers.protocol.draft import Draft
 
 
 class Awaited(dict[str, str]):
-    """A placeholder in the arguments of a call. In JSON it is an object with its name."""
+    """A placeholder in the arguments of a call, known by its class: a user's dict may be equal to it.
 
-    def __init__(self, name: str) -> None:
-        super().__init__(pyworkers=name)
+    ``mark``: makes its JSON, an object, different from everything that a user has.
+    """
+
+    def __init__(self, name: str, mark: str = "") -> None:
+        super().__init__(pyworkers=name + mark)
+        self.name = name
 
     def __repr__(self) -> str:
-        return self["pyworkers"]
+        return self.name
 
 
 class Placeholder:
@@ -58,9 +62,9 @@ class Call:
         """True if an argument is the placeholder, or contains it."""
         return contains(self.args, placeholder)
 
-    def filled(self, batch: str) -> Sequence[Any]:
-        """The arguments for the batch that this call belongs to."""
-        return [fill(arg, {"BATCH_ID": batch}) for arg in self.args]
+    def filled(self, batch: str, known: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """The arguments for the batch that this call belongs to, with what else is ``known``, by name."""
+        return [fill(arg, {"BATCH_ID": batch, **(known or {})}) for arg in self.args]
 
 
 def admitted(args: Sequence[Any]) -> Sequence[Any]:
@@ -86,19 +90,18 @@ def _admitted(value: Any) -> Any:
 
 def contains(value: Any, placeholder: Placeholder) -> bool:
     """True if the value is the placeholder, or contains it."""
+    if isinstance(value, Awaited):
+        return value.name == placeholder.awaited.name
     if isinstance(value, dict):
-        return value == placeholder.awaited or any(contains(item, placeholder) for item in value.values())
+        return any(contains(item, placeholder) for item in value.values())
     return isinstance(value, list | tuple) and any(contains(item, placeholder) for item in value)
 
 
 def fill(value: Any, known: Mapping[str, Any]) -> Any:
     """The value with its placeholders replaced, by their names; others stay."""
+    if isinstance(value, Awaited):
+        return known.get(value.name, value)
     if isinstance(value, dict):
-        name = value.get("pyworkers") if len(value) == 1 else None
-        if isinstance(name, str) and name in known:
-            return known[name]
-        if isinstance(value, Awaited):
-            return value
         return {key: fill(item, known) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [fill(item, known) for item in value]

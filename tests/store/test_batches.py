@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from pyworkers import Client, Worker, chain, group
+from pyworkers import RESULTS, Client, Worker, chain, group
 from pyworkers.api import Queue
 from pyworkers.config.fields import RedisConfig
 from pyworkers.enqueueing import clock
@@ -53,7 +53,10 @@ class App:
         @worker.job(queue="after")
         def after(what: str, batch_id: str = "") -> None: ...
 
-        self.member, self.after = member, after
+        @worker.job(queue="after")
+        def anything(*args: object) -> None: ...
+
+        self.member, self.after, self.anything = member, after, anything
 
     def close(self) -> None:
         self.client.close()
@@ -456,3 +459,36 @@ def test_a_member_takes_less_than_200_bytes(app: App) -> None:
     key = app.keys.batch(batch.id)
     used = sum(app.redis.memory_usage(name, samples=0) or 0 for name in (key, f"{key}:members"))
     assert used / 3000 < 200
+
+
+LOOKALIKE = [{"pyworkers": "RESULTS"}, {"pyworkers": "RESULT"}]
+
+
+@pytest.mark.parametrize("kept", ["new", "0.2"])
+def test_results_go_to_their_places_alone(app: App, kept: str) -> None:
+    follows = app.anything.options(expires_in=60)
+    args = [LOOKALIKE, {"ü": [RESULTS]}, RESULTS] if kept == "new" else [RESULTS]
+    group(app.member.call(1), app.member.call(2)).then(follows.call(*args)).enqueue()
+    if kept == "0.2":
+        [key] = list(app.redis.scan_iter(app.keys.batch("*:then")))
+        [ready] = as_list(app.redis.lrange(key, 0, -1))
+        old = ready.replace(b"null", b'{"pyworkers":"RESULTS"}').split(b" ", 2)
+        app.redis.lset(key, 0, b" ".join((old[0], old[2])).decode())
+    for number, data in enumerate(app.waiting("q")):
+        names, values = written(
+            app.keys, [(1, CountMember(data["batch"], data["jid"], "done", number, b'["\xc3\xa9"]'))]
+        )
+        app.admin.run(script("removal/apply", names, values, lambda _: None))
+    results = [["é"], ["é"]]
+    [found] = app.waiting("after")
+    assert found["args"] == ([LOOKALIKE, {"ü": [results]}, results] if kept == "new" else [results])
+
+
+def test_results_that_are_too_large_for_what_follows_end_the_group(app: App) -> None:
+    follows = app.anything.call([RESULTS] * 400)
+    run = group(app.member.call(1)).then(follows).enqueue()
+    [data] = app.waiting("q")
+    large = b'"' + b"x" * 100_000 + b'"'
+    names, args = written(app.keys, [(1, CountMember(data["batch"], data["jid"], "done", 0, large))])
+    app.admin.run(script("removal/apply", names, args, lambda _: None))
+    assert (run.status().state, run.status().reason, app.waiting("after")) == ("dead", "too large", [])

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from pyworkers import RESULT, RESULTS, Worker, chain, group
-from pyworkers.errors import BadArgumentError, BadResultError, Discard, JobFailedError, Kill
+from pyworkers.errors import BadArgumentError, BadMessageError, BadResultError, Discard, JobFailedError, Kill
 from pyworkers.plugins.batches import Batch
 from pyworkers.plugins.canvas import Chain, Group
 from pyworkers.protocol.effects import CountMember, Push
+from pyworkers.protocol.envelope import decode, encode
 from pyworkers.protocol.flow.ending import Ended, Ending
-from pyworkers.protocol.flow.rules import effects_of
+from pyworkers.protocol.flow.rules import effects_of, effects_of_stored
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.testing import EnqueuedJob, Fake, fake, inline
 
@@ -347,5 +348,76 @@ def test_a_job_knows_the_steps_after_it(app: App, queue: Fake) -> None:
     chain(app.start.call(1), app.add.call(1, RESULT), app.show.call()).enqueue()
     [first] = queue.jobs
     assert isinstance(first, EnqueuedJob)
-    assert [step["class"] for step in first.data["then"]] == ["add", "show"]
-    assert all("enqueued_at" not in step for step in first.data["then"])
+    assert [step["class"] for step in first.data["then"]["steps"]] == ["add", "show"]
+    assert all("enqueued_at" not in step for step in first.data["then"]["steps"])
+    assert (
+        first.data["then"]["steps"][0] | {"args": [1, None], "fill": {"RESULT": [[1]]}}
+        == (first.data["then"]["steps"][0])
+    )
+
+
+LOOKALIKES = [{"pyworkers": name} for name in ("RESULT", "RESULTS", "BATCH_ID")]
+
+
+def test_data_that_looks_like_a_placeholder_is_data(app: App, queue: Fake) -> None:
+    both = group(app.start.call(LOOKALIKES), app.start.call([RESULT, LOOKALIKES]))
+    steps = app.start.call(LOOKALIKES), both, app.show.call(LOOKALIKES, {"a": [RESULTS]})
+    after = app.worker.batch(on_success=app.show.call(LOOKALIKES))
+    chain(*steps).enqueue()
+    with after:
+        pass
+    queue.drain()
+    assert ("show", LOOKALIKES) in app.ran
+    assert app.ran[-1] == ("show", LOOKALIKES, {"a": [[LOOKALIKES, [LOOKALIKES, LOOKALIKES]]]})
+
+
+def following_args(then: Any, result: bytes = b"7") -> list[Any]:
+    data = {"batch": "b", "then": then}
+    effects = effects_of(Ended(Ending.DONE, data, "j", "q", "C", 1.0, result=result))
+    return [decode(push.payload)["args"] for push in effects if isinstance(push, Push)]
+
+
+def test_a_chain_of_the_last_release_has_its_placeholders_in_the_arguments() -> None:
+    args = [{"pyworkers": "RESULT"}, [{"pyworkers": "RESULT"}, {"pyworkers": "X"}]]
+    assert following_args([{"queue": "q", "args": args}]) == [[7, [7, {"pyworkers": "X"}]]]
+    assert following_args({"v": 2, "steps": [{"queue": "q", "args": args}]}) == [args]
+    assert following_args({"v": 3, "steps": [{"queue": "q", "args": args}]}) == []
+
+
+@pytest.mark.parametrize("paths", [7, [7], [[9]], [[True]], [[0, "x"]], [["a"]], {"0": 1}, [[None]], [[[0]]]])
+def test_invalid_paths_fill_nothing(paths: Any) -> None:
+    job = {"queue": "q", "args": [1, {"a": 2}], "fill": {"RESULT": paths}}
+    assert following_args({"v": 2, "steps": [job]}) == [[1, {"a": 2}]]
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [
+        ([[{"queue": "q"}] * 8] * 5, "steps after a list of jobs"),
+        ([[{"queue": "q"}] * 50_001], "pushes 50001 jobs at once; the limit is 50000"),
+        ([{"queue": "q"}] * 1001, "has 1001 steps; the limit is 1000"),
+    ],
+)
+def test_a_then_that_would_multiply_its_jobs_is_refused(is_old: bool, steps: list[Any], error: str) -> None:
+    with pytest.raises(BadMessageError, match=error):
+        following_args(steps if is_old else {"v": 2, "steps": steps})
+
+
+def test_a_then_that_is_refused_leaves_the_other_effects_of_a_lost_job() -> None:
+    then = [[{"queue": "q"}] * 8] * 5
+    raw = encode({"class": "C", "jid": "j", "batch": "b", "then": then}).encode()
+    assert effects_of_stored(raw, Ending.DISCARDED, 1.0) == (CountMember("b", "j", "done"),)
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_the_size_of_what_follows_is_computed_before_it_is_made(is_old: bool) -> None:
+    args = [{"pyworkers": "RESULT"}] * 400
+    job = {"queue": "q", "args": args, "fill": {"RESULT": [[n] for n in range(400)]}}
+    with pytest.raises(BadResultError, match="are larger than 8388608 bytes"):
+        following_args([job] if is_old else {"v": 2, "steps": [job]}, b'"' + b"x" * 3_000_000 + b'"')
+
+
+def test_a_chain_has_a_thousand_steps_at_most(app: App) -> None:
+    with pytest.raises(BadArgumentError, match="a chain of 1001 steps; the limit is 1000"):
+        chain(*[app.start.call(1)] * 1001).enqueue()

@@ -1,8 +1,8 @@
 """The rule of batches: a member is counted at each end of its run.
 
 Pure. The field ``batch`` of the envelope is the id of the batch; ``batch_index``, if its result is kept, the
-place of the result; ``then`` are the steps of a chain that follow: jobs without these fields of the push, the
-last one perhaps a list of jobs that run beside each other.
+place of the result; ``then`` are the steps of a chain that follow (filling.py): jobs without these fields of
+the push, the last one perhaps a list of jobs that run beside each other.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pyworkers.errors import BadResultError
+from pyworkers.errors import BadMessageError, BadResultError
 from pyworkers.protocol.effects import CountMember, Effect, Push
 from pyworkers.protocol.envelope import encode
+from pyworkers.protocol.flow import filling
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.keys import is_queue_name
 from pyworkers.protocol.outcome import MemberAt, Outcome
@@ -27,7 +28,11 @@ MOST_BYTES = 8 * 1024 * 1024
 """The size of the jobs that one job may push at its end: half of what its effects may have."""
 # A list of results is held in memory, and scripts read integers as floats.
 _PLACES = 2**31
-# What stands for a result in a job (call.py); no text of a user's has it unescaped.
+MOST_STEPS = 1000
+"""The steps that may follow a job in a chain."""
+MOST_JOBS = 50_000
+"""The jobs that one job may push at its end."""
+# What stands for a result in a job that 0.2 wrote.
 _RESULT = '{"pyworkers":"RESULT"}'
 # An ending that is missing changes nothing: the job runs again by itself.
 _STATES = {
@@ -50,8 +55,14 @@ def effects(ended: Ended) -> Iterator[Effect]:
     place = result_place(ended.data)
     result = (ended.result or b"null") if place >= 0 and state == "done" else b""
     yield CountMember(batch, ended.jid, state, place, result)
-    if state == "done" and (then := ended.data.get("then")) and isinstance(then, list):
-        yield from following(then, ended.result or b"null", ended.now)
+    if state == "done" and (then := ended.data.get("then")):
+        try:
+            yield from following(then, ended.result or b"null", ended.now)
+        except BadResultError as error:
+            if ended.result is None:
+                # The job returned nothing that could be smaller.
+                raise BadMessageError(str(error)) from error
+            raise
 
 
 def counted(raw: bytes, at: MemberAt) -> CountMember:
@@ -67,29 +78,53 @@ def expanded(outcome: Outcome, raw: bytes) -> Outcome:
     return replace(outcome, member=None, effects=(*outcome.effects, counted(raw, outcome.member)))
 
 
-def following(then: list[Any], result: bytes, now: float) -> Iterator[Push]:
+def following(then: Any, result: bytes, now: float) -> Iterator[Push]:
     """Push what follows a step that is done, with its result. Invalid jobs are left out.
 
-    Raises BadResultError if all these jobs together are larger than ``MOST_BYTES``.
+    Raises BadResultError if all these jobs together are larger than ``MOST_BYTES``, before that is made, and
+    BadMessageError for a ``then`` that would push more than its own jobs.
     """
-    first, *rest = then
-    size = 0
+    is_old = isinstance(then, list)
+    steps = then if is_old else then.get("steps") if _is_current(then) else None
+    if not isinstance(steps, list) or not steps:
+        return
+    first, *rest = steps
+    _check_bounds(first, rest)
+    room = MOST_BYTES
     for job in first if isinstance(first, list) else [first]:
         if not isinstance(job, dict) or not is_queue_name(job.get("queue")):
             continue
-        args = encode(job.get("args", [])).replace(_RESULT, result.decode())
-        fields = {name: value for name, value in job.items() if name != "args"} | due(job, now)
+        args = job.get("args", [])
+        parts = encode(args).split(_RESULT) if is_old else filling.cut(args, filling.paths_of(job))
+        beside = {name: value for name, value in job.items() if name not in ("args", filling.FIELD)}
+        fields = beside | due(job, now)
         if rest:
-            fields["then"] = rest
+            fields["then"] = rest if is_old else {"v": filling.VERSION, "steps": rest}
         about = encode({**fields, "enqueued_at": now})
-        push = Push(job["queue"], f'{about[:-1]},"args":{args}}}'.encode(errors="backslashreplace"))
-        size += len(push.payload)
-        if size > MOST_BYTES:
+        room -= len(about) + sum(map(len, parts)) + (len(parts) - 1) * len(result)
+        if room < 0:
             raise BadResultError(
                 f"the jobs that follow, with the result, are larger than {MOST_BYTES} bytes",
                 hint="store the value elsewhere, and return its name",
             )
-        yield push
+        text = f'{about[:-1]},"args":{result.decode().join(parts)}}}'
+        yield Push(job["queue"], text.encode(errors="backslashreplace"))
+
+
+def _is_current(then: Any) -> bool:
+    return isinstance(then, dict) and then.get("v") == filling.VERSION
+
+
+def _check_bounds(first: Any, rest: list[Any]) -> None:
+    """Raise BadMessageError for too many jobs; a list with steps after it would multiply them."""
+    if len(rest) >= MOST_STEPS:
+        raise BadMessageError(f"`then` has {len(rest) + 1} steps; the limit is {MOST_STEPS}")
+    if isinstance(first, list) and len(first) > MOST_JOBS:
+        raise BadMessageError(f"`then` pushes {len(first)} jobs at once; the limit is {MOST_JOBS}")
+    if isinstance(first, list) and rest:
+        raise BadMessageError(
+            "`then` has steps after a list of jobs: what follows a group waits in its batch"
+        )
 
 
 def due(job: dict[str, Any], now: float) -> dict[str, float]:

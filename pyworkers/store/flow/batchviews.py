@@ -197,6 +197,9 @@ def _callbacks(facts: Mapping[bytes, bytes], following: Sequence[bytes]) -> Iter
 def _callback(event: str, text: bytes, fired_at: float | None) -> BatchCallback:
     """The callback in the form of the script: the queue, a space, the job (flow/batch.py)."""
     queue, _, payload = text.partition(b" ")
+    if not payload.startswith(b"{"):
+        # The places of the results.
+        payload = payload.partition(b" ")[2]
     about = decoded_json(payload, dict) or {}
     job_class, jid = (str(about.get(name, "")) for name in ("class", "jid"))
     return BatchCallback(event, queue.decode(errors="backslashreplace"), job_class, jid, fired_at)

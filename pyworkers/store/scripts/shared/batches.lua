@@ -126,11 +126,44 @@ function batch.release(key, token)
   end
 end
 
--- What stands for the result of a group in the job that follows; no text of a user's has it unescaped.
+-- The jobs that follow are no larger together with the results, and neither are the results of a group.
+batch.MOST_FOLLOWING, batch.MOST_RESULTS = 8388608, 67108864
+-- What stands for the result of a group in a job that 0.2 wrote. Later ones have the places of the results in front:
+-- the bytes before each `null` that a result replaces, or '-' (filling.py).
 batch.RESULTS = '{"pyworkers":"RESULTS"}'
 
-function batch.filled(text, result)
+-- A ready job: its queue, the places of results or nil, and its payload.
+function batch.parts(item)
+  local queue, places, payload = string.match(item, '^(%S+) ([%d,-]+) ({.*)$')
+  if queue then
+    return queue, places, payload
+  end
+  local space = string.find(item, ' ', 1, true)
+  return string.sub(item, 1, space - 1), nil, string.sub(item, space + 1)
+end
+
+-- True if ready jobs are too large with their results; these are not put together for it.
+function batch.too_large(items, result)
+  local size = 0
+  for _, item in ipairs(items) do
+    local _, places, payload = batch.parts(item)
+    local _, number = string.gsub(places or payload, places and '%d+' or batch.RESULTS, '')
+    size = size + #payload + number * #result
+  end
+  return size > batch.MOST_FOLLOWING
+end
+
+function batch.filled(text, result, places)
   local parts, from = {}, 1
+  if places then
+    for place in string.gmatch(places, '%d+') do
+      parts[#parts + 1] = string.sub(text, from, place)
+      parts[#parts + 1] = result
+      from = place + 5
+    end
+    parts[#parts + 1] = string.sub(text, from)
+    return table.concat(parts)
+  end
   while true do
     local first, last = string.find(text, batch.RESULTS, from, true)
     if not first then
@@ -159,15 +192,15 @@ function batch.push(queues, items, result)
   local prefix = string.sub(queues, 1, -7) .. 'queue:'
   local jobs = {}
   for n, item in ipairs(items) do
-    local space = string.find(item, ' ', 1, true)
-    jobs[n] = { string.sub(item, 1, space - 1), string.sub(item, space + 1) }
+    local queue, places, payload = batch.parts(item)
+    jobs[n] = { queue, payload, places }
     -- Check the types first: otherwise a callback would be marked as fired, and then its push would fail.
     if not (holds(prefix .. jobs[n][1], 'list') and holds(queues, 'set')) then
       error({ err = 'WRONGTYPE ' .. prefix .. jobs[n][1] .. ' or ' .. queues .. ' has the wrong type' })
     end
   end
   for _, job in ipairs(jobs) do
-    local payload = batch.due(batch.filled(job[2], result))
+    local payload = batch.due(batch.filled(job[2], result, job[3]))
     redis.call('SADD', queues, job[1])
     redis.call('LPUSH', prefix .. job[1], string.sub(payload, 1, -2) .. ',"enqueued_at":' .. batch.now() .. '}')
   end
@@ -189,17 +222,21 @@ function batch.fire(queues, key, event, more, result)
 end
 
 -- What the batch has returned, as JSON: a list in the order of a group, the last result of a chain. The list has
--- no place for members that were left out.
+-- no place for members that were left out. Nil if it is too large.
 function batch.result(key)
   local about = redis.call('HMGET', key, 'kind', 'size', 'if_missing')
   if about[1] ~= 'group' then
     return about[1] == 'chain' and redis.call('HGET', key .. ':results', '0') or 'null'
   end
-  local results = {}
+  local results, size = {}, 0
   for n = 1, about[2] do
     local result = redis.call('HGET', key .. ':results', n - 1)
     if result or about[3] ~= 'ignore' then
       results[#results + 1] = result or 'null'
+      size = size + #results[#results]
+      if size > batch.MOST_RESULTS then
+        return nil
+      end
     end
   end
   return '[' .. table.concat(results, ',') .. ']'
@@ -237,8 +274,13 @@ function batch.state(queues, key)
   elseif failed > 0 then
     return 'failed'
   end
-  local result = batch.result(key)
-  if batch.fire(queues, key, 'success', redis.call('LRANGE', key .. ':then', 0, -1), result) then
+  local result, following = batch.result(key), redis.call('LRANGE', key .. ':then', 0, -1)
+  if not result or batch.too_large(following, result) then
+    local id = string.sub(key, #batch.key(queues, '') + 1)
+    batch.mourn(queues, id, id, 'too large')
+    return 'dead', true
+  end
+  if batch.fire(queues, key, 'success', following, result) then
     redis.call('DEL', key .. ':then')
     redis.call('HSET', key, 'day', 'ended')
     batch.expire(key, batch.LIFE_ENDED)
