@@ -32,7 +32,7 @@ _MOST = 1000
 @utc_option
 @config_options
 def audit(source: Source, limit: int, as_json: bool, times: Times) -> None:
-    """Show what people did by the dashboard and by commands, the latest first.
+    """Show what people did, by the dashboard or a command.
 
     Redis holds the last 1,000 actions. A program that calls pyworkers.api writes its own (AuditLog.record).
 
