@@ -21,7 +21,7 @@ from pyworkers.config.loading import load
 from pyworkers.integrations.django.bridge import Bridge
 from pyworkers.integrations.django.configuration import read_settings
 
-OPERATE = "pyworkers.operate_queue"
+VIEW, OPERATE = "pyworkers.view_queue", "pyworkers.operate_queue"
 _ROLE = "pyworkers.role"
 
 Authorize = Callable[[HttpRequest], str | None]
@@ -29,11 +29,16 @@ Urls = tuple[list[Any], str, str]
 
 
 def role_of(request: HttpRequest) -> str | None:
-    """The role of a request: staff may look; superusers, and staff with ``pyworkers.operate_queue``, act."""
+    """The role of a request, by the permissions of staff; superusers have all.
+
+    Those with ``pyworkers.view_queue`` look at jobs and their arguments, those with ``operate_queue`` act.
+    """
     user = getattr(request, "user", None)
     if user is None or not (user.is_active and user.is_staff):
         return None
-    return "operate" if user.has_perm(OPERATE) else "read"
+    if user.has_perm(OPERATE):
+        return "operate"
+    return "read" if user.has_perm(VIEW) else None
 
 
 def dashboard(authorize: Authorize = role_of) -> Urls:

@@ -22,7 +22,12 @@ _PATIENCE_S = 10.0
 # The browser comes back at once, and its session is checked again.
 _LONGEST_S = 300.0
 _BEGINNING = b"retry: 2000\n\n"
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+# A middleware that compresses, as Django's, would hold the events back: the stream names its encoding.
+_HEADERS = {
+    "Cache-Control": "no-store, no-transform",
+    "Content-Encoding": "identity",
+    "X-Accel-Buffering": "no",
+}
 
 
 class EventStream(Response):

@@ -66,7 +66,9 @@ from django.contrib.auth.models import Permission, User
 User.objects.create_superuser("root", password="secret")
 operator = User.objects.create_user("operator", password="secret", is_staff=True)
 operator.user_permissions.set(Permission.objects.filter(codename="operate_queue"))
-User.objects.create_user("staff", password="secret", is_staff=True)
+staff = User.objects.create_user("staff", password="secret", is_staff=True)
+staff.user_permissions.set(Permission.objects.filter(codename="view_queue"))
+User.objects.create_user("clerk", password="secret", is_staff=True)
 User.objects.create_user("customer", password="secret")
 print("null")
 """
@@ -137,6 +139,7 @@ def test_people_look_and_act_by_their_rights(
             assert f"{name} ({role})" in page.text
             assert "/jobs/queues" in page.html
             assert any(form.buttons for form in page.forms) == (role == "operate")
+        assert logged_in(root, "clerk").ask("queues").status == 403
         visitor = logged_in(root, "root")
         [form] = [form for form in visitor.get("queues").forms if form.buttons.get("action") == "pause"]
         assert "mail is paused." in visitor.press(form).text
@@ -168,6 +171,19 @@ def test_an_event_stream(project: Project, kind: str) -> None:
         connection.close()
         # The application sees that the client has left.
         wait_for(lambda: Visitor(root).ask("gone").text == "1")
+
+
+def test_a_middleware_that_compresses_lets_the_stream_pass(project: Project) -> None:
+    urls = URLS.replace("dashboard())", 'dashboard(lambda request: "read"))')
+    gzip = 'MIDDLEWARE.insert(0, "django.middleware.gzip.GZipMiddleware")\n'
+    with serving(project(settings=f"{ADMIN}\n{gzip}"), "asgi", urls) as root:
+        connection = http.client.HTTPConnection(urlsplit(root).netloc, timeout=PATIENCE_S)
+        connection.request("GET", "/jobs/events", headers={"Accept-Encoding": "gzip"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["content-encoding"]) == (200, "identity")
+        assert answer.readline() == b"retry: 2000\n"
+        wait_for(lambda: answer.readline().startswith(b"data: "), message="an event comes")
+        connection.close()
 
 
 def test_a_user_without_rights_is_refused(project: Project) -> None:
