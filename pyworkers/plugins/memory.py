@@ -52,6 +52,11 @@ class _Batch:
         if "success" not in self.fired:
             self.ends_at = clock.time() + _LIFE_S
 
+    def die(self, kind: str, member: str) -> None:
+        """Note the first end that was not done."""
+        if "death" not in self.fired:
+            self.reason = kind, member
+
     def fire(self, event: str) -> None:
         self.fired[event] = now = clock.time()
         if event == "success":
@@ -247,8 +252,7 @@ class MemoryBatches:
 
     def _mourn(self, name: str, member: str, kind: str) -> Iterator[PushedJob]:
         while batch := self._find(name):
-            if "death" not in batch.fired:
-                batch.reason = kind, member
+            batch.die(kind, member)
             yield from self._fire(batch, "death")
             name = batch.fields.get("parent", "").partition(" ")[2]
 

@@ -62,7 +62,6 @@ def serve(config: Config, *, with_token: bool = True) -> None:
     site = Site(admin_of(config.redis), Settings(config.web.mask))
     token = new_token() if with_token and not config.web.auth else ""
     dashboard = assemble(site, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))
-    _Connection.most = min(_MOST_CONNECTIONS, max(1, _allowed_files() - _SPARE_FILES))
     with place.listening(private=not config.web.auth) as listeners:
         users = config.web.auth or "none: this machine alone"
         url = place.url_with(token)
@@ -78,8 +77,13 @@ def _access(config: Config, place: Place, site: Site, token: str) -> Access:
     return Local(token, by_socket=place.path is not None)
 
 
-class _Connection(BoundedConnection):
-    most = _MOST_CONNECTIONS
+def _connection() -> type[BoundedConnection]:
+    """The class of this server's connections: as many as the limit of open files allows."""
+
+    class Connection(BoundedConnection):
+        most = min(_MOST_CONNECTIONS, max(1, _allowed_files() - _SPARE_FILES))
+
+    return Connection
 
 
 def _allowed_files() -> int:
@@ -114,7 +118,7 @@ class _Server(uvicorn.Server):
         self._redis = redis
         config = uvicorn.Config(
             _OnSocket(self._streams) if place.path else self._streams,
-            http=_Connection,
+            http=_connection(),
             h11_max_incomplete_event_size=HEAD_BYTES,
             ws="none",
             lifespan="on",

@@ -39,6 +39,7 @@ def read(outcome: Outcome) -> Message:
     return Message.parse(outcome.payload, "default", lambda: "made")
 
 
+@pytest.mark.fault("P4")
 @pytest.mark.parametrize(
     "about", [{"retry": False}, {"retry": 0, "dead": False}, {"retry_count": 24}, {"retry_queue": "other"}]
 )

@@ -16,7 +16,6 @@ from pyworkers.api.browse.lookup import Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.record import JobRecord
 from pyworkers.errors import BadArgumentError
-from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.status import JobState
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
@@ -142,7 +141,10 @@ def _texts(job: JobRecord, mask: tuple[str, ...], operate: bool) -> dict[str, st
 def _kept(view: JobView) -> JobRecord | None:
     """A job that is in no place any more, as its history has it; None without one."""
     history = view.tracked.history
-    return None if view.job or history is None or not history.job else JobRecord(encode(history.job).encode())
+    if view.job or history is None or not history.job:
+        return None
+    # With escapes: a text of a job may have a lone surrogate.
+    return JobRecord(simplejson.dumps(history.job).encode())
 
 
 def _pretty(value: Any) -> str:
