@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
+from weakref import WeakSet
 
 from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Where, admin_of
@@ -69,7 +70,7 @@ class SortedEntry(JobRecord):
 class JobSet(ABC):
     """Jobs in the order of their scores. Iteration begins with the latest, as Sidekiq's does; ``reversed``
     begins with the earliest. It is one of the jobs that there are at its beginning: a job comes once, also if
-    it is given another time meanwhile.
+    this object gives it another time meanwhile.
 
     All methods raise RedisUnavailableError and StoreError.
     """
@@ -78,6 +79,7 @@ class JobSet(ABC):
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
         self._admin = admin_of(where, namespace)
         self._key = self._key_of(self._admin.keys)
+        self._walks: WeakSet[MembersByScore] = WeakSet()
 
     @staticmethod
     @abstractmethod
@@ -105,7 +107,9 @@ class JobSet(ABC):
         return self._entries(descending=False)
 
     def _entries(self, *, descending: bool) -> Iterator[SortedEntry]:
-        for raw, score in self._admin.each(MembersByScore(self._key, descending=descending)):
+        walk = MembersByScore(self._key, descending=descending)
+        self._walks.add(walk)
+        for raw, score in self._admin.each(walk):
             yield SortedEntry(raw, score, self)
 
     def scan(self, text: str) -> Iterator[SortedEntry]:
@@ -181,6 +185,8 @@ class JobSet(ABC):
 
     def reschedule_job(self, job: JobRecord, at: float) -> bool:
         """Give a job another score; False if it is no longer in the set."""
+        for walk in self._walks:
+            walk.moved(job.raw)
         return self._admin.run(sets.reschedule(self._key, job.raw, at))
 
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:

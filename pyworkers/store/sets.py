@@ -66,8 +66,8 @@ class MembersByScore(Pages[Member]):
     """The members of a sorted set with their scores, in order, as of the beginning.
 
     Each page begins after the last member of the previous page, at the place where that member is by then. A
-    member is listed once, also if the reader gives it another score; what is added behind the member that
-    was the last one at the beginning is not listed. A digest of each member is kept, some 60 bytes.
+    member that stays is listed once; so is one that the reader gives another score and notes as ``moved``.
+    What is added behind the member that was the last one at the beginning is not listed.
     """
 
     def __init__(self, zset: str, *, descending: bool = False, page: int = PAGE) -> None:
@@ -76,7 +76,8 @@ class MembersByScore(Pages[Member]):
         self._page = page
         self._last: list[bytes] = []
         self._end: tuple[float, bytes] | None = None
-        self._seen: set[int] = set()
+        # Digests, some 60 bytes each.
+        self._moved: set[int] = set()
 
     def next_page(self) -> Steps[list[Member]]:
         if self._end is None:
@@ -94,7 +95,11 @@ class MembersByScore(Pages[Member]):
         members = [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
         within = [member for member in members if not self._is_beyond(member)]
         self.ended = len(flat) < 2 * self._page or len(within) < len(members)
-        return [(member, score) for member, score in within if self._is_new(member)]
+        return [(member, score) for member, score in within if hash(member) not in self._moved]
+
+    def moved(self, member: bytes) -> None:
+        """List this one no more: it has another score."""
+        self._moved.add(hash(member))
 
     def _is_beyond(self, member: Member) -> bool:
         """True for a member behind the one that was the last at the beginning."""
@@ -102,12 +107,6 @@ class MembersByScore(Pages[Member]):
         return self._end is not None and (
             place < self._end if self._direction == "down" else place > self._end
         )
-
-    def _is_new(self, member: bytes) -> bool:
-        digest = hash(member)
-        known = digest in self._seen
-        self._seen.add(digest)
-        return not known
 
 
 class Matches(Pages[Member]):

@@ -23,7 +23,12 @@ class Reply:
     @property
     def broken(self) -> bool:
         """True for an error of the server's own, and for an answer that ends too early."""
-        return self.status == 500 or self.status > 503 or not self.is_whole or b"Traceback" in self.body
+        return (
+            self.status == 500
+            or self.status > 503
+            or not self.is_whole
+            or b"Traceback (most recent call last)" in self.body
+        )
 
     @property
     def is_whole(self) -> bool:

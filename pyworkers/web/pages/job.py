@@ -144,7 +144,7 @@ def _kept(view: JobView) -> JobRecord | None:
     if view.job or history is None or not history.job:
         return None
     # With escapes: a text of a job may have a lone surrogate.
-    return JobRecord(simplejson.dumps(history.job).encode())
+    return JobRecord(simplejson.dumps(history.job, allow_nan=True).encode())
 
 
 def _pretty(value: Any) -> str:
