@@ -22,6 +22,7 @@ _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^
 # shown. No possessive quantifier: with one, Python 3.11.2 leaves secrets unmasked.
 _USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://|(?![^/?#]*?://))([^:]*):.*@", re.DOTALL)
 _ESCAPES = "(in a password, write / ? # as %2F %3F %23)"
+_PREFIX = re.compile(r"(/(?!\.\.?(/|\Z))[A-Za-z0-9._~-]+)+")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
 
 
@@ -105,6 +106,12 @@ def check_web_bind(bind: str) -> None:
         raise ValueError("must be host:port or unix:PATH, not empty")
     else:
         check_bind(bind)
+
+
+def check_web_prefix(prefix: str) -> None:
+    """Check the path below which a proxy shows the dashboard."""
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise ValueError(f'must be empty or a path without a slash at its end, e.g. "/jobs", not {prefix!r}')
 
 
 def check_hosts(names: tuple[object, ...]) -> None:

@@ -25,6 +25,7 @@ from pyworkers.config.checks import (
     check_timezone,
     check_url,
     check_web_bind,
+    check_web_prefix,
     mask_text,
     mask_url,
 )
@@ -242,6 +243,11 @@ class WebConfig:
         (),
         'Names under which browsers reach it, beside loopback and bind, e.g. ["jobs.example.com"].',
         check=check_hosts,
+    )
+    prefix: str = _option(
+        "",
+        'Path below which a proxy shows it, kept or stripped by the proxy, e.g. "/jobs"; empty: none.',
+        check=check_web_prefix,
     )
     mask: tuple[str, ...] = _option(
         ("password", "passwd", "secret", "token", "api_key", "authorization", "card"),

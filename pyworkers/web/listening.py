@@ -27,20 +27,21 @@ _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An address of the dashboard, as ``[web] bind`` says it; ``path`` is that of a Unix socket."""
+    """An address of the dashboard, as ``[web]`` says it; ``path`` is that of a Unix socket."""
 
     bind: str
     host: str = ""
     port: int = 0
     path: Path | None = None
+    prefix: str = ""
 
     @classmethod
-    def parse(cls, bind: str) -> Place:
-        """Read an address that the configuration has checked."""
+    def parse(cls, bind: str, prefix: str = "") -> Place:
+        """Read an address and a prefix that the configuration has checked."""
         if bind.startswith(_UNIX):
-            return cls(bind, path=Path(bind.removeprefix(_UNIX)))
+            return cls(bind, path=Path(bind.removeprefix(_UNIX)), prefix=prefix)
         host, _, port = bind.rpartition(":")
-        return cls(bind, host.removeprefix("[").removesuffix("]"), int(port))
+        return cls(bind, host.removeprefix("[").removesuffix("]"), int(port), prefix=prefix)
 
     @property
     def hosts(self) -> list[str]:
@@ -52,13 +53,14 @@ class Place:
         """What a person opens."""
         if self.path is not None:
             return self.bind
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}{self.prefix}/"
 
     def url_with(self, token: str) -> str:
         """What a person opens, with the token of this start; ``token`` may be empty."""
         if not token:
             return self.url
-        return f"{self.url} http://localhost/?token={token}" if self.path else f"{self.url}?token={token}"
+        url = f"{self.url} http://localhost{self.prefix}/" if self.path else self.url
+        return f"{url}?token={token}"
 
     def check_private(self) -> None:
         """Raise ConfigError if other machines could reach it."""

@@ -29,6 +29,7 @@ from pyworkers.http.hosts import Hosts
 from pyworkers.web.application import assemble
 from pyworkers.web.leaving import Streams
 from pyworkers.web.listening import Place
+from pyworkers.web.prefixing import Prefixed
 from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users, new_token
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins
@@ -56,7 +57,7 @@ def serve(config: Config, *, with_token: bool = True) -> None:
     Raises ConfigError: the address is in use, or reachable from elsewhere without users.
     """
     logs.configure(config.log.level, config.log.format)
-    place = Place.parse(config.web.bind)
+    place = Place.parse(config.web.bind, config.web.prefix)
     if not config.web.auth:
         place.check_private()
     site = Site(admin_of(config.redis), Settings(config.web.mask))
@@ -113,7 +114,8 @@ class _OnSocket:
 
 class _Server(uvicorn.Server):
     def __init__(self, dashboard: Starlette, site: Site, place: Place, redis: str) -> None:
-        self._streams = Streams(dashboard)
+        prefix = place.prefix
+        self._streams = Streams(Prefixed(dashboard, prefix, dashboard.routes) if prefix else dashboard)
         self._site = site
         self._redis = redis
         config = uvicorn.Config(

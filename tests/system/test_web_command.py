@@ -172,12 +172,15 @@ def test_the_section_web_of_the_configuration_counts(tmp_path: Path, one_redis_u
     port = free_port()
     (tmp_path / "workers.toml").write_text(
         f'[redis]\nurl = "{one_redis_url}"\n[web]\nbind = "localhost:{port}"\nhosts = ["jobs.example.com"]\n'
+        'prefix = "/jobs"\n'
     )
     with commanded(tmp_path, "--config", "workers.toml", "--no-token") as command:
         command.wait_until_it_listens()
         visitor = Visitor(f"http://127.0.0.1:{port}/")
-        assert visitor.ask("queues", Host="jobs.example.com").status == 200
-        assert command.events()["web.listening"]["url"] == f"http://localhost:{port}/"
+        for path in ("queues", "jobs/queues"):
+            answer = visitor.ask(path, Host="jobs.example.com")
+            assert answer.status == 200 and 'href="/jobs/queues"' in answer.page.html
+        assert command.url() == f"http://localhost:{port}/jobs/"
 
 
 # Without users

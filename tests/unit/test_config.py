@@ -87,7 +87,7 @@ def test_without_any_source_every_key_has_its_default() -> None:
         encryption=EncryptionConfig(keys=""),
         log=LogConfig(level="info", format="auto"),
         http=HttpConfig(bind=""),
-        web=WebConfig(bind="127.0.0.1:7440", auth="", hosts=(), mask=WebConfig().mask),
+        web=WebConfig(bind="127.0.0.1:7440", auth="", hosts=(), prefix="", mask=WebConfig().mask),
         cron=(),
         path=None,
     )
@@ -785,6 +785,13 @@ def test_no_repr_shows_a_secret() -> None:
         ("hosts", ["jobs.example.com:80"], "must be names without port"),
         ("hosts", ["https://jobs.example.com"], "must be names without port"),
         ("hosts", [7], "must be names without port"),
+        ("prefix", "/jobs", ""),
+        ("prefix", "/my.own/jobs-1", ""),
+        ("prefix", "", ""),
+        ("prefix", "/jobs/", "must be empty or a path without a slash at its end"),
+        ("prefix", "jobs", "must be empty or a path without a slash at its end"),
+        ("prefix", "/jobs/..", "must be empty or a path without a slash at its end"),
+        ("prefix", "//evil.example", "must be empty or a path without a slash at its end"),
         ("mask", ["password", "any name"], ""),
         ("mask", [""], "must be names of keys"),
     ],
@@ -828,7 +835,9 @@ EVERY_KEY = Config(
     encryption=EncryptionConfig(keys="/etc/pyworkers/keys"),
     log=LogConfig(level="debug", format="json"),
     http=HttpConfig(bind="[::1]:7433", hosts=("jobs.internal",), stats=False),
-    web=WebConfig(bind="unix:/run/web.sock", auth="users", hosts=("jobs.example.com",), mask=("pin",)),
+    web=WebConfig(
+        bind="unix:/run/web.sock", auth="users", hosts=("jobs.example.com",), prefix="/jobs", mask=("pin",)
+    ),
     cron=(
         CronConfig(
             name="sweep it",
