@@ -21,7 +21,7 @@ SUSPECT_FROM = 2
 MAX_DEATHS = 3
 """The number of servers that died while this job was the one suspect that they ran: then it is dead."""
 _HASH = "suspects"
-_ENTRY = re.compile(rb"([0-9]+) ([0-9]+)")
+_ENTRY = re.compile(rb"([0-9]{1,9}) ([0-9]{1,9})")
 
 
 class Entry(NamedTuple):

@@ -17,6 +17,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Command, Steps, command, every
 from pyworkers.store.measures.look import look, since
 from pyworkers.store.transport.replies import seconds
+from pyworkers.store.values import as_count
 
 STATS_TTL_S = 5 * 365 * 86_400
 SHORT_TTL_S = 8 * 3600
@@ -42,7 +43,7 @@ def read(keys: Keys, queues: Sequence[str]) -> Steps[Counts]:
     """Read the counters, and the sizes and latencies of these queues."""
     *numbers, retries, scheduled, dead, time = yield from every(
         [
-            *(command("GET", keys.stat(name), read=_number) for name in COUNTERS),
+            *(command("GET", keys.stat(name), read=as_count) for name in COUNTERS),
             command("ZCARD", keys.retry),
             command("ZCARD", keys.schedule),
             command("ZCARD", keys.dead),
@@ -145,7 +146,3 @@ def _wait(stored: bytes | None, now: float) -> float | None:
         return 0.0
     enqueued_at = since(stored)
     return None if enqueued_at is None else max(0.0, now - enqueued_at)
-
-
-def _number(stored: bytes | None) -> int:
-    return int(stored or 0)

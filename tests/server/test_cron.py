@@ -798,3 +798,11 @@ async def test_a_claim_of_a_dead_master_expires(bench: Bench, monkeypatch: pytes
     bench.answer(made())
     await living.fire_due(NOON + seconds)
     assert await bench.slots() == [NOON]
+
+
+async def test_a_last_slot_that_no_calendar_has_counts_as_now(bench: Bench) -> None:
+    await bench.redis.hset(bench.keys.cron_last, "sweep", 999_999_999_999)
+    cron = bench.cron(entry())
+    await cron.fire_due(NOON - 1.0)
+    await cron.fire_due(NOON + 1.0)
+    assert await bench.slots() == [NOON]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -345,6 +346,20 @@ async def test_a_key_of_a_wrong_type_puts_the_job_off_and_says_so(bench: Bench) 
     assert (answer.verdict, answer.key) == (Verdict.BROKEN, bench.keys.limit("erp"))
     assert answer.at - time.time() == pytest.approx(60, abs=30)
     assert await bench.scheduled() == [b'{"jid":"a"}']
+
+
+@pytest.mark.parametrize("want", [ONE, Want("erp", 1, 0.0)])
+async def test_odd_scores_put_no_job_off_for_ever(bench: Bench, want: Want) -> None:
+    await bench.redis.zadd(bench.keys.limit(want.key), {"odd": math.inf, "x": math.inf})
+    await bench.redis.zadd(bench.keys.limit_waiting(want.key), {"odd": math.inf, "none": -math.inf})
+    answer = await bench.run("1", want)
+    assert answer.verdict is Verdict.LIMITED
+    assert answer.at < time.time() + 4000 + 120
+    # What another program writes into the list of limits is left out.
+    await bench.redis.hset(bench.keys.limits, mapping={"odd": "5 abc", "none": "\0"})
+    await bench.redis.delete(bench.keys.limit(want.key), bench.keys.limit_waiting(want.key))
+    await arun(bench.redis, limits.sweep(bench.keys))
+    assert await bench.run("2", want) == GRANTED
 
 
 async def test_a_schedule_of_a_wrong_type_loses_no_job(bench: Bench) -> None:

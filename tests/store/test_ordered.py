@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -140,3 +141,17 @@ async def test_keys_of_another_type_are_an_error_and_lose_nothing(bench: Bench) 
         await bench.take(bench.a)
     await bench.redis.delete(bench.keys.ordered("q"))
     assert (await bench.take(bench.a)).raw == ONE
+
+
+async def test_odd_values_in_the_state_do_not_stop_the_queue(bench: Bench) -> None:
+    await bench.push(ONE)
+    odd: Any = {"identity": b"\xff\xed", "fence": "nan", "until": "soon", "head": "x"}
+    await bench.redis.hset(bench.keys.ordered("q"), mapping=odd)
+    found = await bench.take(bench.a)
+    assert found.word == "other"
+    # It has no lease, so its place is free.
+    found = await bench.take(bench.a, found.active)
+    assert (found.word, found.raw) == ("job", ONE)
+    assert found.fence > 1_000_000_000
+    await bench.redis.hset(bench.keys.ordered("q"), "fence", "9" * 400)
+    assert (await bench.take(bench.a)).fence > 1_000_000_000

@@ -26,6 +26,7 @@ GONE = DeleteField("suspects", hashlib.sha1(RAW).hexdigest())
         (b"1", Entry()),
         (b"-1 0", Entry()),
         (b"1 0\n", Entry()),
+        (b"9" * 5000 + b" 1", Entry()),
     ],
 )
 def test_an_entry_is_two_numbers(stored: bytes | None, entry: Entry) -> None:

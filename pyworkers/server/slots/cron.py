@@ -194,7 +194,8 @@ class Cron(Part):
         if new := [one.entry.name for one in newcomers if one.entry.name not in known]:
             await self._store.arun(slots.register(self._keys, new, int(now)))
         for one in newcomers:
-            one.begin_at(known.get(one.entry.name, now))
+            # A later one is that of a clock that was ahead, or was written by another program.
+            one.begin_at(min(known.get(one.entry.name, now), now))
         return True
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Mode, Steps, command, every, script
+from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, script
 from pyworkers.store.transport.replies import nonzero
 
 
@@ -71,4 +71,4 @@ def _take_reply(reply: Any) -> TakeReply:
     if not (isinstance(fence, int) and isinstance(ms, int) and isinstance(rest, bytes)):
         raise ValueError
     job = word == b"job"
-    return TakeReply(word.decode(), fence, ms / 1000, "" if job else rest.decode(), rest if job else b"")
+    return TakeReply(decoded(word), fence, ms / 1000, "" if job else decoded(rest), rest if job else b"")

@@ -98,7 +98,7 @@ def work_view(identity: str, thread: bytes, stored: bytes) -> WorkView | None:
         as_text(thread),
         as_str(about.get("queue")),
         timestamps.read(about.get("run_at")) or 0.0,
-        text.encode(errors="surrogateescape"),
+        text.encode(errors="replace"),
         timestamps.read(about.get("limit_at")),
     )
 

@@ -28,6 +28,8 @@ local AGAIN_S = 5
 -- A job that waits for a slot is called when one is free. The score is for a lost call only, and so late that it
 -- comes after all jobs in front of it, if each takes a minute.
 local FAR_S, EACH_S = 3600, 60
+-- No job waits for so long: such a score is of another program.
+local NEVER_S = 1e9
 
 local raw, payload, waiter, holder = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if not holds(KEYS[2], 'zset') then
@@ -74,7 +76,7 @@ local function turn(limit, ahead)
     return nil
   end
   local function start(rank)
-    return tonumber(redis.call('ZRANGE', limit.holders, rank, rank, 'WITHSCORES')[2])
+    return math.min(tonumber(redis.call('ZRANGE', limit.holders, rank, rank, 'WITHSCORES')[2]), now + SOON_S)
   end
   -- Each start leaves the window after its length. So does, again, each start that takes its place.
   local rounds = math.floor(place / limit.most)
@@ -149,6 +151,7 @@ local score
 if slot then
   -- It waits for this one alone: the time of a turn in a rate would be a guess.
   local last = tonumber(redis.call('ZRANGE', slot.waiting, -1, -1, 'WITHSCORES')[2] or '') or 0
+  last = last < now + NEVER_S and last or 0
   local each = EACH_S * redis.call('ZCARD', slot.waiting) / slot.most
   score = string.format('%.6f', math.max(now + FAR_S + each, last + 0.000002))
 else
@@ -163,7 +166,7 @@ for _, limit in ipairs(limits) do
       redis.call('ZADD', limit.waiting, score, waiter)
     end
     local last = redis.call('ZRANGE', limit.waiting, -1, -1, 'WITHSCORES')[2]
-    redis.call('EXPIRE', limit.waiting, math.ceil(last - now) + FAR_S)
+    redis.call('EXPIRE', limit.waiting, math.ceil(math.min(last - now, NEVER_S)) + FAR_S)
   elseif slot and limit.window > 0 then
     redis.call('ZREM', limit.waiting, waiter)
   elseif limit.window == 0 and not stays and redis.call('ZREM', limit.waiting, waiter) == 1 then

@@ -26,12 +26,13 @@ local freed, called = 0, 0
 for n = 4, #ARGV do
   local name, holders, waiting = ARGV[n], KEYS[2 * n - 3], KEYS[2 * n - 2]
   local most, window = string.match(redis.call('HGET', KEYS[1], name) or '', '^(%d+) (%S+)$')
-  if most and holds(holders, 'zset') and holds(waiting, 'zset') then
+  window = tonumber(window or '')
+  if window and holds(holders, 'zset') and holds(waiting, 'zset') then
     if reset then
       freed = freed + redis.call('ZCARD', holders)
       redis.call('DEL', holders)
     end
-    if tonumber(window) > 0 then
+    if window > 0 then
       redis.call('ZREMRANGEBYSCORE', holders, '-inf', now - window)
       if reset then
         -- The jobs in schedule keep the times that they have there.

@@ -63,6 +63,7 @@ end
 local wait = ''
 if rate > 0 and #jobs < wanted and taken + #jobs >= rate then
   local oldest = tonumber(redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')[2])
-  wait = string.format('%.6f', oldest + window - now)
+  -- A score may be anything; none of ours is later than this.
+  wait = string.format('%.6f', math.min(oldest, now + SOON_S) + window - now)
 end
 return { jobs, wait, #jobs < may and '' or full }

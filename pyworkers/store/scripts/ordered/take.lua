@@ -24,7 +24,11 @@ if redis.call('HEXISTS', KEYS[5], ARGV[1]) == 0 then
 end
 local now = redis.call('TIME')
 local active = redis.call('HGET', order, 'identity') or ''
-local fence = tonumber(redis.call('HGET', order, 'fence') or '') or 0
+-- Any program may write into the hash: what is no number counts as none.
+local fence = tonumber(string.match(redis.call('HGET', order, 'fence') or '', '^%d+$')) or 0
+if fence >= 2 ^ 53 then
+  fence = 0
+end
 if active ~= ARGV[1] then
   if active ~= ARGV[2] then
     return { 'other', fence, 0, active }
@@ -42,7 +46,7 @@ end
 if redis.call('SISMEMBER', KEYS[6], ARGV[3]) == 1 then
   return { 'paused', fence, 0, '' }
 end
-if active ~= ARGV[1] then
+if active ~= ARGV[1] or fence == 0 then
   -- From the clock, so that the token grows even if Redis has lost the hash.
   fence = math.max(fence + 1, tonumber(now[1]))
   redis.call('HSET', order, 'identity', ARGV[1], 'fence', string.format('%d', fence))
@@ -57,7 +61,7 @@ if not head then
 end
 local waits = redis.call('HMGET', order, 'until', 'head')
 if waits[1] then
-  local left = tonumber(waits[1]) - (now[1] * 1000 + math.floor(now[2] / 1000))
+  local left = (tonumber(waits[1]) or 0) - (now[1] * 1000 + math.floor(now[2] / 1000))
   if left > 0 and redis.sha1hex(head) == waits[2] then
     return { 'wait', fence, left, '' }
   end

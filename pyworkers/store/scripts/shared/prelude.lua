@@ -25,7 +25,7 @@ end
 -- Note that the slots of a cron entry up to a moment are dealt with; an earlier moment changes nothing.
 local function begin_at(slots, name, moment)
   local last = tonumber(redis.call('HGET', slots, name) or '')
-  if not last or last < tonumber(moment) then
+  if not (last and last >= tonumber(moment)) then
     redis.call('HSET', slots, name, moment)
   end
 end
