@@ -114,18 +114,24 @@ class _Exchange:
             await self._parts.put(message["body"])
 
 
+def path_of(request: HttpRequest) -> str:
+    """The path with the prefix of the project: under ASGI, ``request.path`` lacks it if a proxy strips it."""
+    return f"{request.META['SCRIPT_NAME'].rstrip('/')}/{request.path_info.removeprefix('/')}"
+
+
 def _scope(request: HttpRequest, prefix: str) -> dict[str, Any]:
     headers = {name.lower(): value for name, value in request.headers.items()}
     # Django has checked it, and knows the proxies in front.
     headers["host"] = request.get_host()
+    path = path_of(request)
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
         "method": request.method,
         "scheme": request.scheme,
-        "path": request.path,
-        "raw_path": request.path.encode(errors="surrogateescape"),
+        "path": path,
+        "raw_path": path.encode(errors="surrogateescape"),
         "root_path": prefix.rstrip("/"),
         "query_string": request.META.get("QUERY_STRING", "").encode(errors="surrogateescape"),
         "headers": [(name.encode("latin-1"), _bytes(value)) for name, value in headers.items()],

@@ -15,10 +15,12 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import resolve_url
 from django.urls import NoReverseMatch, re_path, reverse
+from django.utils.encoding import escape_uri_path, iri_to_uri
+from django.utils.http import escape_leading_slashes
 from django.views.decorators.csrf import csrf_exempt
 
 from pyworkers.config.loading import load
-from pyworkers.integrations.django.bridge import Bridge
+from pyworkers.integrations.django.bridge import Bridge, path_of
 from pyworkers.integrations.django.configuration import read_settings
 
 VIEW, OPERATE = "pyworkers.view_queue", "pyworkers.operate_queue"
@@ -53,6 +55,7 @@ def dashboard(authorize: Authorize = role_of) -> Urls:
     @csrf_exempt
     def view(request: HttpRequest, path: str) -> HttpResponseBase:
         role = authorize(request)
+        whole = path_of(request)
         user = getattr(request, "user", None)
         if role is None:
             if user is None or user.is_authenticated:
@@ -60,8 +63,10 @@ def dashboard(authorize: Authorize = role_of) -> Urls:
             # Imported here: a project may have users of another kind, or none.
             from django.contrib.auth.views import redirect_to_login
 
-            return redirect_to_login(request.get_full_path(), _login())
-        prefix = request.path[: len(request.path) - len(path)]
+            query = iri_to_uri(request.META.get("QUERY_STRING", ""))
+            asked = escape_leading_slashes(escape_uri_path(whole))
+            return redirect_to_login(f"{asked}?{query}" if query else asked, _login())
+        prefix = whole[: len(whole) - len(path)]
         name = user.get_username() if user is not None else ""
         return mounted.bridge.answer(request, prefix, {_ROLE: role, "state": {"user": name}})
 

@@ -192,11 +192,16 @@ def test_a_user_without_rights_is_refused(project: Project) -> None:
         assert site.run(CUSTOMER) == 403
 
 
-def test_a_function_of_the_project_says_the_role(project: Project) -> None:
-    urls = URLS.replace("dashboard())", 'dashboard(lambda request: "read"))')
-    with serving(project(settings=ADMIN), "wsgi", urls) as root:
+@pytest.mark.parametrize("kind", sorted(COMMANDS))
+def test_a_function_of_the_project_says_the_role_also_below_a_prefix(project: Project, kind: str) -> None:
+    """A proxy has stripped the prefix: the addresses carry it all the same."""
+    role = '"read" if "queues" in request.path else None'
+    urls = URLS.replace("dashboard())", f"dashboard(lambda request: {role}))")
+    with serving(project(settings=f'{ADMIN}\nFORCE_SCRIPT_NAME = "/site"\n'), kind, urls) as root:
         visitor = Visitor(f"{root}jobs/")
-        assert visitor.ask("queues").status == 200
+        assert 'href="/site/jobs/queues"' in visitor.get("queues").html
+        login = visitor.ask("dead?rank=2", follow=False)
+        assert login.headers["Location"] == "/site/admin/login/?next=/site/jobs/dead%3Frank%3D2"
         assert visitor.ask("queues", {"action": "pause"}).status == 403
 
 
