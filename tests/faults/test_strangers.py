@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from redis import Redis, ResponseError
 
 from pyworkers.protocol.keys import Keys
@@ -148,6 +149,7 @@ def push_all(server: ServerProcess, number: int) -> None:
             assert name != "plain"
 
 
+@pytest.mark.fault("P11")
 def test_the_keys_of_a_server_hold_odd_values_of_each_type(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:

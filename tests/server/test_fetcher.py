@@ -584,6 +584,7 @@ async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_
     assert await bench.redis.lrange(queue, 0, -1) == []
 
 
+@pytest.mark.fault("P10")
 async def test_an_outcome_that_redis_cuts_off_is_dead_by_its_own_bytes_and_the_others_are_settled(
     bench: Bench,
 ) -> None:

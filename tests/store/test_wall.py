@@ -135,6 +135,7 @@ def outbox_and_endings() -> tuple[Outbox, Endings]:
     return outbox, Endings(outbox.settle, outbox.hand_back, manifest, lambda _: None)
 
 
+@pytest.mark.fault("P9")
 @pytest.mark.parametrize("end", WORKER_ENDS)
 async def test_odd_fields_do_not_change_how_a_worker_ends_a_job(bench: Bench, end: str) -> None:
     line = Line(lambda *_: None)
@@ -188,6 +189,7 @@ def _ends(endings: Endings) -> dict[str, Callable[[Delivery], object]]:
     }
 
 
+@pytest.mark.fault("P9")
 @pytest.mark.parametrize("end", MASTER_ENDS)
 async def test_odd_fields_do_not_end_the_master_that_settles_a_job(bench: Bench, end: str) -> None:
     raws = list(payloads("send"))
