@@ -32,7 +32,6 @@ from pyworkers import failpoints
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVER = (
-    "pyworkers.__main__",
     "pyworkers.cli.run",
     "pyworkers.server.master",
     "pyworkers.worker.forkserver",

@@ -2,6 +2,7 @@
 
 Set up in the fork server, before the application is imported; workers inherit it. All processes of a server
 share these files, and Python writes the parts of one ``print`` apart, or ends a full buffer inside a line.
+A pipe that is full, because no program reads it, delays a job only by more than a buffer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-# An open line that is longer is written in parts: a program may print no newline at all.
+# An open line that is longer is written in parts: a program may print no newline at all. As many bytes wait
+# for a full pipe, as in the buffer of Python.
 _LONGEST = 8192
 
 
@@ -27,6 +29,10 @@ class Lines(io.BufferedIOBase):
         self.name = name
         self._fd = fd
         self._open: dict[int, bytes] = {}
+        self._room = select.poll()
+        self._room.register(fd, select.POLLOUT)
+        self._late = b""
+        self._lock = threading.Lock()
         # True: also a flush leaves an open line for its newline, which another process would write into.
         self._holds = False
         os.register_at_fork(after_in_child=self._forked)
@@ -40,6 +46,8 @@ class Lines(io.BufferedIOBase):
         mine = self._open.get(threading.get_ident())
         self._open = {} if mine is None else {threading.get_ident(): mine}
         self._holds = False
+        # Another thread may have had the lock; what waits is written by the process that printed it.
+        self._late, self._lock = b"", threading.Lock()
 
     def write(self, data: Any, /) -> int:
         """Write the lines that end in ``data``, and keep its rest. Raises OSError; they are lost then."""
@@ -61,8 +69,8 @@ class Lines(io.BufferedIOBase):
         """Write the open line of this thread, unless it is held."""
         if self.closed:
             raise ValueError("flush of closed file")
-        if self._open and not self._holds:
-            self._send(self._open.pop(threading.get_ident(), b""))
+        if self._late or (self._open and not self._holds):
+            self._send(b"" if self._holds else self._open.pop(threading.get_ident(), b""))
 
     def finish(self) -> None:
         """End the open line of this thread. Raises OSError; the line is lost then."""
@@ -75,6 +83,14 @@ class Lines(io.BufferedIOBase):
         return bool(self._open)
 
     def _send(self, data: bytes) -> None:
+        with self._lock:
+            data = self._late + data
+            waits = len(data) <= _LONGEST and not self._room.poll(0)
+            self._late = data if waits else b""
+        if not waits:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             try:
