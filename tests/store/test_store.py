@@ -38,9 +38,9 @@ class Bench(RedisBench):
         self.config = RedisConfig(url=url_of(url, Role.WORKER, namespace), namespace=namespace)
 
     async def prepare(self) -> None:
-        await self.redis.hset(self.keys.owners, "host:1:aaa", '["q"]')
+        await self.redis.hset(self.keys.owners, "host:1:aaaaaa", '["q"]')
 
-    def store(self, identity: str = "host:1:aaa") -> Owner:
+    def store(self, identity: str = "host:1:aaaaaa") -> Owner:
         return Owner(self.connection(), self.keys, identity)
 
     def waiter(self) -> Waiter:
@@ -50,7 +50,7 @@ class Bench(RedisBench):
 
     async def wait(self, waiter: Waiter, taken: Callable[[bytes], None]) -> None:
         """Wait for a job of the queue ``q``."""
-        inprogress = InProgress(self.keys, ["q"], "host:1:aaa")
+        inprogress = InProgress(self.keys, ["q"], "host:1:aaaaaa")
         await waiter.wait(inprogress.source("q"), inprogress.key("q"), taken)
 
     async def push(self, queue: str, *jobs: bytes) -> None:
@@ -241,12 +241,12 @@ async def test_dead_is_trimmed_by_age_and_size(bench: Bench) -> None:
 
 
 async def test_an_owner_whose_lists_were_recovered_takes_nothing(bench: Bench) -> None:
-    store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
+    store, peer = bench.store("host:1:aaaaaa"), bench.store("host:2:bbbbbb")
     await bench.push("q", b"1", b"2", b"3")
     await store.renew(0.05, ["q"])
     await store.exchange("q", [], 2, NOW)
     await async_wait_for(peer.silent_owners, message="the lease has expired")
-    assert await peer.recover("host:1:aaa", ["q"], 100) == 2
+    assert await peer.recover("host:1:aaaaaa", ["q"], 100) == 2
     with pytest.raises(LeaseLostError):
         await store.exchange("q", [], 1, NOW)
     assert (await store.exchange("q", [(b"1", DONE)], 0, NOW)).stale == [0]
@@ -264,33 +264,33 @@ async def test_a_lease_is_held_and_made_again_when_it_was_deleted(bench: Bench) 
 
 
 async def test_no_peer_recovers_from_a_live_owner(bench: Bench) -> None:
-    store, peer = bench.store("host:1:aaa"), bench.store("host:2:bbb")
+    store, peer = bench.store("host:1:aaaaaa"), bench.store("host:2:bbbbbb")
     await bench.push("q", b"1")
     await store.renew(30, ["q"])
     await store.exchange("q", [], 1, NOW)
     assert await peer.silent_owners() == {}
-    assert await peer.recover("host:1:aaa", ["q"], 100) == -1
+    assert await peer.recover("host:1:aaaaaa", ["q"], 100) == -1
     assert await store.inprogress("q") == [b"1"]
 
 
 async def test_owners_that_another_program_has_written_hide_no_other(bench: Bench) -> None:
     written = {
-        b"host:2:bbb": b'["q"]',
-        b"\xff:1:a": b'["q"]',
-        b"nested:1:a": b"[" * 100_000,
-        b"object:1:a": b"{}",
-        b"names:1:a": b'["q", 1, "\\ud800", ""]',
+        b"host:2:bbbbbb": b'["q"]',
+        b"\xff:1:aaaaaa": b'["q"]',
+        b"nested:1:aaaaaa": b"[" * 100_000,
+        b"object:1:aaaaaa": b"{}",
+        b"names:1:aaaaaa": b'["q", 1, "\\ud800", ""]',
     }
     for name, stored in written.items():
         await bench.redis.hset(bench.keys.owners, name, stored)
-    peer = bench.store("host:1:aaa")
+    peer = bench.store("host:1:aaaaaa")
     silent = await peer.silent_owners()
     assert silent == {
-        "host:2:bbb": ["q"],
-        "\udcff:1:a": ["q"],
-        "nested:1:a": [],
-        "object:1:a": [],
-        "names:1:a": ["q"],
+        "host:2:bbbbbb": ["q"],
+        "\udcff:1:aaaaaa": ["q"],
+        "nested:1:aaaaaa": [],
+        "object:1:aaaaaa": [],
+        "names:1:aaaaaa": ["q"],
     }
     for identity, queues in silent.items():
         assert await peer.recover(identity, queues, 100) == 0
@@ -304,12 +304,12 @@ async def test_twenty_peers_recover_each_job_once_and_in_order(bench: Bench) -> 
     await bench.push("q", *jobs)
     await store.renew(0.02, ["q", "empty"])
     await store.exchange("q", [], 70, NOW)
-    peers = [bench.store(f"host:{number}:peer") for number in range(20)]
+    peers = [bench.store(f"host:{number}:abcdef") for number in range(20)]
     await async_wait_for(peers[0].silent_owners, message="the lease has expired")
-    assert await peers[0].silent_owners() == {"host:1:aaa": ["q", "empty"]}
+    assert await peers[0].silent_owners() == {"host:1:aaaaaa": ["q", "empty"]}
 
     async def sweep(peer: Owner) -> int:
-        return await peer.recover("host:1:aaa", ["q", "empty"], 16)
+        return await peer.recover("host:1:aaaaaa", ["q", "empty"], 16)
 
     moved = 0
     while recovered := sum(await asyncio.gather(*map(sweep, peers))):
@@ -335,7 +335,7 @@ async def test_jobs_are_taken_while_memory_is_full(bench: Bench) -> None:
 
 @pytest.mark.parametrize("jobs", [0, 5])
 async def test_the_dead_are_listed_no_more_from_the_first_step_on(bench: Bench, jobs: int) -> None:
-    store, peer, keys = bench.store(), bench.store("host:2:bbb"), bench.keys
+    store, peer, keys = bench.store(), bench.store("host:2:bbbbbb"), bench.keys
     for number in range(jobs):
         await bench.push("q", b"%d" % number)
     await store.renew(30, ["q"])
@@ -354,7 +354,7 @@ async def test_the_dead_are_listed_no_more_from_the_first_step_on(bench: Bench, 
 
 
 async def test_a_list_of_processes_that_is_no_set_keeps_no_job(bench: Bench) -> None:
-    store, peer = bench.store(), bench.store("host:2:bbb")
+    store, peer = bench.store(), bench.store("host:2:bbbbbb")
     await bench.push("q", b"1")
     await store.renew(30, ["q"])
     await store.exchange("q", [], 1, NOW)
@@ -367,7 +367,7 @@ async def test_a_list_of_processes_that_is_no_set_keeps_no_job(bench: Bench) -> 
 async def test_jobs_whose_queue_is_no_list_stay_until_it_is(bench: Bench) -> None:
     """An error after the removal would lose them: a script is not undone."""
 
-    store, peer = bench.store(), bench.store("host:2:bbb")
+    store, peer = bench.store(), bench.store("host:2:bbbbbb")
     await bench.push("q", b"1", b"2")
     await bench.push("good", b"3")
     await store.renew(30, ["q", "good"])
@@ -469,12 +469,12 @@ async def test_an_absent_server_is_an_outage() -> None:
     config = RedisConfig(url="redis://127.0.0.1:1/0")
     async with connect_async(config) as redis:
         with pytest.raises(RedisUnavailableError):
-            await Owner(redis, Keys(), "host:1:aaa").renew(30, ["q"])
+            await Owner(redis, Keys(), "host:1:aaaaaa").renew(30, ["q"])
 
 
 async def test_a_server_that_peers_do_not_know_of_takes_nothing(bench: Bench) -> None:
     await bench.push("q", b"1")
-    exchange = await bench.store("host:2:bbb").exchange("q", [], 1, NOW)
+    exchange = await bench.store("host:2:bbbbbb").exchange("q", [], 1, NOW)
     assert exchange.jobs == []
     assert exchange.error is not None and exchange.error.code == "UNREGISTERED"
     assert await bench.waiting("q") == [b"1"]
@@ -486,7 +486,7 @@ async def test_an_owner_is_forgotten_only_when_its_lists_are_empty(bench: Bench)
     await bench.push("q", b"1")
     await store.exchange("q", [], 1, NOW)
     assert await store.deregister(["other", "q"]) is False
-    assert await bench.store("host:2:bbb").silent_owners() == {"host:1:aaa": ["q"]}
+    assert await bench.store("host:2:bbbbbb").silent_owners() == {"host:1:aaaaaa": ["q"]}
     await store.exchange("q", [(b"1", DONE)], 0, NOW)
     assert await store.deregister(["other", "q"]) is True
     assert await bench.redis.exists(bench.keys.owners) == 0

@@ -48,7 +48,7 @@ def test_the_program_of_the_page(tmp_path: Path, redis_url: str, namespace: str)
         assert state in ("waiting", "running", "done")
         assert lines == [
             "{'pages': 3}",
-            "Progress(done=2, total=3, text='page 2')",
+            "Progress(done=3, total=3, text='page 3')",
             "failed ValueError no pages",
             "done ['a/b'] None",
             lines[-1],
@@ -63,7 +63,7 @@ def test_the_program_of_the_page(tmp_path: Path, redis_url: str, namespace: str)
         assert json.loads(shown.output) == {"state": "done", "result": {"pages": 3}}
         status = run(main, ["status", done["jid"], *options])
         assert status.output.splitlines()[:3] == [
-            "state     done", "queue     exports", "progress  2 of 3  page 2",
+            "state     done", "queue     exports", "progress  3 of 3  page 3",
         ]  # fmt: skip
         status = run(main, ["status", refused["jid"], "--json", *options])
         assert json.loads(status.output)["error"] == "ValueError: no pages"

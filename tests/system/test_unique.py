@@ -61,7 +61,6 @@ def bench(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[Bench]:
 def test_the_end_of_a_job_releases_its_lock(bench: Bench) -> None:
     runs = {"done": 1, "kill": 1, "discard": 1, "fail": 2, "retry": 2}
     jids = {what: bench.enqueue(what) for what in runs}
-    jids["unknown"] = bench.client.enqueue("q", "unknown", retry=False, unique_for=600)
     for what, jid in jids.items():
         bench.wait_for_release(jid, f"the lock of {what} is released")
     found = Counter((what, jid) for _, what, jid, *_ in bench.server.ledger())
