@@ -17,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec
 import click
 from click.core import ParameterSource
 
+from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.loading import load
 from pyworkers.config.sources import Place
@@ -110,12 +111,23 @@ def config_options(command: Callable[Concatenate[Source, P], None]) -> Callable[
     def with_source(
         *args: Any, path: Path | None, url: str | None, namespace: str | None, **others: Any
     ) -> None:
+        _warn_of_password(url or "")
         command(_source(path, url, namespace), *args, **others)
 
     decorated: Callable[..., None] = with_source
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+def _warn_of_password(url: str) -> None:
+    """Say that the list of processes shows a password to every user of the machine."""
+    if mask_url(url) != url:
+        click.echo(
+            "Warning: other users of this machine can read the password in --url in the list of processes; "
+            "set REDIS_URL, PYWORKERS_REDIS__PASSWORD, or redis.url or redis.password in the configuration",
+            err=True,
+        )
 
 
 def _source(path: Path | None, url: str | None, namespace: str | None) -> Source:

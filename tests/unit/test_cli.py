@@ -373,7 +373,7 @@ def test_init_as_json_names_the_files(tmp_path: Path) -> None:
 
 def test_the_configuration_as_json_has_its_types_and_no_password() -> None:
     result = run("config", "show", "--json", "--url", "redis://:hunter2@127.0.0.1/3")
-    shown = json.loads(result.output)
+    shown = json.loads(result.stdout)
     assert shown["server"]["shutdown_timeout"] == 25.0
     assert shown["retry"] == {"max": 25, "backtrace": 20, "drain_goretry": False}
     assert "hunter2" not in result.output

@@ -71,6 +71,23 @@ def test_show_prints_all_that_is_in_effect_without_passwords(file: Path) -> None
     assert tomllib.loads(result.output)["queues"] == {"a": {"concurrency": 3}}
 
 
+@pytest.mark.parametrize(
+    ("url", "times"),
+    [
+        ("redis://:hunter2@127.0.0.1:1/3", 1),
+        ("sentinel://me@127.0.0.1:1/main?sentinel_password=hunter2", 1),
+        ("redis://me@127.0.0.1:1/3", 0),
+        ("embedded:a:b@c", 0),
+    ],
+)
+@pytest.mark.parametrize("words", [["config", "show"], ["queues"]])
+def test_a_password_on_the_command_line_is_warned_of_once(words: list[str], url: str, times: int) -> None:
+    result = run(*words, "--url", url)
+    assert result.stderr.count("Warning: other users of this machine can read the password") == times
+    assert result.stderr.count("set REDIS_URL, PYWORKERS_REDIS__PASSWORD") == times
+    assert "hunter2" not in result.output
+
+
 def test_check_says_ok_and_which_file(file: Path) -> None:
     result = run("config", "check", "-c", str(file))
     assert (result.exit_code, result.output) == (0, f"ok: {file}\n")
