@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from pyworkers.cli import main
 from pyworkers.cli.web.user import ROLES
 from pyworkers.web.security import users
-from pyworkers.web.security.attempts import OF_ADDRESS
+from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
 from tests.web.test_users import line
 from tests.web.visitor import Visitor
@@ -228,7 +228,7 @@ def test_behind_a_unix_socket_the_address_is_the_one_that_the_proxy_has_written(
     with commanded(tmp_path, *words) as command:
         command.wait_until_it_listens()
         statuses = []
-        for number in range(2 * OF_ADDRESS.burst):
+        for number in range(2 * OF_NAME_AT_ADDRESS.burst):
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(str(tmp_path / "socket"))
                 answer = asked(

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pyworkers.cli import main
 from pyworkers.errors import ConfigError
-from pyworkers.web.security.attempts import OF_ADDRESS, OF_NAME, Attempts
+from pyworkers.web.security.attempts import OF_ADDRESS, OF_NAME, OF_NAME_AT_ADDRESS, Attempts
 from pyworkers.web.security.logins import MOST_USERS_BY_PASSWORD, Logins, TooManyAttempts
 from pyworkers.web.security.passwords import PasswordHash
 from pyworkers.web.security.users import UserFile, parse
@@ -217,7 +217,7 @@ async def test_a_password_alone_is_not_compared_with_the_hashes_of_hundreds(tmp_
 async def test_guesses_are_limited_and_the_right_password_that_was_used_before_is_not(tmp_path: Path) -> None:
     found = logins(tmp_path, line("ann"))
     assert await found.check("ann", "secret", HERE) is not None
-    tries = [found.check("ann", f"wrong{number}", HERE) for number in range(OF_ADDRESS.burst + 5)]
+    tries = [found.check("ann", f"wrong{number}", HERE) for number in range(OF_NAME_AT_ADDRESS.burst + 5)]
     answers = await asyncio.gather(*tries, return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, TooManyAttempts)]
     assert len(refused) == 5
@@ -236,10 +236,25 @@ async def test_a_changed_password_is_not_remembered(tmp_path: Path) -> None:
 
 def test_failures_are_forgotten_one_by_one() -> None:
     attempts = Attempts()
-    waits = [attempts.begin("a", "ann", 0.0) for _ in range(OF_ADDRESS.burst + 1)]
-    assert waits == [0] * OF_ADDRESS.burst + [6]
+    waits = [attempts.begin("a", "ann", 0.0) for _ in range(OF_NAME_AT_ADDRESS.burst + 1)]
+    assert waits == [0] * OF_NAME_AT_ADDRESS.burst + [6]
     assert attempts.begin("b", "ann", 0.0) == 0
-    assert [attempts.begin("a", "", now) for now in (5.9, 6.0, 6.1)] == [1, 0, 6]
+    assert [attempts.begin("a", "ann", now) for now in (5.9, 6.0, 6.1)] == [1, 0, 6]
+
+
+def test_the_guesses_of_one_name_leave_the_others_at_the_address_their_own() -> None:
+    attempts = Attempts()
+    for name in ("ann", ""):
+        waits = [attempts.begin("a", name, 0.0) for _ in range(OF_NAME_AT_ADDRESS.burst + 1)]
+        assert waits[-1] == 6
+    assert attempts.begin("a", "rita", 0.0) == 0
+
+
+def test_an_address_is_limited_over_all_names() -> None:
+    attempts = Attempts()
+    waits = [attempts.begin("a", f"user{number}", 0.0) for number in range(OF_ADDRESS.burst + 1)]
+    assert waits == [0] * OF_ADDRESS.burst + [1]
+    assert attempts.begin("b", "ann", 0.0) == 0
 
 
 def test_successes_are_not_counted() -> None:
@@ -251,7 +266,9 @@ def test_successes_are_not_counted() -> None:
 
 def test_a_network_of_ipv6_is_one_client() -> None:
     attempts = Attempts()
-    waits = [attempts.begin(f"2001:db8::{number:x}", "", 0.0) for number in range(OF_ADDRESS.burst + 1)]
+    waits = [
+        attempts.begin(f"2001:db8::{number:x}", "", 0.0) for number in range(OF_NAME_AT_ADDRESS.burst + 1)
+    ]
     assert waits[-1] == 6
     assert attempts.begin("2001:db8:0:1::1", "", 0.0) == 0
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 
 _MOST_KEYS = 10_000
+# Address, kind and name; an empty text for all of them.
+_Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,9 @@ class Allowance:
 
 
 # A person who has forgotten a password tries a few; ten a minute is nothing to a program that guesses.
-OF_ADDRESS = Allowance(10, 6.0)
+OF_NAME_AT_ADDRESS = Allowance(10, 6.0)
+# Many names that one address guesses. An office shares an address: one of its people must not shut out all.
+OF_ADDRESS = Allowance(100, 1.0)
 # Many addresses that guess one password. Wide enough that a stranger cannot lock a user out with ease.
 OF_NAME = Allowance(50, 2.0)
 
@@ -33,7 +37,7 @@ class Attempts:
 
     def __init__(self) -> None:
         # The time at which all failures of a key are forgotten, the latest key last.
-        self._ends: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._ends: OrderedDict[_Key, float] = OrderedDict()
 
     def begin(self, address: str, name: str, now: float) -> int:
         """Count an attempt as failed; or the seconds to wait, if there were too many."""
@@ -49,20 +53,22 @@ class Attempts:
             if key in self._ends:
                 self._ends[key] -= allowance.period_s
 
-    def _wait_s(self, key: tuple[str, str], allowance: Allowance, now: float) -> float:
+    def _wait_s(self, key: _Key, allowance: Allowance, now: float) -> float:
         room = (allowance.burst - 1) * allowance.period_s
         return self._ends.get(key, now) - now - room
 
-    def _add(self, allowances: Sequence[tuple[tuple[str, str], Allowance]], now: float) -> None:
+    def _add(self, allowances: Sequence[tuple[_Key, Allowance]], now: float) -> None:
         for key, allowance in allowances:
             self._ends[key] = max(self._ends.pop(key, now), now) + allowance.period_s
         while len(self._ends) > _MOST_KEYS:
             self._ends.popitem(last=False)
 
 
-def _allowances(address: str, name: str) -> list[tuple[tuple[str, str], Allowance]]:
-    found = [(("address", _network(address)), OF_ADDRESS)]
-    return [*found, (("name", name), OF_NAME)] if name else found
+def _allowances(address: str, name: str) -> list[tuple[_Key, Allowance]]:
+    network = _network(address)
+    # A password without a name has a place of its own.
+    found = [((network, "name", name), OF_NAME_AT_ADDRESS), ((network, "", ""), OF_ADDRESS)]
+    return [*found, (("", "name", name), OF_NAME)] if name else found
 
 
 def _network(address: str) -> str:
