@@ -179,6 +179,13 @@ def notified(folder: Path) -> Iterator[socket.socket]:
         yield waiting
 
 
+def following(waiting: socket.socket) -> int:
+    """The process that systemd is to follow from now on."""
+    while not (message := waiting.recv(1000)).startswith(b"MAINPID="):
+        pass
+    return int(message.removeprefix(b"MAINPID="))
+
+
 def test_the_unit_starts_reloads_and_stops_the_server(
     reader: Reader, one_redis_url: str, namespace: str, tmp_path: Path
 ) -> None:
@@ -201,10 +208,15 @@ def test_the_unit_starts_reloads_and_stops_the_server(
         reader.start(shlex.split(service["ExecStart"]), NOTIFY_SOCKET=str(tmp_path / "notify"))
         assert service["Type"] == "notify"
         assert b"READY=1" in waiting.recv(1000)
-    reload = shlex.split(service["ExecReload"])
-    assert reload[1:] == ["-HUP", "$MAINPID"]
-    reader.reload()
-    assert reader.stop(signal.SIGTERM) == 0
+        assert reader.server is not None
+        pid = str(reader.server.pid)
+        subprocess.run(shlex.split(service["ExecReload"].replace("$MAINPID", pid)), check=True)
+        new = following(waiting)
+    try:
+        assert reader.server.wait(PATIENCE_S) == 0
+    finally:
+        os.kill(new, signal.SIGTERM)
+    wait_for(lambda: not process_alive(new), PATIENCE_S, "the end of the new server")
 
 
 def test_the_container_starts_the_same_command() -> None:
