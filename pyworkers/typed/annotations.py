@@ -104,12 +104,12 @@ def evaluated(annotation: object, function: Callable[..., object]) -> Any:
     """The annotation of a parameter of ``function`` as an object. Raises Unresolved."""
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        found = typing.get_type_hints(holder, _globals_of(function), include_extras=True)["it"]
+        hints = typing.get_type_hints(holder, _globals_of(function), include_extras=True)
+        found = _adapted(hints["it"])
     except (
         Exception
     ) as error:  # the annotation is an expression of the application's, which may raise anything
         raise Unresolved(f"{type(error).__name__}: {error}") from error
-    found = _adapted(found)
     return _for_pydantic(found) if sys.version_info < (3, 12) else found
 
 
@@ -129,11 +129,15 @@ def _adapted(annotation: Any, depth: int = 0) -> Any:
         return _adapted(args[0], depth + 1)
     if isinstance(annotation, TypeVar):
         return _adapted(annotation.__bound__ or Union[annotation.__constraints__ or Any], depth + 1)  # noqa: UP007
+    if annotation is abc.Iterable or (origin is abc.Iterable and not args):
+        return abc.Sequence[Any]
     if origin is None:
         return _unfrozen(annotation) if isinstance(annotation, type) else annotation
     if origin is Annotated:
         inner = _adapted(args[0], depth + 1)
         return annotation if inner is args[0] else Annotated[(inner, *args[1:])]
+    if not args:
+        return annotation
     changed = tuple(_adapted(one, depth + 1) for one in args)
     if origin is abc.Iterable:
         # pydantic's own value for it reads the items when it is iterated.

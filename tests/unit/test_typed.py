@@ -296,6 +296,8 @@ DAY = date(2026, 1, 2)
     ("annotation", "value", "stored", "arrives"),
     [
         (Iterable[date], [DAY], ["2026-01-02"], [DAY]),
+        (dict[date, Iterable], {DAY: [1]}, {"2026-01-02": [1]}, {DAY: [1]}),  # type: ignore[type-arg]
+        (dict[date, typing.Iterable], {DAY: [1]}, {"2026-01-02": [1]}, {DAY: [1]}),  # type: ignore[type-arg]
         (Iterable[date] | None, (DAY,), ["2026-01-02"], [DAY]),
         (deque[date], deque([DAY]), ["2026-01-02"], deque([DAY])),
         (
