@@ -14,9 +14,14 @@ _HOST = re.compile(r"(\[[0-9a-f:.%]+\]|[^\s:/@\[\]]+)(:[0-9]{1,5})?", re.IGNOREC
 
 
 class Hosts:
-    """The allowed names, without ports; None: any, because the application around it checks."""
+    """The allowed names, without ports; None: any, because the application around it checks.
 
-    def __init__(self, names: Iterable[str] | None) -> None:
+    ``any_address``: each IP address leads here as well, for a server that is reached through address
+    translation. It takes a name to lead a browser to another machine's address.
+    """
+
+    def __init__(self, names: Iterable[str] | None, *, any_address: bool = False) -> None:
+        self._any_address = any_address
         self._names = None if names is None else frozenset(map(_normal, names))
 
     def allow(self, host: str, scope: Mapping[str, Any]) -> bool:
@@ -27,7 +32,9 @@ class Hosts:
         if found is None:
             return False
         name = _normal(found[1])
-        return name in self._names or is_loopback(name) or _is_address_of_server(name, scope)
+        if name in self._names or is_loopback(name):
+            return True
+        return _address(name) is not None if self._any_address else _is_address_of_server(name, scope)
 
 
 def is_loopback(name: str) -> bool:

@@ -44,7 +44,7 @@ log = logs.get_logger()
 class Endpoint:
     """Listens from its construction on, at ``listener`` if that is a socket which listens there already.
 
-    It answers to loopback, to addresses of this machine, and to the names in ``[http] hosts``.
+    It answers to loopback, to IP addresses, and to the names in ``[http] hosts``.
 
     Raises ConfigError if the address is invalid or in use.
     """
@@ -53,7 +53,9 @@ class Endpoint:
         bind = http.bind
         self._socket = _listen(bind) if listener is None else _inherited(bind, listener)
         config = uvicorn.Config(
-            _KnownHosts(_application(views, stats=http.stats), Hosts([*http.hosts, _host_of(bind)])),
+            _KnownHosts(
+                _application(views, stats=http.stats), Hosts([*http.hosts, _host_of(bind)], any_address=True)
+            ),
             http=_Connection,
             ws="none",
             lifespan="off",
