@@ -203,7 +203,8 @@ class _Running:
 
     def keep(self, message: Message, scope: Any, error: BaseException) -> None:
         """Keep what a run has raised."""
-        if scope is not None:
+        # What ends a run without a failure is never reported, and would be kept with all its frames.
+        if scope is not None and not isinstance(error, Snooze | JobCancelled | Interrupted):
             self._raised.keep(message, scope, error, _LINKS)
 
     def status_of(self, message: Message, error: BaseException) -> str:

@@ -30,7 +30,7 @@ def handle(message):
 def run(url: str, namespace: str, *words: str) -> str:
     result = CliRunner().invoke(main, [*words, "--url", url, "--namespace", namespace])
     assert result.exit_code == 0, result.output
-    return str(result.output)
+    return result.stdout
 
 
 def refresh(url: str, namespace: str) -> None:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.helpers.support import PATIENCE_S
+from tests.helpers.support import PATIENCE_S, wait_for
 from tests.integrations.django.conftest import Project, manage_each
 
 TASKS = """
@@ -45,8 +45,11 @@ def test_a_reload_imports_the_new_code(project: Project) -> None:
     site.write_tasks(TASKS)
     site.start()
     site.write_tasks(TASKS.replace("text)", "'new', text)", 2).replace("def notify('new', ", "def notify("))
+    before = site.tree()
     site.signal(signal.SIGHUP)
     site.wait_for_event("reload.done")
+    # An old worker that is idle may take one more job before it leaves.
+    wait_for(lambda: not before & site.tree(), message="the old generation has ended")
     site.run("from shop.tasks import notify; print(json.dumps(notify.enqueue('x')))")
     assert site.wait_for_notes(1)[0][1:] == ["shop.tasks", "new", "x"]
 
