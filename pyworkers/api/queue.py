@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from weakref import WeakSet
 
 from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Where, admin_of
@@ -57,6 +57,7 @@ class Queue:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
         self.name = name
         self._admin = admin_of(where, namespace)
+        self._walks: WeakSet[Entries] = WeakSet()
 
     @classmethod
     def all(cls, where: Where = None, *, namespace: str | None = None) -> list[Queue]:
@@ -131,8 +132,11 @@ class Queue:
 
     def run_first(self, jobs: Iterable[JobRecord]) -> int:
         """Have these jobs popped next, the first of them first; returns how many were still waiting."""
+        jobs = list(jobs)
+        for walk in self._walks:
+            walk.moved(job.raw for job in jobs)
         # Each portion is put in front of the one before.
-        return self._withdraw(reversed(list(jobs)), Withdrawal.FIRST)
+        return self._withdraw(reversed(jobs), Withdrawal.FIRST)
 
     def _withdraw(self, jobs: Iterable[JobRecord], how: Withdrawal) -> int:
         waiting = (Waiting(job.raw, getattr(job, "place", 0)) for job in jobs)
@@ -142,8 +146,9 @@ class Queue:
         )
 
     def _entries(self) -> Iterator[Waiting]:
-        # A job that is put first during the walk is in front of it again, at the end of the queue.
-        return islice(self._admin.each(Entries(self._admin.keys, self.name)), self.size)
+        walk = Entries(self._admin.keys, self.name)
+        self._walks.add(walk)
+        return self._admin.each(walk)
 
 
 def _age(job: JobRecord, now: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import count
 from typing import Any, NamedTuple
@@ -57,8 +57,12 @@ class Entries(Pages[Waiting]):
         self.ended = self._walk.ended
         return fresh
 
+    def moved(self, raws: Iterable[bytes]) -> None:
+        """List these no more, which the reader has put in front of the walk again."""
+        self._known.update(map(hash, raws))
+
     def _is_new(self, digest: int) -> bool:
-        """False for a job that an earlier walk has seen; equal jobs are counted one by one."""
+        """False for a job that was moved, or that an earlier walk has seen; equal jobs are counted."""
         if self._known[digest]:
             self._known[digest] -= 1
             return False
