@@ -6,6 +6,7 @@ an application whose annotations are plain JSON types never loads it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import inspect
@@ -116,6 +117,19 @@ def evaluated(annotation: object, function: Callable[..., object]) -> Any:
 def is_frozen() -> bool:
     """True while a test has replaced the classes of ``datetime``: what is made of them is not kept."""
     return datetime.date.__module__ != "datetime"
+
+
+@contextlib.contextmanager
+def unfrozen() -> Iterator[None]:
+    """A block in which ``datetime`` has its own classes: pydantic compares an annotation with them."""
+    replaced = {name: getattr(datetime, name) for name in ("date", "datetime")} if is_frozen() else {}
+    for name, cls in replaced.items():
+        setattr(datetime, name, _unfrozen(cls))
+    try:
+        yield
+    finally:
+        for name, cls in replaced.items():
+            setattr(datetime, name, cls)
 
 
 def _adapted(annotation: Any, depth: int = 0) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, get_args
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.envelope import check_value, encode
+from pyworkers.typed.annotations import unfrozen
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -59,7 +60,8 @@ class TypeCodec:
 
         # In a tuple, because a model may not have a configuration from here, but the types around it may.
         config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
-        self._adapter: TypeAdapter[tuple[Any]] = TypeAdapter(tuple[annotation], config=config)
+        with unfrozen():
+            self._adapter: TypeAdapter[tuple[Any]] = TypeAdapter(tuple[annotation], config=config)
         if not self._adapter.pydantic_complete:
             # A class inside it has an annotation that cannot be evaluated: an error now, not at first use.
             self._adapter.rebuild(raise_errors=True)
