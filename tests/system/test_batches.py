@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,8 @@ def test_a_member_that_chose_to_be_discarded_is_done_and_one_that_was_dropped_is
         app.member.enqueue(1)
         jid = app.member.options(retry=False).enqueue(2, "once")
         late = app.member.options(expires_in=0.001).enqueue(3)
+        # All are pushed at the end of the block: it has expired by then.
+        time.sleep(0.01)
     server.wait_for_notes(1, "death", dropped.id)
     server.wait_for_notes(1, "complete", dropped.id)
     status = dropped.status()
