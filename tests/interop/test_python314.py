@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
-import pytest
-
+from tests.conftest import missing
 from tests.helpers.support import ROOT
 
 PEER = Path(__file__).parent / "peers" / "python3.14"
@@ -19,10 +17,7 @@ PYODIDE = Path(sys.prefix) / "python3.14" / "node_modules" / "pyodide"
 
 def test_the_names_of_type_checkers_and_later_classes_in_annotations() -> None:
     if not (PYODIDE.exists() and shutil.which("node")):
-        reason = "CPython 3.14 is not installed: install npm, then make .venv/python3.14"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing("CPython 3.14 is not installed: install npm, then make .venv/python3.14")
     packages = sysconfig.get_path("purelib")
     parts = (PEER / "run.mjs", PYODIDE, packages, ROOT, PEER / "program.txt")
     done = subprocess.run(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pyworkers.protocol.flow.canonical import canonical
+from tests.conftest import missing
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_what_json_does_not_carry_is_refused(value: Any) -> None:
 
 def test_doubles_are_written_as_in_ecmascript() -> None:
     if shutil.which("node") is None:
-        pytest.skip("node is not installed")
+        missing("node is not installed")
     rng = random.Random(8785)
     bits = (struct.unpack("<d", rng.randbytes(8))[0] for _ in range(5000))
     values = [value for value in bits if value == value and abs(value) != float("inf")]
