@@ -12,10 +12,10 @@ from collections.abc import Awaitable
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.server.fetching.outbox import Outbox, Portion
-from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError
+from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Settlement
 from pyworkers.store.transport.link import Link
 
-# After this many lost calls, outcomes are sent one by one.
+# After this many lost calls in a row, outcomes are sent one by one; one that is lost alone twice is buried.
 _TOGETHER = 2
 # The connection was lost, or Redis has given a reason without a code of its own before it closed it.
 _CODES = frozenset({"UNREACHABLE", "PROTOCOL", "ERR", ""})
@@ -24,12 +24,14 @@ log = logs.get_logger()
 
 
 class Cuts:
-    """Counts the calls with outcomes that were lost although Redis answers."""
+    """Counts the calls in a row with outcomes that were lost although Redis answers."""
 
     def __init__(self, outbox: Outbox, link: Link) -> None:
         self._outbox = outbox
         self._link = link
         self._lost = 0
+        self._last: Settlement | None = None
+        """The outcome that was lost alone the last time."""
 
     def portion(self) -> Portion:
         """The outcomes of the next call: one, while it must be found which of them is the reason."""
@@ -41,10 +43,11 @@ class Cuts:
         try:
             found = await call
         except PyworkersError as error:
-            if portion and error.code in _CODES and await self._answers(mine):
+            # The first one is most likely an outage, whose end must not wait for another call.
+            if portion and error.code in _CODES and (not self._lost or await self._answers(mine)):
                 self._note(portion, error)
             raise
-        if self._lost and len(portion) == len(self._outbox):
+        if portion and (self._lost < _TOGETHER or len(portion) == len(self._outbox)):
             self._lost = 0
         return found
 
@@ -62,8 +65,14 @@ class Cuts:
         return False
 
     def _note(self, portion: Portion, error: PyworkersError) -> None:
+        single = self._lost >= _TOGETHER
         self._lost += 1
-        if self._lost > _TOGETHER and len(portion) == 1:
+        if not single:
+            self._last = None
+            return
+        again, self._last = portion[0] is self._last, portion[0]
+        if again:
+            self._lost, self._last = 0, None
             queue, raw, report = portion[0]
             fate, size = report.outcome.fate.name.lower(), len(raw) + report.outcome.size
             reason = f"Redis cuts off a call with its {size} bytes: {error.message}"

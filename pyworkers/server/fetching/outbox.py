@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyworkers.protocol import effects
-from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.effects import DeleteField, Effect, FreeSlot, HoldHead, PassSlot, PauseQueue
 from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.suspects import MARK
 
@@ -24,6 +24,8 @@ _NOTE_S = 0.01
 UNTAKEN = Report(REQUEUE)
 """The report of a job that is handed back: no worker has begun it, so it is not logged and not counted."""
 
+# What a server does at the end of a job, whatever its payload asks for: short, and not repeated by any sweep.
+_OURS = (PassSlot, FreeSlot, PauseQueue, HoldHead, DeleteField)
 _NONE: frozenset[str] = frozenset()
 _REQUEUE, _NOTE = Fate.REQUEUE, Fate.NOTE
 Portion = list[tuple[str, bytes, Report]]
@@ -40,6 +42,8 @@ class Outbox:
         self._marked = marked
         self.changed = asyncio.Event()
         self._reports: Portion = []
+        self._unsendable: list[tuple[str, bytes]] = []
+        """Jobs that have ended, of which Redis takes no outcome at all."""
         self._returning = 0
         """The number of reports by which jobs go back to their queues."""
         self._notes: dict[int, tuple[str, bytes, Report]] = {}
@@ -115,7 +119,7 @@ class Outbox:
     def bury(self, one: tuple[str, bytes, Report]) -> None:
         """Replace an outcome that cannot be sent by that of a dead job, as it is stored; a note is dropped.
 
-        The outcome of one that is dead already has its turn after the others.
+        If not even that can be sent, the job stays in its in-progress list until this server gives it back.
         """
         queue, raw, report = one
         if report.outcome.fate is _NOTE:
@@ -123,10 +127,12 @@ class Outbox:
                 del self._notes[id(raw)]
         elif self._reports and self._reports[0] is one:
             del self._reports[0]
-            if report.outcome is BURIED:
-                self._reports.append(one)
+            if report.outcome.fate is BURIED.fate and not report.outcome.payload:
+                self._unsendable.append((queue, raw))
             else:
-                self._reports.insert(0, (queue, raw, report._replace(outcome=BURIED)))
+                ours = tuple(effect for effect in report.outcome.effects if isinstance(effect, _OURS))
+                buried = report._replace(outcome=replace(BURIED, effects=ours))
+                self._reports.insert(0, (queue, raw, buried))
             self._returning = sum(_returns(other) for _, _, other in self._reports)
         self.changed.set()
 
@@ -150,6 +156,7 @@ class Outbox:
         """Drop all: a peer has the jobs."""
         self._reports.clear()
         self._notes.clear()
+        self._unsendable.clear()
         self._returning = 0
 
     def known(self, queue: str) -> Counter[bytes]:
@@ -157,8 +164,9 @@ class Outbox:
         return Counter(self.raws(queue))
 
     def raws(self, queue: str) -> list[bytes]:
-        """The bytes of every job of a queue with an outcome here."""
-        return [raw for name, raw, _ in self._reports if name == queue]
+        """The bytes of every job of a queue with an outcome here, or with one that cannot be sent."""
+        found = [raw for name, raw, _ in self._reports if name == queue]
+        return found + [raw for name, raw in self._unsendable if name == queue]
 
 
 def _returns(report: Report) -> bool:
