@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from pyworkers import logs
 from pyworkers.protocol.effects import DeleteIteration
@@ -28,22 +28,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _of_one_job(end: Callable[Concatenate[Endings, Delivery, P], R]) -> Callable[..., R | None]:
-    """One guard around the end of one job: an error in it is the end of that job alone, in ``dead`` as it is.
+End: TypeAlias = "Callable[Concatenate[Endings, Delivery, P], R]"
+
+
+def _of_one_job(instead: Outcome) -> Callable[[End[P, R]], Callable[..., R | None]]:
+    """One guard around the end of one job: an error in it ends that job alone, by the outcome ``instead``.
 
     The bytes of a job are a producer's. Whatever they contain, the server goes on.
     """
 
-    @wraps(end)
-    def guarded(self: Endings, job: Delivery, /, *args: P.args, **about: P.kwargs) -> R | None:
-        try:
-            return end(self, job, *args, **about)
-        except Exception:
-            log.exception("job.unsettled", queue=job.queue, fate="dead")
-            self.bury(job)
-            return None
+    def guard(end: End[P, R]) -> Callable[..., R | None]:
+        @wraps(end)
+        def guarded(self: Endings, job: Delivery, /, *args: P.args, **about: P.kwargs) -> R | None:
+            try:
+                return end(self, job, *args, **about)
+            except Exception:
+                self.failed(job, instead)
+                return None
 
-    return guarded
+        return guarded
+
+    return guard
 
 
 class Endings:
@@ -90,13 +95,13 @@ class Endings:
         """Log a job that is given back; its worker does not log it."""
         log.warning("job.interrupted", queue=job.queue, **running.names(job.raw, job.queue), **about)
 
-    @_of_one_job
+    @_of_one_job(REQUEUE)
     def left(self, job: Delivery, /, **about: object) -> None:
         """Log a job that is given back with its list; one that may hold slots is given back now."""
         self.interrupted(job, **about)
         self._free(job)
 
-    @_of_one_job
+    @_of_one_job(REQUEUE)
     def _free(self, job: Delivery) -> None:
         """Give back a job that may hold slots or has started, and free them."""
         if job.at_end:
@@ -113,7 +118,7 @@ class Endings:
         log.warning("job.suspected", queue=job.queue, **running.names(job.raw, job.queue))
         self._count(1)
 
-    @_of_one_job
+    @_of_one_job(REQUEUE)
     def bystander(self, job: Delivery) -> None:
         """Give back a job whose process ended because of another job. It does not count as an attempt."""
         self.interrupted(job, killed=True)
@@ -124,7 +129,7 @@ class Endings:
         """Log a job that waits for its turn, because several servers died while they had it."""
         log.warning("job.held", queue=job.queue, **running.names(job.raw, job.queue))
 
-    @_of_one_job
+    @_of_one_job(REQUEUE)
     def abandoned(self, job: Delivery) -> None:
         """Log a job whose worker was killed because the server stops, or has lost its lease.
 
@@ -135,7 +140,7 @@ class Endings:
         else:
             self.left(job, killed=True)
 
-    @_of_one_job
+    @_of_one_job(BURIED)
     def cancelled(self, job: Delivery, /, **about: object) -> None:
         """Settle a cancelled job that its worker does not report."""
         self._log_cancelled(job, **about)
@@ -145,16 +150,19 @@ class Endings:
         named = {**running.names(job.raw, job.queue), "jid": job.cancelled}
         log.info("job.cancelled", queue=job.queue, **named, **about)
 
-    @_of_one_job
     def ended(self, job: Delivery, report: Report) -> None:
         """Settle a job that ran to its end.
 
         If its cancellation was requested and it is not done, it counts as cancelled, and is not retried.
         """
-        if not job.plain:
-            self._settle_job(job, self._instead(job, report) if job.cancelled else report)
-            return
-        self._settle(job.queue, job.raw, report)
+        # The guard of the others, without a call: this is the end of nearly all jobs.
+        try:
+            if job.plain:
+                self._settle(job.queue, job.raw, report)
+            else:
+                self._settle_job(job, self._instead(job, report) if job.cancelled else report)
+        except Exception:
+            self.failed(job, BURIED)
 
     def _instead(self, job: Delivery, report: Report) -> Report:
         """The report of a job whose cancellation was requested."""
@@ -164,7 +172,7 @@ class Endings:
             outcome = self._with_effects(job, CANCELLED)
         return report._replace(outcome=outcome, cancelled=job.cancelled)
 
-    @_of_one_job
+    @_of_one_job(BURIED)
     def lost(self, job: Delivery, failure: Failure) -> Loss | None:
         """Settle a job that was lost with its worker. Returns its loss if it has hooks to call."""
         if job.cancelled:
@@ -182,9 +190,16 @@ class Endings:
             return None
         return Loss(job.raw, str(about["jid"]), outcome)
 
-    def bury(self, job: Delivery) -> None:
-        """Settle a job as dead by its own bytes: its own end has failed."""
-        self._settle(job.queue, job.raw, Report(BURIED, cancelled=job.cancelled))
+    def failed(self, job: Delivery, instead: Outcome) -> None:
+        """Settle a job whose own end has failed, as it is stored; called while that error is handled.
+
+        If this fails as well, the job stays in its in-progress list, where this server finds it again.
+        """
+        log.exception("job.unsettled", queue=job.queue, fate=instead.fate.name.lower())
+        try:
+            self._settle_job(job, Report(instead, cancelled=job.cancelled))
+        except Exception:
+            log.exception("job.unsettled", queue=job.queue, fate="none")
 
     def _settle_unreported(self, job: Delivery, report: Report) -> None:
         """Settle a job whose worker has not computed the effects of its end."""
