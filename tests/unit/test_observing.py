@@ -42,6 +42,7 @@ RESISTING: dict[str, Any] = {
     )
 }
 RESISTING["Meta"] = Meta("Meta", (ValueError,), {})
+ODD_GROUP = type("Odd", (ExceptionGroup,), {"exceptions": property(resist)})
 
 
 @pytest.fixture
@@ -88,6 +89,14 @@ def test_an_exception_that_resists_fails_its_job_alone(
     assert seen == [(str, expected)]
     [line] = [json.loads(text) for text in logged.getvalue().splitlines() if "job.failed" in text]
     assert line["outcome"] == expected.name.lower()
+
+
+@pytest.mark.parametrize("name", [*RESISTING, "exceptions"])
+def test_a_group_with_one_that_resists_fails_its_job_alone(name: str, logged: io.StringIO) -> None:
+    kind, member = (ExceptionGroup, RESISTING[name]) if name in RESISTING else (ODD_GROUP, ValueError)
+    outcome = run(raising(lambda: kind("group", [member()])), retry=3, track=60, history=True)
+    assert outcome.fate is Fate.RETRY
+    assert "job.failed" in logged.getvalue()
 
 
 def test_a_syntax_error_far_behind_its_line_fills_no_memory(logged: io.StringIO) -> None:

@@ -93,17 +93,28 @@ def _decided(execution: Execution, error: BaseException, about: Retrying, *, cal
 
 
 def _chosen(error: BaseException) -> BaseException:
-    """The choice in an exception group that holds nothing else, as a task group makes it; or the error."""
-    found, waiting = list[BaseException](), [error]
+    """The choice in an exception group that holds nothing else, as a task group makes it; or the error.
+
+    A group that cannot be read holds none.
+    """
+    try:
+        chosen = _choice_in(error)
+    except Exception:
+        chosen = None
+    return chosen or error
+
+
+def _choice_in(error: BaseException) -> FateChosen | None:
+    found, waiting = list[FateChosen](), [error]
     while waiting:
-        one = waiting.pop()
+        one = readable(waiting.pop())
         if isinstance(one, BaseExceptionGroup):
             waiting += reversed(one.exceptions)
         elif isinstance(one, FateChosen) and type(one) is type(found[0] if found else one):
             found.append(one)
         else:
-            return error
-    return found[0] if found else error
+            return None
+    return found[0] if found else None
 
 
 def _misfit(message: Message, error: BaseException, about: Retrying) -> Outcome:
