@@ -27,6 +27,7 @@ from pyworkers.store.values import decoded_json
 _SOME = 100
 # The jobs that are popped next of a queue that another program serves, too.
 _SAMPLE = 10
+_LARGE = 16 * 1024
 _FEATURES = frozenset(features.BROKEN)
 
 Uses = Mapping[str, Collection[str]]
@@ -140,9 +141,11 @@ def fields_of_others(keys: Keys) -> Steps[dict[str, set[str]]]:
 
 
 def _jobs(raws: Any) -> Iterator[dict[str, Any]]:
+    """The jobs of a sample, without large ones: a server decodes them in its event loop."""
     for raw in raws if isinstance(raws, list) else ():
-        with suppress(BadMessageError):
-            yield envelope.decode(raw)
+        if len(raw) <= _LARGE:
+            with suppress(BadMessageError):
+                yield envelope.decode(raw)
 
 
 def _queues_of_locks(keys: Keys) -> Steps[set[str]]:
