@@ -31,13 +31,22 @@ GIVEN_BACK_AT_ONCE = 1000
 
 _NOTHING: Mapping[str, PyworkersError] = MappingProxyType({})
 _NO_EXTRACTS: Mapping[int, Extract] = MappingProxyType({})
-Settlement = tuple[str, bytes, Report]
-"""The queue and the bytes of a job, and the report with its outcome."""
 # For these fates the job is only removed, or only stays: the script needs no more than its bytes.
 _GONE = frozenset((Fate.DONE, Fate.DISCARD, Fate.CANCELLED, Fate.EXPIRED, Fate.NOTE))
 # The code of an outcome is its fate, plus 10 if an extract stands for the job, plus 20 times the place of its
 # queue.
 _CODES_PER_QUEUE, _BY_EXTRACT = 20, 10
+
+
+class Settlement:
+    """A job whose outcome Redis has to apply. ``raw`` are its bytes, as they are in the in-progress list."""
+
+    report: Report
+
+    def __init__(self, queue: str, raw: bytes, report: Report) -> None:
+        self.queue = queue
+        self.raw = raw
+        self.report = report
 
 
 class Exchange(NamedTuple):
@@ -125,8 +134,8 @@ class InProgress:
         effects: list[tuple[str, Effect]] = []
         about: list[Any] = []
         codes = self._codes
-        for place, (queue, raw, report) in enumerate(settlements, 1):
-            outcome = report.outcome
+        for place, job in enumerate(settlements, 1):
+            queue, raw, outcome = job.queue, job.raw, job.report.outcome
             # The outcomes of most jobs, so they are checked first.
             if not extracts:
                 if outcome is DONE:
@@ -273,12 +282,11 @@ def _refusal(reason: bytes) -> PyworkersError:
     return translate(ResponseError(reason.decode(errors="replace")))
 
 
-def _count_of(settlement: Settlement) -> tuple[str, Effect]:
+def _count_of(job: Settlement) -> tuple[str, Effect]:
     """The queue and the effect of an outcome that counts a member."""
-    queue, raw, report = settlement
-    if report.outcome.member is None:
+    if (member := job.report.outcome.member) is None:
         raise ValueError
-    return queue, counted(raw, report.outcome.member)
+    return job.queue, counted(job.raw, member)
 
 
 def _reasons(reply: list[Any], number: int) -> Iterable[tuple[int, str]]:

@@ -44,7 +44,7 @@ class Owner:
     async def exchange(
         self, queue: str, settlements: Sequence[tuple[bytes, Outcome]], wanted: int, now: float
     ) -> Exchanged:
-        batch = [(queue, raw, Report(outcome)) for raw, outcome in settlements]
+        batch = [Settlement(queue, raw, Report(outcome)) for raw, outcome in settlements]
         found = await self._list(queue).exchange(self._redis, batch, wanted, [queue], now)
         jobs = [raw for _, taken in found.jobs for raw in taken]
         failed = [(effect, reason) for _, effect, reason in found.failed]

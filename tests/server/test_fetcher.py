@@ -32,6 +32,7 @@ from pyworkers.store.fetching.watched import exchange_watched
 from pyworkers.store.jobs import InProgress, Settlement
 from pyworkers.store.transport.link import Link
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.deliveries import delivery
 from tests.helpers.support import PATIENCE_S, async_wait_for, stretched
 
 IDENTITY = "host:1:aaa"
@@ -190,9 +191,9 @@ async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_bef
     for number in range(5):
         raw = b"%d" % number
         await bench.redis.lpush(held, raw)
-        bench.outbox.settle("q", raw, Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
+        bench.outbox.settle(delivery(raw), Report(Outcome(Fate.RETRY, at=1, payload=raw * 400)))
     await bench.redis.lpush(held, b"small")
-    bench.outbox.settle("q", b"small", Report(DONE))
+    bench.outbox.settle(delivery(b"small"), Report(DONE))
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: not bench.outbox)
     await async_wait_for(lambda: bench.waiter.blocked)
@@ -207,7 +208,7 @@ async def test_a_flush_settles_all_portions(bench: Bench, monkeypatch: pytest.Mo
     held = bench.keys.inprogress("q", IDENTITY)
     for raw in (b"1", b"2", b"3"):
         await bench.redis.lpush(held, raw)
-        bench.outbox.settle("q", raw, Report(DONE))
+        bench.outbox.settle(delivery(raw), Report(DONE))
     await bench.fetcher.flush()
     assert not bench.outbox
     assert await bench.redis.llen(held) == 0
@@ -215,11 +216,12 @@ async def test_a_flush_settles_all_portions(bench: Bench, monkeypatch: pytest.Mo
 
 async def test_a_note_is_sent_after_a_while_for_its_own_sake(bench: Bench) -> None:
     raw, held = b"job", bench.keys.inprogress("q", IDENTITY)
+    job = delivery(raw)
     await bench.redis.lpush(held, raw)
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.waiter.blocked)
     for value in (b"1", b"2"):
-        bench.outbox.note("q", raw, [StoreValue("v", value, 60)])
+        bench.outbox.note(job, [StoreValue("v", value, 60)])
     await async_wait_for(lambda: not bench.outbox)
     assert await bench.redis.get(bench.keys.own("v")) == b"2"
     assert await bench.redis.lrange(held, 0, -1) == [raw]
@@ -230,19 +232,20 @@ async def test_what_is_noted_while_the_reply_is_missing_or_lost_is_not_lost(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raw, held = b"job", bench.keys.inprogress("q", IDENTITY)
+    job = delivery(raw)
     await bench.redis.lpush(held, raw)
     exchange, later = InProgress.exchange, iter([b"2", b"3"])
 
     async def answered(*args: Any) -> object:
         found = await exchange(*args)
         if value := next(later, None):
-            bench.outbox.note("q", raw, [StoreValue("v", value, 60)])
+            bench.outbox.note(job, [StoreValue("v", value, 60)])
             if value == b"2":
                 raise RedisUnavailableError("the reply is lost")
         return found
 
     monkeypatch.setattr(InProgress, "exchange", answered)
-    bench.outbox.note("q", raw, [StoreValue("v", b"1", 60)])
+    bench.outbox.note(job, [StoreValue("v", b"1", 60)])
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: not bench.outbox)
     assert await bench.redis.get(bench.keys.own("v")) == b"3"
@@ -250,11 +253,12 @@ async def test_what_is_noted_while_the_reply_is_missing_or_lost_is_not_lost(
 
 async def test_an_outcome_takes_along_what_its_job_has_noted(bench: Bench) -> None:
     raw, held = b"job", bench.keys.inprogress("q", IDENTITY)
+    job = delivery(raw)
     await bench.redis.lpush(held, raw)
-    bench.outbox.note("q", raw, [StoreValue("a", b"1", 60), StoreValue("b", b"1", 60)])
+    bench.outbox.note(job, [StoreValue("a", b"1", 60), StoreValue("b", b"1", 60)])
     # The note may be under way now, and its reply be lost.
     under_way = bench.outbox.portion()
-    bench.outbox.settle("q", raw, Report(DONE.with_effects(StoreValue("b", b"2", 60))))
+    bench.outbox.settle(job, Report(DONE.with_effects(StoreValue("b", b"2", 60))))
     bench.outbox.taken(under_way)
     assert (len(bench.outbox), bench.outbox.outcomes) == (1, 1)
     await bench.fetcher.flush()
@@ -270,6 +274,7 @@ async def test_a_note_of_a_large_job_does_not_send_the_job(
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.deliveries.jobs)
     [raw] = bench.deliveries.jobs
+    job = delivery(raw)
     exchange, extracts = InProgress.exchange, []
 
     async def noted(*args: Any) -> object:
@@ -278,10 +283,10 @@ async def test_a_note_of_a_large_job_does_not_send_the_job(
 
     monkeypatch.setattr(InProgress, "exchange", noted)
     for value in (b"1", b"2"):
-        bench.outbox.note("q", raw, [StoreValue("v", value, 60)])
+        bench.outbox.note(job, [StoreValue("v", value, 60)])
         await async_wait_for(lambda: not bench.outbox)
         assert await bench.redis.get(bench.keys.own("v")) == value
-    bench.outbox.settle("q", raw, Report(DONE))
+    bench.outbox.settle(job, Report(DONE))
     await async_wait_for(lambda: not bench.outbox)
     assert await bench.redis.llen(held) == 0
     assert [list(sent) for sent in extracts if sent] == [[0], [0], [0]]
@@ -320,7 +325,7 @@ class LargeBench(Bench):
 
     def end(self, raw: bytes, outcome: Outcome = DONE) -> None:
         assert isinstance(self.deliveries, Ending)
-        self.outbox.settle("q", raw, Report(outcome))
+        self.outbox.settle(delivery(raw), Report(outcome))
         self.deliveries.end(raw)
 
 
@@ -536,12 +541,12 @@ async def test_its_end_waits_for_the_reply_and_no_other_exchange_begins(
     monkeypatch.setattr(InProgress, "exchange", slow)
     bench.deliveries.free = 0
     await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"earlier", b"later")
-    bench.outbox.settle("q", b"earlier", Report(DONE))
+    bench.outbox.settle(delivery(b"earlier"), Report(DONE))
     run = bench.start(bench.fetcher.run())
     await asked.wait()
     end = asyncio.create_task(bench.fetcher.end())
     await asyncio.sleep(0)
-    bench.outbox.settle("q", b"later", Report(DONE))
+    bench.outbox.settle(delivery(b"later"), Report(DONE))
     assert not end.done()
     sent.set()
     await end
@@ -549,7 +554,7 @@ async def test_its_end_waits_for_the_reply_and_no_other_exchange_begins(
     assert (bench.settled, len(bench.outbox), run.done()) == ([Report(DONE)], 1, False)
     await cancel([run])
     await bench.fetcher.flush()
-    assert [[raw for _, raw, _ in batch] for batch in batches] == [[b"earlier"], [b"later"]]
+    assert [[job.raw for job in batch] for batch in batches] == [[b"earlier"], [b"later"]]
     assert len(bench.settled) == 2
 
 
@@ -576,7 +581,7 @@ async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.waiter.blocked)
     await bench.redis.lpush(held, b"job")
-    bench.outbox.hand_back([("q", b"job")])
+    bench.outbox.hand_back([delivery(b"job")])
     await async_wait_for(lambda: lost and not bench.outbox)
     await async_wait_for(lambda: bench.deliveries.jobs, message="it comes again, as no other server wants it")
     assert bench.deliveries.jobs == [b"job"]
@@ -594,10 +599,12 @@ async def test_an_outcome_that_redis_cuts_off_is_dead_by_its_own_bytes_and_the_o
     await bench.redis.config_set("proto-max-bulk-len", 1 << 20)
     try:
         for raw in others[:2]:
-            bench.outbox.settle("q", raw, Report(DONE))
-        bench.outbox.settle("q", large, Report(Outcome(Fate.RETRY, 1.0, large + b"y" * 9000, failed=True)))
+            bench.outbox.settle(delivery(raw), Report(DONE))
+        bench.outbox.settle(
+            delivery(large), Report(Outcome(Fate.RETRY, 1.0, large + b"y" * 9000, failed=True))
+        )
         for raw in others[2:]:
-            bench.outbox.settle("q", raw, Report(DONE))
+            bench.outbox.settle(delivery(raw), Report(DONE))
         bench.start(bench.fetcher.run())
         await async_wait_for(lambda: len(bench.settled) == 6)
     finally:

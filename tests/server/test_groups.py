@@ -16,6 +16,7 @@ from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.server.plan import Group
 from pyworkers.store.jobs import InProgress, Taken
 from tests.helpers.bench import bench_fixture
+from tests.helpers.deliveries import delivery
 from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for
 from tests.server import test_fetcher
@@ -41,7 +42,7 @@ class Bench(test_fetcher.Bench):
     def end(self, queue: str, raw: bytes, outcome: Outcome = DONE) -> None:
         """Settle a job that was delivered."""
         jobs = self.deliveries.by_queue[queue]
-        self.outbox.settle(queue, jobs.pop(jobs.index(raw)), Report(outcome))
+        self.outbox.settle(delivery(jobs.pop(jobs.index(raw)), queue), Report(outcome))
 
     async def runs(self, free: int = 1) -> None:
         """Run the fetcher for so many idle workers, until it waits in all queues."""
@@ -139,7 +140,7 @@ async def test_no_queue_waits_while_no_worker_is_idle(bench: Bench) -> None:
     await bench.push("a", b"a1")
     await bench.push("c", b"c1")
     bench.deliveries.free = 1
-    bench.outbox.settle("b", b"b1", Report(DONE))
+    bench.outbox.settle(delivery(b"b1", "b"), Report(DONE))
     await async_wait_for(lambda: bench.deliveries.jobs == [b"b1", b"a1"])
     assert await bench.waiting("c") == [b"c1"]
     assert await bench.redis.llen(bench.keys.inprogress("b", IDENTITY)) == 0
@@ -180,8 +181,8 @@ async def test_a_queue_of_the_wrong_type_stops_alone_and_is_mended(bench: Bench)
     # Its job cannot go back now. The outcomes of the others are settled nevertheless.
     await bench.redis.lpush(bench.keys.inprogress("b", IDENTITY), b"b1")
     await bench.redis.lpush(bench.keys.inprogress("c", IDENTITY), b"c0")
-    bench.outbox.settle("b", b"b1", Report(REQUEUE))
-    bench.outbox.settle("c", b"c0", Report(DONE))
+    bench.outbox.settle(delivery(b"b1", "b"), Report(REQUEUE))
+    bench.outbox.settle(delivery(b"c0", "c"), Report(DONE))
     await bench.push("c", b"c1")
     await async_wait_for(lambda: len(bench.outbox) == 1 and bench.deliveries.jobs == [b"c1"])
     await bench.redis.delete(bench.keys.queue("b"))
@@ -220,7 +221,7 @@ async def test_jobs_that_are_handed_back_keep_their_order_and_are_not_taken_at_o
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.deliveries.jobs == [b"1", b"2", b"3"])
     bench.deliveries.free = 0
-    bench.outbox.hand_back([("a", b"2"), ("a", b"3")])
+    bench.outbox.hand_back([delivery(b"2", "a"), delivery(b"3", "a")])
     await async_wait_for(lambda: not bench.outbox)
     assert await bench.waiting("a") == [b"2", b"3", b"4"]
     assert await bench.redis.lrange(bench.keys.inprogress("a", IDENTITY), 0, -1) == [b"1"]
@@ -240,7 +241,7 @@ async def test_the_wait_of_a_queue_takes_no_job_that_is_handed_back(bench: Bench
         return await exchange(link, batch, wanted, order, *rest)
 
     bench.fetcher._inprogress.exchange = noted  # type: ignore[assignment, method-assign]
-    bench.outbox.hand_back([("b", b"b1"), ("b", b"b2")])
+    bench.outbox.hand_back([delivery(b"b1", "b"), delivery(b"b2", "b")])
     # In the next exchange, for there are idle workers.
     await async_wait_for(lambda: bench.deliveries.jobs == [b"b1", b"b2"])
     assert exchanges[:2] == [([], 2), (["b"], 0)]
@@ -249,7 +250,7 @@ async def test_the_wait_of_a_queue_takes_no_job_that_is_handed_back(bench: Bench
 async def test_a_flush_hands_jobs_back(bench: Bench) -> None:
     await bench.redis.lpush(bench.keys.inprogress("b", IDENTITY), b"b1", b"b2")
     await bench.redis.lpush(bench.keys.queue("b"), b"b3")
-    bench.outbox.hand_back([("b", b"b1"), ("b", b"b2")])
+    bench.outbox.hand_back([delivery(b"b1", "b"), delivery(b"b2", "b")])
     assert bench.outbox.handed_back == {"b"}
     await asyncio.wait_for(bench.fetcher.flush(), 10)
     assert await bench.waiting("b") == [b"b1", b"b2", b"b3"]

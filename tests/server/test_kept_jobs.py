@@ -20,6 +20,7 @@ from pyworkers.server.pool.cpus.reserved import ReservedCpu
 from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.requests import Requests
@@ -72,11 +73,11 @@ class Table:
         )
         self.requests = Requests(crew, self.jobs, self.cancellations)
 
-    def _settle(self, queue: str, raw: bytes, report: Report) -> None:
-        self.settled.append((queue, raw, report))
+    def _settle(self, job: Delivery, report: Report) -> None:
+        self.settled.append((job.queue, job.raw, report))
 
-    def _hand_back(self, jobs: Sequence[tuple[str, bytes]]) -> None:
-        self.settled += [(queue, raw, Report(REQUEUE)) for queue, raw in reversed(jobs)]
+    def _hand_back(self, jobs: Sequence[Delivery]) -> None:
+        self.settled += [(job.queue, job.raw, Report(REQUEUE)) for job in reversed(jobs)]
 
     def _free(self) -> None:
         self.freed += 1

@@ -31,6 +31,7 @@ from pyworkers.server.pool.cpus.reserved import ReservedCpu
 from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew as Workers
 from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.losses import Losses
@@ -100,17 +101,17 @@ class Crew:
         self.spawners: list[HeldBack] = []
         self.reaper = Reaper()
 
-    def _settle(self, queue: str, raw: bytes, report: Report) -> None:
+    def _settle(self, job: Delivery, report: Report) -> None:
         if report.outcome is REQUEUE:
             # It comes back from its queue.
-            self.given_back.append(raw)
-            asyncio.get_running_loop().call_soon(self.deliveries.deliver, queue, raw)
+            self.given_back.append(job.raw)
+            asyncio.get_running_loop().call_soon(self.deliveries.deliver, job.queue, job.raw)
         else:
-            self.settled.append((raw, report))
+            self.settled.append((job.raw, report))
 
-    def _hand_back(self, jobs: list[tuple[str, bytes]]) -> None:
-        for queue, raw in reversed(jobs):
-            self._settle(queue, raw, Report(REQUEUE))
+    def _hand_back(self, jobs: list[Delivery]) -> None:
+        for job in reversed(jobs):
+            self._settle(job, Report(REQUEUE))
 
     async def use(
         self, *codes: str, concurrency: int = 1, slots: int = 1, mode: str = "process", **settings: Any
@@ -146,7 +147,7 @@ class Crew:
             lambda: self.rooms.append(self.deliveries.free),
             lambda: self.pool.run_suspects(),
             lambda: self.pool.drain(),
-            lambda _, raw, effects: self.notes.append((raw, tuple(effects))),
+            lambda job, effects: self.notes.append((job.raw, tuple(effects))),
             self.limits,
         )
         self.pool = Pool("q", spawner, self.workers, self.deliveries, self.failing.append, self.limits)

@@ -72,7 +72,7 @@ class Bench(RedisBench):
     ) -> Exchange:
         """Settle by extracts; ``places`` are the probable ones."""
         known = await self.redis.llen(self.held) if held is None else held
-        settlements: list[Settlement] = [("q", raw, Report(outcome)) for raw, outcome in batch]
+        settlements = [Settlement("q", raw, Report(outcome)) for raw, outcome in batch]
         hints = places or [-1] * len(batch)
         extracts = {n: extract(raw, known, hints[n]) for n, (raw, _) in enumerate(batch)}
         return await self.lists.exchange(self.restricted, settlements, 0, (), NOW, extracts)
@@ -108,7 +108,7 @@ async def test_an_outcome_without_a_payload_keeps_the_whole_job(bench: Bench, si
 async def test_large_and_small_jobs_are_settled_in_one_batch(bench: Bench) -> None:
     job = large(1)
     await bench.hold(b"small", job, b"other")
-    batch: list[Settlement] = [("q", raw, Report(DONE)) for raw in (b"small", job, b"late")]
+    batch = [Settlement("q", raw, Report(DONE)) for raw in (b"small", job, b"late")]
     found = await bench.lists.exchange(bench.restricted, batch, 0, (), NOW, {1: extract(job, 3, -1)})
     assert found.stale == [2]
     assert await bench.holds() == [b"other"]

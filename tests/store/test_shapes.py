@@ -21,7 +21,7 @@ from pyworkers.store.calls import Call, Operation, arun_one
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
 from pyworkers.store.fetching.waiter import Waiter
-from pyworkers.store.jobs import InProgress, LeaseLostError
+from pyworkers.store.jobs import InProgress, LeaseLostError, Settlement
 from pyworkers.store.measures import runs
 from pyworkers.store.preflight import inspect
 from pyworkers.store.processes.cleanup import cleanup
@@ -57,7 +57,7 @@ class Parts:
         tally = Tally(processed=1, total_ms=5)
         tally.buckets[0] = 1
         firing = Firing("sweep", 1, [PushedJob("q", b"{}", "j")], 60)
-        done = [("q", b"{}", Report(Outcome(Fate.DONE)))]
+        done = [Settlement("q", b"{}", Report(Outcome(Fate.DONE)))]
 
         kinds = {
             "retry": "first",

@@ -16,7 +16,7 @@ from pyworkers.store import counters
 from pyworkers.store.acl import Role
 from pyworkers.store.calls import arun
 from pyworkers.store.fetching.waiter import Waiter
-from pyworkers.store.jobs import InProgress, LeaseLostError
+from pyworkers.store.jobs import InProgress, LeaseLostError, Settlement
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.sets import DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import connect_async
@@ -175,8 +175,12 @@ async def test_equal_jobs_of_two_queues_are_settled_each_in_its_own_list(bench: 
     await bench.push("a", b"{}", b"a")
     await bench.push("b", b"{}")
     await store.exchange_all(queues, [], 3, queues, NOW)
-    batch = [("b", b"{}", Report(REQUEUE)), ("a", b"a", Report(Outcome(Fate.SNOOZE, NOW)))]
-    found = await store.exchange_all(queues, [*batch, ("b", b"a", Report(DONE))], 0, (), NOW)
+    batch = [
+        Settlement("b", b"{}", Report(REQUEUE)),
+        Settlement("a", b"a", Report(Outcome(Fate.SNOOZE, NOW))),
+        Settlement("b", b"a", Report(DONE)),
+    ]
+    found = await store.exchange_all(queues, batch, 0, (), NOW)
     assert (found.jobs, found.stale) == ([], [2])
     assert [await store.inprogress(queue) for queue in queues] == [[b"{}"], []]
     assert [await bench.waiting(queue) for queue in queues] == [[], [b"{}"]]
@@ -192,7 +196,8 @@ async def test_a_queue_of_the_wrong_type_stops_no_other_queue_of_its_group(bench
     await bench.push("z", b"z")
     await bench.redis.set(bench.keys.queue("broken"), "no list")
     await bench.redis.set(bench.keys.inprogress("stolen", store.identity), "no list")
-    batch = [("a", b"a", Report(DONE)), ("stolen", b"s", Report(DONE)), ("a", b"late", Report(DONE))]
+    ended = (("a", b"a"), ("stolen", b"s"), ("a", b"late"))
+    batch = [Settlement(queue, raw, Report(DONE)) for queue, raw in ended]
     found = await store.exchange_all(queues, batch, 3, queues, NOW)
     assert found.jobs == [("a", []), ("broken", []), ("stolen", []), ("z", [b"z"])]
     assert (found.stale, found.left, found.error) == ([2], [1], None)

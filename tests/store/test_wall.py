@@ -24,6 +24,7 @@ from pyworkers.server.pool.losses import Losses
 from pyworkers.worker.execution import Line
 from pyworkers.worker.runner import SerialRunner
 from tests.helpers.bench import RedisBench, bench_fixture
+from tests.helpers.deliveries import delivery
 from tests.helpers.owner import Owner
 from tests.unit.test_losses import MANIFEST
 
@@ -117,14 +118,14 @@ async def settle(bench: Bench, outbox: Outbox) -> list[Report]:
     reports = []
     while outbox:
         portion = outbox.portion()[:500]
-        found = await bench.store.exchange("q", [(raw, report.outcome) for _, raw, report in portion], 0, NOW)
+        found = await bench.store.exchange("q", [(job.raw, job.report.outcome) for job in portion], 0, NOW)
         assert (found.stale, found.error) == ([], None)
         assert [place for place in found.left if place < len(portion)] == []
-        reports += [report for *_, report in portion]
+        reports += [job.report for job in portion]
         rest = outbox.portion()[len(portion) :]
         outbox.clear()
-        for queue, raw, report in rest:
-            outbox.settle(queue, raw, report)
+        for job in rest:
+            outbox.settle(delivery(job.raw, job.queue), job.report)
     assert await bench.store.inprogress("q") == []
     return reports
 

@@ -11,6 +11,7 @@ from pyworkers.protocol.effects import PassSlot, Unlock
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching.cuts import Cuts
 from pyworkers.server.fetching.outbox import Outbox, Portion
+from tests.helpers.deliveries import delivery
 
 LOST = RedisUnavailableError("the connection is lost", code="UNREACHABLE")
 
@@ -37,7 +38,7 @@ class Sender:
 
         async def call() -> Any:
             if meanwhile:
-                self.outbox.settle("q", meanwhile, Report(DONE))
+                self.outbox.settle(delivery(meanwhile), Report(DONE))
             if lost:
                 raise LOST
 
@@ -52,41 +53,42 @@ class Sender:
 
 async def test_losses_that_are_not_in_a_row_bury_nothing() -> None:
     sender = Sender()
-    sender.outbox.settle("q", b"job", Report(DONE))
+    sender.outbox.settle(delivery(b"job"), Report(DONE))
     for number in range(6):
         await sender.send(lost=True)
-        [(_, _, report)] = await sender.send(lost=False, meanwhile=b"other %d" % number)
-        assert report.outcome is DONE
+        [job] = await sender.send(lost=False, meanwhile=b"other %d" % number)
+        assert job.report.outcome is DONE
 
 
 async def test_an_outage_buries_nothing() -> None:
     sender = Sender()
     sender.redis.away = True
-    sender.outbox.settle("q", b"job", Report(DONE))
+    sender.outbox.settle(delivery(b"job"), Report(DONE))
     for _ in range(10):
         await sender.send(lost=True)
-    assert [(raw, report.outcome) for _, raw, report in await sender.send(lost=False)] == [(b"job", DONE)]
+    [job] = await sender.send(lost=False)
+    assert (job.raw, job.report.outcome) == (b"job", DONE)
 
 
 async def test_the_one_that_is_lost_alone_twice_is_dead_and_keeps_what_the_server_does() -> None:
     sender = Sender()
     slot, lock = PassSlot("limit", "member"), Unlock("lock", "jid")
     large = Outcome(Fate.RETRY, 1.0, b"large", failed=True, effects=(slot, lock))
-    sender.outbox.settle("q", b"job", Report(large))
-    sender.outbox.settle("q", b"other", Report(DONE))
+    sender.outbox.settle(delivery(b"job"), Report(large))
+    sender.outbox.settle(delivery(b"other"), Report(DONE))
     for _ in range(2):
         assert len(await sender.send(lost=True)) == 2
     for _ in range(2):
-        assert [raw for _, raw, _ in await sender.send(lost=True)] == [b"job"]
-    [(_, raw, report), _] = await sender.send(lost=False)
-    assert (raw, report.outcome.fate, report.outcome.payload) == (b"job", Fate.DEAD, b"")
-    assert report.outcome.effects == (slot,)
+        assert [job.raw for job in await sender.send(lost=True)] == [b"job"]
+    [job, _] = await sender.send(lost=False)
+    outcome = job.report.outcome
+    assert (job.raw, outcome.fate, outcome.payload, outcome.effects) == (b"job", Fate.DEAD, b"", (slot,))
     assert not len(sender.outbox)
 
 
 async def test_one_that_is_lost_by_its_own_bytes_stops_no_other() -> None:
     sender = Sender()
-    sender.outbox.settle("q", b"job", Report(Outcome(Fate.RETRY, 1.0, b"large", failed=True)))
+    sender.outbox.settle(delivery(b"job"), Report(Outcome(Fate.RETRY, 1.0, b"large", failed=True)))
     for _ in range(8):
         await sender.send(lost=True)
     assert not len(sender.outbox)

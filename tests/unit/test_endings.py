@@ -35,7 +35,7 @@ def test_an_end_that_fails_is_that_of_its_job_alone(end: str, failures: int) -> 
     settled: list[Report] = []
     calls = iter(range(10))
 
-    def settle(_queue: str, _raw: bytes, report: Report) -> None:
+    def settle(_job: Delivery, report: Report) -> None:
         if next(calls) < failures:
             raise ValueError("odd")
         settled.append(report)

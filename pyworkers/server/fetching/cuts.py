@@ -73,8 +73,8 @@ class Cuts:
         again, self._last = portion[0] is self._last, portion[0]
         if again:
             self._lost, self._last = 0, None
-            queue, raw, report = portion[0]
-            fate, size = report.outcome.fate.name.lower(), len(raw) + report.outcome.size
+            job, outcome = portion[0], portion[0].report.outcome
+            size = len(job.raw) + outcome.size
             reason = f"Redis cuts off a call with its {size} bytes: {error.message}"
-            log.error("job.unsettled", queue=queue, fate=fate, error=reason)
-            self._outbox.bury(portion[0])
+            log.error("job.unsettled", queue=job.queue, fate=outcome.fate.name.lower(), error=reason)
+            self._outbox.bury(job)

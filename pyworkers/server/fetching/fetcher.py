@@ -238,7 +238,7 @@ class Fetcher:
             if self._watching is not None and self._certain:
                 await self._watching.begin(mine)
         if self._limited.limits:
-            for queue in {queue for queue, _, _ in portion}:
+            for queue in {job.queue for job in portion}:
                 self._by_queue[queue].job_ended()
             if limited:
                 await self._take_limited(limited)
@@ -353,19 +353,17 @@ class Fetcher:
     def _account(self, portion: Portion, outcomes: int, found: Exchange) -> None:
         """Log and count a portion; the first ``outcomes`` of it are no notes."""
         for place in found.stale:
-            queue, _, report = portion[place]
+            job = portion[place]
             # A note may come too late.
             if place < outcomes:
-                log.warning("job.not_ours", queue=queue, fate=report.outcome.fate.name.lower())
+                log.warning("job.not_ours", queue=job.queue, fate=job.report.outcome.fate.name.lower())
         for queue, effect, reason in found.failed:
             about = {"queue": queue, "effect": name_of(effect), "key": subject_of(effect)}
             log.error("effect.failed", **about, error=reason)
         unsettled = {*found.stale, *found.left}
-        for place, (queue, _, report) in enumerate(
-            portion[:outcomes] if outcomes < len(portion) else portion
-        ):
+        for place, job in enumerate(portion[:outcomes] if outcomes < len(portion) else portion):
             if place not in unsettled:
-                self._listeners.settled(queue, report)
+                self._listeners.settled(job.queue, job.report)
 
     async def check_wait(self) -> None:
         """After an outage, end the blocking moves, because their connections may be half open."""

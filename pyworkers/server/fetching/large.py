@@ -64,7 +64,7 @@ class LargeJobs:
         """
         if not self._order:
             return None
-        if not all(name == queue and report.outcome is DONE for name, _, report in portion):
+        if not all(job.queue == queue and job.report.outcome is DONE for job in portion):
             return None
         known = self.known(queue)
         order = sorted(self._place(raw) for raw in known)
@@ -73,7 +73,7 @@ class LargeJobs:
         if any(len(raw) <= LARGE_BYTES for raw in known):
             return None
         # The oldest one is the last of the list.
-        return [-1 - order.index(self._place(raw)) for _, raw, _ in portion]
+        return [-1 - order.index(self._place(job.raw)) for job in portion]
 
     def _place(self, raw: bytes) -> int:
         """Where a job stands in the order; 0 if that is unknown."""
@@ -82,9 +82,9 @@ class LargeJobs:
     def settled(self, portion: Portion) -> None:
         """Forget jobs whose outcome is in Redis."""
         if self._order:
-            for _, raw, report in portion:
-                if report.outcome.fate is not Fate.NOTE:
-                    self._order.pop(id(raw), None)
+            for job in portion:
+                if job.report.outcome.fate is not Fate.NOTE:
+                    self._order.pop(id(job.raw), None)
 
     def extracts(self, portion: Portion) -> Mapping[int, Extract]:
         """The extracts of the large jobs of a portion, by their places in it, from 0.
@@ -96,13 +96,14 @@ class LargeJobs:
             return _NOTHING
         found = {}
         removed: set[int] = set()
-        for place, (queue, raw, report) in enumerate(portion):
+        for place, job in enumerate(portion):
+            raw = job.raw
             if len(raw) > LARGE_BYTES:
-                known = self.known(queue)
+                known = self.known(job.queue)
                 if not any(equal_extracts(raw, other) for other in known):
                     mine = self._place(raw)
                     older = [o for o in known if self._place(o) < mine and id(o) not in removed]
                     found[place] = extract(raw, len(known), -1 - len(older))
-            if report.outcome.fate is not Fate.NOTE:
+            if job.report.outcome.fate is not Fate.NOTE:
                 removed.add(id(raw))
         return found

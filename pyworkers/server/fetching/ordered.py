@@ -24,10 +24,11 @@ from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import HoldHead, PauseQueue
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome, Report
-from pyworkers.protocol.suspects import MARK, acquitted
+from pyworkers.protocol.suspects import acquitted
 from pyworkers.server.fetching.fetcher import Fetcher, Look
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.plan import Group
+from pyworkers.server.pool.delivery import Delivery
 from pyworkers.store.calls import arun_one
 from pyworkers.store.flow import ordered
 from pyworkers.store.flow.ordered import TakeReply
@@ -39,7 +40,7 @@ _SHORTEST_S = 0.1
 _SLACK_S = 0.01
 
 log = logs.get_logger()
-Settle = Callable[[str, bytes, Report], None]
+Settle = Callable[[Delivery, Report], None]
 
 
 class InPlace:
@@ -56,23 +57,23 @@ class InPlace:
         """Set whether the queue continues after a dead job."""
         self._skip_dead = skip_dead
 
-    def __call__(self, queue: str, raw: bytes, report: Report) -> None:
+    def __call__(self, job: Delivery, report: Report) -> None:
         """Settle one job."""
-        outcome = report.outcome
+        outcome, queue = report.outcome, job.queue
         if outcome.fate in (Fate.RETRY, Fate.SNOOZE):
-            report = report._replace(outcome=_in_place(queue, raw, outcome))
+            report = report._replace(outcome=_in_place(job, outcome))
         elif outcome.fate is Fate.DEAD and not self._skip_dead:
             log.error("queue.stopped", queue=queue, hint=f"see the dead job, then: pyworkers resume {queue}")
             report = report._replace(outcome=_with(outcome, PauseQueue(queue)))
-        self._settle(queue, raw, report)
+        self._settle(job, report)
 
 
-def _in_place(queue: str, raw: bytes, outcome: Outcome) -> Outcome:
-    if raw.endswith(MARK):
-        outcome = acquitted(raw, outcome)
+def _in_place(job: Delivery, outcome: Outcome) -> Outcome:
+    if job.marked:
+        outcome = acquitted(job.raw, outcome)
     delay_ms = max(0, round((outcome.at - time.time()) * 1000))
-    head = hashlib.sha1(outcome.payload or raw, usedforsecurity=False).hexdigest()
-    held = _with(outcome, HoldHead(f"ordered:{queue}", delay_ms, head))
+    head = hashlib.sha1(outcome.payload or job.raw, usedforsecurity=False).hexdigest()
+    held = _with(outcome, HoldHead(f"ordered:{job.queue}", delay_ms, head))
     return replace(held, fate=Fate.REQUEUE)
 
 

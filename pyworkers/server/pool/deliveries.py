@@ -49,12 +49,12 @@ class Deliveries:
         freed: Callable[[], None],
         suspected: Callable[[], None],
         drain: Callable[[], None],
-        note: Callable[[str, bytes, Sequence[Effect]], None],
+        note: Callable[[Delivery, Sequence[Effect]], None],
         limits: Limits = DEFAULTS,
     ) -> None:
         """``freed`` is called when there is room for another job, ``suspected`` when one must run alone,
-        ``drain`` to read the outcomes that workers have written, and ``note`` with queue, raw bytes and
-        effects of a job that runs.
+        ``drain`` to read the outcomes that workers have written, and ``note`` with a job that runs and its
+        effects.
 
         Raises OSError.
         """
@@ -209,7 +209,7 @@ class Deliveries:
             for effect in effects:
                 if isinstance(effect, StoreIteration):
                     delivery.saved(effect.key)
-            self._note(delivery.queue, delivery.raw, effects)
+            self._note(delivery, effects)
 
     def started(self, number: int) -> None:
         """Note the start of a job that a rate has granted, with its end or soon."""
@@ -220,7 +220,7 @@ class Deliveries:
 
     def _note_start(self, job: Delivery) -> None:
         if self.hand_out.open.get(job.number) is job:
-            self._note(job.queue, job.raw, job.noted())
+            self._note(job, job.noted())
 
     def asked(self, number: int, ask: Ask) -> None:
         """Have Redis decide whether a job may start."""

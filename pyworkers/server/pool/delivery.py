@@ -1,4 +1,4 @@
-"""Delivery: the facts of one job from its fetch to its outcome.
+"""Delivery: the facts of one job, from its fetch until Redis has its outcome.
 
 Used in the master's event loop. It never decodes the job.
 """
@@ -10,10 +10,11 @@ import asyncio
 from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.suspects import MARK
+from pyworkers.store.jobs import Settlement
 
 
-class Delivery:
-    """A job that runs or waits for a worker. ``raw`` are the bytes that LREM removes.
+class Delivery(Settlement):
+    """A job of this server; ``report`` is set at its end.
 
     What is true of few jobs stands in the class: one is made for each job, and each attribute takes time.
     """

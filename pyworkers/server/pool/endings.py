@@ -52,16 +52,16 @@ def _of_one_job(instead: Outcome) -> Callable[[End[P, R]], Callable[..., R | Non
 
 
 class Endings:
-    """Settles the jobs of one group: calls ``settle`` with queue, raw bytes and report of a job.
+    """Settles the jobs of one group: calls ``settle`` with a job and its report.
 
-    ``hand_back`` is called with queue and raw bytes of jobs that no worker has taken, the oldest first, and
-    ``count`` with the number of jobs that run again because their process has ended.
+    ``hand_back`` is called with jobs that no worker has taken, the oldest first, and ``count`` with the
+    number of jobs that run again because their process has ended.
     """
 
     def __init__(
         self,
-        settle: Callable[[str, bytes, Report], None],
-        hand_back: Callable[[list[tuple[str, bytes]]], None],
+        settle: Callable[[Delivery, Report], None],
+        hand_back: Callable[[list[Delivery]], None],
         losses: Losses,
         count: Callable[[int], None],
     ) -> None:
@@ -81,10 +81,10 @@ class Endings:
         """
         settle = self._settle
 
-        def leave(queue: str, raw: bytes, report: Report) -> None:
+        def leave(job: Delivery, report: Report) -> None:
             outcome = report.outcome
             if outcome.fate is not Fate.REQUEUE or outcome.effects or outcome.payload:
-                settle(queue, raw, report)
+                settle(job, report)
 
         self._settle = leave
         self._hand_back = lambda _jobs: None
@@ -109,7 +109,7 @@ class Endings:
 
     def untaken(self, jobs: list[Delivery]) -> None:
         """Give back jobs that no worker has taken, the oldest first, without a line in the log for each."""
-        self._hand_back([(job.queue, job.raw) for job in jobs if not job.at_end])
+        self._hand_back([job for job in jobs if not job.at_end])
         for job in reversed(jobs):
             self._free(job)
 
@@ -158,7 +158,7 @@ class Endings:
         # The guard of the others, without a call: this is the end of nearly all jobs.
         try:
             if job.plain:
-                self._settle(job.queue, job.raw, report)
+                self._settle(job, report)
             else:
                 self._settle_job(job, self._instead(job, report) if job.cancelled else report)
         except Exception:
@@ -218,7 +218,7 @@ class Endings:
             # Not ``with_effects``: the job's own effects may have reached the limit.
             outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.at_end))
             report = report._replace(outcome=outcome)
-        self._settle(job.queue, job.raw, report)
+        self._settle(job, report)
 
 
 def _left_out(job: Delivery, field: str, error: Exception) -> None:
