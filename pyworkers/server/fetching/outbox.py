@@ -15,7 +15,7 @@ from pyworkers.protocol import effects
 from pyworkers.protocol.effects import DeleteField, Effect, FreeSlot, HoldHead, PassSlot, PauseQueue
 from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.suspects import MARK
-from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.delivery import Delivery, DeliveryState
 from pyworkers.store.jobs import Settlement
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
@@ -30,6 +30,7 @@ UNTAKEN = Report(REQUEUE)
 _OURS = (PassSlot, FreeSlot, PauseQueue, HoldHead, DeleteField)
 _NONE: frozenset[str] = frozenset()
 _REQUEUE, _NOTE = Fate.REQUEUE, Fate.NOTE
+_SETTLING, _SETTLED = DeliveryState.SETTLING, DeliveryState.SETTLED
 Portion = Sequence[Settlement]
 """The content of one call: jobs with their outcomes, then notes."""
 
@@ -91,14 +92,14 @@ class Outbox:
             report = self._marked(job.raw, report)
         if report.outcome.fate is _REQUEUE:
             self._returning += 1
-        job.report = report
+        job.report, job.state = report, _SETTLING
         self._jobs.append(job)
         self.changed.set()
 
     def hand_back(self, jobs: Sequence[Delivery]) -> None:
         """Return jobs that no worker has taken, the oldest first, to the heads of their queues."""
         for job in jobs:
-            job.report = UNTAKEN
+            job.report, job.state = UNTAKEN, _SETTLING
         # The newest first, so that the oldest is popped first.
         self._jobs += reversed(jobs)
         self._returning += len(jobs)
@@ -158,7 +159,13 @@ class Outbox:
             outcomes -= 1
             if outcomes not in left:
                 self._drop(note)
-        self._jobs[:outcomes] = [self._jobs[place] for place in left if place < outcomes]
+        kept = []
+        for place, job in enumerate(self._jobs[:outcomes]):
+            if place in left:
+                kept.append(job)
+            else:
+                job.state = _SETTLED
+        self._jobs[:outcomes] = kept
         if self._returning:
             self._returning = sum(map(_returns, self._jobs))
         return outcomes
@@ -169,6 +176,8 @@ class Outbox:
 
     def clear(self) -> None:
         """Drop all: a peer has the jobs."""
+        for job in (*self._jobs, *self._unsendable):
+            job.state = _SETTLED
         self._jobs.clear()
         self._notes.clear()
         self._unsendable.clear()

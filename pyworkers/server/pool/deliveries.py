@@ -21,7 +21,7 @@ from pyworkers.server.pool import losses
 from pyworkers.server.pool.asks import Asks
 from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
+from pyworkers.server.pool.delivery import Delivery, DeliveryState, Errand, SlotErrand
 from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.limits import DEFAULTS, Limits
@@ -101,7 +101,7 @@ class Deliveries:
             delivery.cancel(jid)
             self._endings.cancelled(delivery)
         elif raw.endswith(MARK):
-            self._kept[delivery.number] = delivery
+            self._keep(delivery)
             self._suspects.add(delivery, self)
         elif self._shared and _has_crashed(raw):
             self._suspect(delivery)
@@ -116,6 +116,10 @@ class Deliveries:
         """Give back the jobs of these queues that may not start yet: no job is fetched from them."""
         self._untaken(self._drop_kept(lambda job: job.queue in queues))
 
+    def _keep(self, job: Delivery) -> None:
+        job.state = DeliveryState.HELD
+        self._kept[job.number] = job
+
     # For suspects and asks
 
     def start(self, job: Delivery) -> None:
@@ -129,6 +133,7 @@ class Deliveries:
     def put_off(self, job: Delivery) -> None:
         """Forget a job that is in ``schedule``: its worker is free for another job."""
         del self._kept[job.number]
+        job.state = DeliveryState.SETTLED
         self._freed()
 
     def make_room(self) -> None:
@@ -234,7 +239,7 @@ class Deliveries:
             self._endings.left(job)
         else:
             job.renumber(next(self._numbers))
-            self._kept[job.number] = job
+            self._keep(job)
             self._asks.add(job, ask, self)
 
     def lost(self, jobs: list[Delivery], failure: Failure, *, beside: bool = False) -> None:

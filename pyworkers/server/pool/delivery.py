@@ -1,16 +1,46 @@
-"""Delivery: the facts of one job, from its fetch until Redis has its outcome.
+"""Delivery: the state and the facts of one job, from its fetch until Redis has its outcome.
 
 Used in the master's event loop. It never decodes the job.
+
+    FETCHED ──► OFFERED ──► SETTLING ──► SETTLED
+       │         │   ▲          ▲
+       └────► HELD ──┴──────────┘
 """
 
 from __future__ import annotations
 
 import asyncio
+from enum import Enum, auto
 
 from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.suspects import MARK
 from pyworkers.store.jobs import Settlement
+
+
+class DeliveryState(Enum):
+    """The state of a job in the master; ``NEXT`` has the transitions."""
+
+    FETCHED = auto()
+    """In an in-progress list of this server; nothing has decided yet whether it may start."""
+    HELD = auto()
+    """May not start yet: its entry or its limits are asked for, or it waits for a worker of its own."""
+    OFFERED = auto()
+    """In the job socket, or taken from it. By which worker shows a look into their pages alone."""
+    SETTLING = auto()
+    """Its end is decided, and is not in Redis yet."""
+    SETTLED = auto()
+    """Redis has its end; or this server gives it up, and it is still in the in-progress list."""
+
+
+NEXT = {
+    DeliveryState.FETCHED: {DeliveryState.HELD, DeliveryState.OFFERED, DeliveryState.SETTLING},
+    DeliveryState.HELD: {*DeliveryState} - {DeliveryState.FETCHED},
+    DeliveryState.OFFERED: {*DeliveryState} - {DeliveryState.FETCHED},
+    DeliveryState.SETTLING: {DeliveryState.SETTLED},
+    DeliveryState.SETTLED: set[DeliveryState](),
+}
+"""The transitions. The tests check each one; here that would take time for each job."""
 
 
 class Delivery(Settlement):
@@ -19,6 +49,7 @@ class Delivery(Settlement):
     What is true of few jobs stands in the class: one is made for each job, and each attribute takes time.
     """
 
+    state = DeliveryState.FETCHED
     kind = int(PacketKind.JOB)
     """That of its packet; a number, because reading a member of an enum takes longer."""
     errand = False

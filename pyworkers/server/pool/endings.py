@@ -17,7 +17,7 @@ from pyworkers.protocol.flow.ending import ending_of
 from pyworkers.protocol.outcome import BURIED, CANCELLED, REQUEUE, Fate, Loss, Outcome, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool import losses, running
-from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.delivery import Delivery, DeliveryState
 from pyworkers.server.pool.losses import Losses
 
 KILL_GRACE_S = 2.0
@@ -85,9 +85,15 @@ class Endings:
             outcome = report.outcome
             if outcome.fate is not Fate.REQUEUE or outcome.effects or outcome.payload:
                 settle(job, report)
+            else:
+                _leave(job)
+
+        def leave_all(jobs: list[Delivery]) -> None:
+            for job in jobs:
+                _leave(job)
 
         self._settle = leave
-        self._hand_back = lambda _jobs: None
+        self._hand_back = leave_all
         # The stop counts what it gives back.
         self._count = lambda _jobs: None
 
@@ -99,19 +105,22 @@ class Endings:
     def left(self, job: Delivery, /, **about: object) -> None:
         """Log a job that is given back with its list; one that may hold slots is given back now."""
         self.interrupted(job, **about)
-        self._free(job)
+        if job.at_end:
+            self._free(job)
+        else:
+            _leave(job)
 
     @_of_one_job(REQUEUE)
     def _free(self, job: Delivery) -> None:
         """Give back a job that may hold slots or has started, and free them."""
-        if job.at_end:
-            self._settle_job(job, Report(REQUEUE))
+        self._settle_job(job, Report(REQUEUE))
 
     def untaken(self, jobs: list[Delivery]) -> None:
         """Give back jobs that no worker has taken, the oldest first, without a line in the log for each."""
         self._hand_back([job for job in jobs if not job.at_end])
         for job in reversed(jobs):
-            self._free(job)
+            if job.at_end:
+                self._free(job)
 
     def suspected(self, job: Delivery) -> None:
         """Log a job that is to run alone, because its process died and it was one of several in it."""
@@ -199,6 +208,7 @@ class Endings:
         try:
             self._settle_job(job, Report(instead, cancelled=job.cancelled))
         except Exception:
+            _leave(job)
             log.exception("job.unsettled", queue=job.queue, fate="none")
 
     def _settle_unreported(self, job: Delivery, report: Report) -> None:
@@ -219,6 +229,11 @@ class Endings:
             outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.at_end))
             report = report._replace(outcome=outcome)
         self._settle(job, report)
+
+
+def _leave(job: Delivery) -> None:
+    """Note that the job stays in its in-progress list."""
+    job.state = DeliveryState.SETTLED
 
 
 def _left_out(job: Delivery, field: str, error: Exception) -> None:

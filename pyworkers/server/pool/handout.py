@@ -21,7 +21,7 @@ from pyworkers.ipc import jobsocket
 from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.delivery import Delivery, DeliveryState
 from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.missing import Missing
@@ -31,6 +31,7 @@ from pyworkers.server.pool.worker import Worker
 _AHEAD_S, _IDLE_S = 0.05, 1.0
 # Until another attempt to send after the system refused a descriptor.
 _REFUSED_S = 0.05
+_HELD, _OFFERED = DeliveryState.HELD, DeliveryState.OFFERED
 
 
 class HandOut:
@@ -111,6 +112,7 @@ class HandOut:
     def offer(self, delivery: Delivery) -> None:
         """Hand out a job."""
         delivery.hand_out(time.monotonic())
+        delivery.state = _OFFERED
         self._open[delivery.number] = delivery
         if self._unsent or not self._send(delivery):
             self._unsent.append(delivery)
@@ -142,6 +144,7 @@ class HandOut:
 
     def set_apart(self, suspect: Delivery) -> None:
         """Keep a job for a worker of its own, which asks for it by ``next_suspect``."""
+        suspect.state = _HELD
         self._open[suspect.number] = suspect
         self._alone.add(suspect.number)
         self._suspects.append(suspect)

@@ -22,7 +22,7 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.deliveries import Deliveries
-from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.delivery import Delivery, DeliveryState
 from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.respawn import Respawn
@@ -373,6 +373,7 @@ class Pool:
         try:
             self._hand_out.send(suspect, ours)
             suspect.hand_out(time.monotonic())
+            suspect.state = DeliveryState.OFFERED
             return self._start(1, theirs.fileno())
         finally:
             ours.close()
