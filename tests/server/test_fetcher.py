@@ -214,6 +214,17 @@ async def test_a_flush_settles_all_portions(bench: Bench, monkeypatch: pytest.Mo
     assert await bench.redis.llen(held) == 0
 
 
+async def test_a_flush_that_redis_does_not_answer_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost(*_: Any) -> object:
+        raise RedisUnavailableError("the connection is lost", code="UNREACHABLE")
+
+    bench.outbox.settle(delivery(b"job"), Report(DONE))
+    monkeypatch.setattr(InProgress, "exchange", lost)
+    with pytest.raises(RedisUnavailableError):
+        await bench.fetcher.flush()
+    assert bench.outbox.raws("q") == [b"job"]
+
+
 async def test_a_note_is_sent_after_a_while_for_its_own_sake(bench: Bench) -> None:
     raw, held = b"job", bench.keys.inprogress("q", IDENTITY)
     job = delivery(raw)
@@ -590,8 +601,9 @@ async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_
 
 
 @pytest.mark.fault("P10")
+@pytest.mark.parametrize("stops", [False, True], ids=["running", "at a stop"])
 async def test_an_outcome_that_redis_cuts_off_is_dead_by_its_own_bytes_and_the_others_are_settled(
-    bench: Bench,
+    bench: Bench, stops: bool
 ) -> None:
     large = b"x" * 1_044_701
     others = [b"job %d" % number for number in range(5)]
@@ -605,7 +617,10 @@ async def test_an_outcome_that_redis_cuts_off_is_dead_by_its_own_bytes_and_the_o
         )
         for raw in others[2:]:
             bench.outbox.settle(delivery(raw), Report(DONE))
-        bench.start(bench.fetcher.run())
+        if stops:
+            await bench.fetcher.flush()
+        else:
+            bench.start(bench.fetcher.run())
         await async_wait_for(lambda: len(bench.settled) == 6)
     finally:
         await bench.redis.config_set("proto-max-bulk-len", 512 << 20)

@@ -32,6 +32,12 @@ class Cuts:
         self._lost = 0
         self._last: Settlement | None = None
         """The outcome that was lost alone the last time."""
+        self._noted = False
+
+    @property
+    def searching(self) -> bool:
+        """True if the last call was lost although Redis answers: the next one continues the search."""
+        return self._noted
 
     def portion(self) -> Portion:
         """The outcomes of the next call: one, while it must be found which of them is the reason."""
@@ -40,12 +46,14 @@ class Cuts:
 
     async def watch(self, mine: InProgress, portion: Portion, call: Awaitable[Exchange]) -> Exchange:
         """The result of a call with this portion; note a failure. Raises what the call raises."""
+        self._noted = False
         try:
             found = await call
         except PyworkersError as error:
             # The first one is most likely an outage, whose end must not wait for another call.
             if portion and error.code in _CODES and (not self._lost or await self._answers(mine)):
                 self._note(portion, error)
+                self._noted = True
             raise
         if portion and (self._lost < _TOGETHER or len(portion) == len(self._outbox)):
             self._lost = 0

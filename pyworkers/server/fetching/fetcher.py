@@ -148,9 +148,16 @@ class Fetcher:
 
     async def flush(self) -> None:
         """Settle the remaining outcomes, once ``run`` has ended. Raises PyworkersError."""
+        mine = self._inprogress
         while self._outbox:
-            portion = self._outbox.portion()
-            found = await self._inprogress.exchange(self._link, portion, 0, (), time.time())
+            portion = self._cuts.portion()
+            call = mine.exchange(self._link, portion, 0, (), time.time())
+            try:
+                found = await self._cuts.watch(mine, portion, call)
+            except PyworkersError:
+                if self._cuts.searching:
+                    continue
+                raise
             # What is left stands in an in-progress list, which is given back, by us or by a peer.
             self._account(portion, self._outbox.taken(portion), found)
 
