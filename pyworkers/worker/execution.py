@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
 from pyworkers.errors import Interrupted
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.flow.checkpoint import FIELD as CHECKPOINT
 from pyworkers.protocol.flow.rules import BESIDE_BATCH, FIELDS
+from pyworkers.protocol.flow.track import FIELD as TRACK
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.message import Checkpointing, Message, current_run
 from pyworkers.protocol.status import Progress
@@ -254,13 +256,16 @@ class Execution:
         if self._line is not None and self._line.returns():
             raise Interrupted(CONTINUES)
 
-    def rest(self, final: bool) -> Sequence[Effect]:
-        """What was to be noted and is not: it belongs to the outcome, which is the last if ``final``."""
-        found: list[Effect] = []
+    def rest(self, final: bool) -> Sequence[tuple[str, Effect]]:
+        """What was to be noted and is not, each with the field that asked for it.
+
+        It belongs to the outcome, which is the last if ``final``.
+        """
+        found: list[tuple[str, Effect]] = []
         if self._progress is not None:
-            found += self._progress.rest()
+            found += ((TRACK, effect) for effect in self._progress.rest())
         if self._checkpoint is not None:
-            found += self._checkpoint.rest(final)
+            found += ((CHECKPOINT, effect) for effect in self._checkpoint.rest(final))
         return found
 
     def fail(self, error: BaseException, trace: TracebackType | None) -> None:

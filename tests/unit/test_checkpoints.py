@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pyworkers import Interrupted, Snooze, Worker, checkpoint
 from pyworkers.errors import BadArgumentError, JobCancelled
-from pyworkers.protocol.effects import DeleteIteration, Effect, StoreIteration
+from pyworkers.protocol.effects import MAX_BYTES as MOST_EFFECTS
+from pyworkers.protocol.effects import DeleteIteration, Effect, StoreIteration, StoreValue, size_of
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import effects_of
 from pyworkers.protocol.message import Message
+from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.testing import fake
-from pyworkers.worker.execution import Execution, Line
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.execution import Execution, Line, current_execution
 from pyworkers.worker.notes.checkpoints import MAX_BYTES, CheckpointNotes, encoded
 
 
@@ -164,6 +171,27 @@ def long(pages: int) -> int:
         if page == 2 and at.value != pages:
             raise Snooze(1)
     return at.value
+
+
+def test_a_value_for_which_the_effects_of_a_link_leave_no_room_is_left_out() -> None:
+    app, bridge = Worker(), Bridge()
+
+    @app.middleware
+    def stores(message: Message, call_next: Callable[[Message], Outcome]) -> Outcome:
+        room = MOST_EFFECTS - size_of([StoreValue("k", b"", 1)])
+        return call_next(message).with_effects(StoreValue("k", bytes(room), 1))
+
+    @app.job(name="job")
+    def saves() -> None:
+        current_execution().checkpoint().save(1)
+        current_execution().checkpoint().save(2)
+
+    chain = Chain(app, app.lookup("default", "job"), Setting(bridge, 25, time.time, random.Random(1)))
+    try:
+        outcome = chain.run(Execution(Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)))
+    finally:
+        bridge.close()
+    assert (outcome.fate, [type(effect) for effect in outcome.effects]) == (Fate.DONE, [StoreValue])
 
 
 def test_outside_of_a_job_nothing_is_stored() -> None:

@@ -59,7 +59,12 @@ def left_out(field: str, error: Exception) -> None:
 
 def _with_rest(execution: Execution, outcome: Outcome) -> Outcome:
     """The outcome with what the job has not yet noted, and a mark if its checkpoint is kept for a retry."""
-    outcome = outcome.with_effects(*execution.rest(ending_of(outcome).final))
+    for field, effect in execution.rest(ending_of(outcome).final):
+        try:
+            outcome = outcome.with_effects(effect)
+        except ValueError as error:
+            # The effects of a link may have left no room.
+            left_out(field, error)
     if execution.has_checkpoint and outcome.fate is Fate.RETRY and outcome.payload:
         return replace(outcome, payload=splice(outcome.payload, {checkpoint.FIELD: True}))
     return outcome
