@@ -94,7 +94,8 @@ def _process(pid: int) -> str:
 
 
 def _socket(number: int) -> str:
-    with socket.socket(fileno=os.dup(number)) as copy, suppress(OSError):
+    # A process that has no descriptor left for the copy names it without its addresses.
+    with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:
         if copy.family not in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
             return "a socket"
         try:

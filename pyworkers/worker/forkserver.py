@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import import_module
@@ -57,6 +58,9 @@ from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.runner import SerialRunner
 from pyworkers.worker.title import set_title
 from pyworkers.worker.warmup import keep_code, warm_up
+
+# In place of a descriptor for which this process had no room.
+_DROPPED = -1
 
 log = logs.get_logger()
 
@@ -109,11 +113,14 @@ class ForkServer:
         for fd in descriptors:
             # They arrive inheritable: a program that a job starts would keep its worker's pipes open.
             os.set_inheritable(fd, False)
-        self._descriptors.extend(descriptors)
         if flags & socket.MSG_CTRUNC:
-            # It is now unknown which pipe belongs to which worker: exit, and the master starts another fork
-            # server.
-            raise OSError("too many open files: descriptors were dropped")
+            if len(descriptors) >= control.FDS_PER_SPAWN:
+                # It is unknown which pipe belongs to which worker: exit, and the master starts another fork
+                # server. Linux never joins the descriptors of two messages.
+                raise OSError("too many open files: descriptors were dropped")
+            _close(descriptors)
+            descriptors = [_DROPPED] * control.FDS_PER_SPAWN
+        self._descriptors.extend(descriptors)
         for message in self._reader.feed(data):
             self._handle(message)
         return bool(data)
@@ -154,14 +161,14 @@ class ForkServer:
                 hook()
             elsewhere = enqueues_to(self._app, outside=load.rehearse)
             check_unpatched()
+            if self._app.hooks("on_startup"):
+                self._reasons = process.Reasons()
         except BaseException as error:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
             text = f"{type(error).__name__}: {error}{searched(error, load)}{meant(error, load)}"
             self._send(LoadFailed(kind, text, users_traceback(error)))
             return
         opened = left_open(before)
-        if self._app.hooks("on_startup"):
-            self._reasons = process.Reasons()
         # Set both again: the application may have installed a SIGCHLD handler and logging of its own.
         self._watch_children()
         set_up_logs(load)
@@ -183,6 +190,9 @@ class ForkServer:
 
     def _spawn(self, spawn: Spawn) -> None:
         fds = [self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN)]
+        if _DROPPED in fds:
+            self._send(SpawnFailed(spawn.worker, "too many open files"))
+            return
         jobs, outcomes, lifeline, presence, page = fds
         ends = Ends(jobs, outcomes, lifeline, presence, page, spawn.member, spawn.slots, spawn.mode)
         if self._reasons is not None:
@@ -196,8 +206,7 @@ class ForkServer:
                 self._be_worker(spawn.group, ends)
             self._workers[pid] = spawn.worker
             self._send(Spawned(spawn.worker, pid))
-        for fd in fds:
-            os.close(fd)
+        _close(fds)
 
     def _be_worker(self, group: str, ends: Ends) -> NoReturn:
         # This must not return: the child would continue as a second fork server.
@@ -235,8 +244,7 @@ class ForkServer:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._channel.close()
-        for fd in (self._wakeup, self._waker, *self._descriptors):
-            os.close(fd)
+        _close((self._wakeup, self._waker, *self._descriptors))
 
     def _reap(self) -> None:
         while True:
@@ -251,6 +259,12 @@ class ForkServer:
                 self._send(Exited(worker, pid, status, _peak_kb(usage)))
             elif kind := self._hook_runners.pop(pid, None):
                 self._send(HooksRan(kind))
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for fd in descriptors:
+        if fd != _DROPPED:
+            os.close(fd)
 
 
 def set_up_logs(load: Load) -> None:
